@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-fuzz test-gpu coverage check format setup engine engine-stop bench reference wheel clean
+.PHONY: help quickstart test test-full test-fast test-lowest test-fuzz test-gpu coverage check format setup engine engine-stop bench reference wheel clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -13,6 +13,7 @@ help:
 	@echo "make setup        .venv with the program, from uv.lock: .venv/bin/builder"
 	@echo "make test-fast    within a minute: the tests that need no engine and few processes, those of what changed first"
 	@echo "make test-full    also what takes long: each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
+	@echo "make test-lowest  those tests with the lowest version of each package that pyproject.toml allows"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make coverage     every test, and which lines and branches they reach"
 	@echo "make test-gpu     the shipped mods on this machine's GPU, 10 minutes: IMAGE=NAME:N, or PYTHON=PATH with a vLLM"
@@ -55,6 +56,19 @@ test-full: $(READY) check
 
 test-fast: $(READY)
 	@.venv/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4
+
+# The tools of the tests are their newest versions: only what the program imports has a lowest one. Checkpoints that are
+# computed, with numpy, are slow tests.
+LOWEST := .builder/lowest
+test-lowest: $(READY)
+	@export UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-https://pypi.org/simple}}" VIRTUAL_ENV=$(LOWEST); \
+	 .venv/bin/uv venv --quiet --clear --seed --python .venv/bin/python $(LOWEST); \
+	 .venv/bin/uv pip compile --quiet --no-header --no-annotate --resolution lowest-direct --extra checkpoints \
+	   --output-file $(LOWEST)/requirements.txt pyproject.toml; \
+	 .venv/bin/uv pip install --quiet --requirement $(LOWEST)/requirements.txt --group dev; \
+	 .venv/bin/uv pip install --quiet --no-deps --editable .
+	@$(LOWEST)/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4
+	@$(LOWEST)/bin/pytest -q -m "slow and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/checkpoints
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz

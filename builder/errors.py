@@ -118,13 +118,17 @@ class EngineError(BuilderError):
 
 
 class BuildFailedError(BuilderError):
-    """BuildKit, or a check of the finished image, failed; ``log`` names the file with the complete output."""
+    """BuildKit, or a check or proof of the finished image, failed; ``log`` names the file with the complete output."""
 
     exit_code = 6
 
     def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.log = log
+
+
+class BaseGoneError(BuildFailedError):
+    """BuildKit could not get a pinned base image from its registry."""
 
 
 class TreeGoneError(BuildFailedError):
@@ -161,7 +165,7 @@ class NoImageHelpsError(ServeFailedError):
 
 
 class ImageContentsError(BuilderError):
-    """An image lacks what is asked of it: a Python, or programs that this engine can run."""
+    """An image lacks what is asked of it: a Python, a vLLM, or programs that this engine can run."""
 
     exit_code = 7
 

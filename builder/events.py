@@ -16,6 +16,11 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Fact(Message):
+    """A line on what stays as it is while a command runs: it is reported once, however often it is met."""
+
+
+@dataclass(frozen=True)
 class TaskStarted:
     """The start of something that may take longer than a second and tells nothing meanwhile."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -158,16 +159,48 @@ def below(root: Path, path: Path) -> Path:
 
 def find(start: Path) -> Project:
     """Finds the project that contains ``start``. Raises UsageError where neither it nor a folder above it contains
-    ``dockerfiles/``, UnsafePathError where its state folder is not its own."""
+    ``dockerfiles/``, UnsafePathError where its state folder is not its own, or others may write in it."""
     for folder in (start.resolve(), *start.resolve().parents):
         if (folder / "dockerfiles").is_dir():
             project = Project(folder)
+            _require_nobody_elses(project)
             _require_own_state(project)
             return project
     raise UsageError(
         f"no project here: neither {start.resolve()} nor a folder above it holds dockerfiles/",
         hint="go to the project's folder, or name it: builder --project FOLDER …",
     )
+
+
+def _require_nobody_elses(project: Project) -> None:
+    """Raises UnsafePathError for a state folder that belongs to another user, or in which anybody may write, as in the
+    project's folder around it: what is in it is believed, and in part carried out.
+
+    Members of a group that may write are trusted by whoever let them, and so is root. Root itself trusts, as git does,
+    the user who called it by sudo.
+    """
+    me = os.geteuid()
+    caller = os.environ.get("SUDO_UID", "")
+    trusted = {me, 0, *([int(caller)] if me == 0 and caller.isdecimal() else [])}
+    inner = [project.state / name for name in sorted(_STATE_FOLDERS)]
+    for folder in (project.root, project.state, *inner):
+        try:
+            status = folder.stat()
+        except OSError:
+            continue
+        shown = folder if folder == project.root else os.path.relpath(folder, project.root)
+        if folder != project.root and status.st_uid not in trusted:
+            raise UnsafePathError(
+                f"{shown} belongs to another user (uid {status.st_uid}): what is in it is not followed",
+                hint=f"remove it, if it came with other files; `sudo chown -R {me} {project.state}` makes it yours",
+            )
+        # Where a folder is sticky, as /tmp is, nobody renames or removes what is another's.
+        is_sticky = folder == project.root and bool(status.st_mode & stat.S_ISVTX)
+        if status.st_mode & stat.S_IWOTH and not is_sticky:
+            raise UnsafePathError(
+                f"every user of this machine may write in {shown}: what is in it is not followed",
+                hint=f"look at what is in it; then `chmod o-w {folder}`",
+            )
 
 
 def _require_own_state(project: Project) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.events import WAITING
+from builder.events import WAITING, Fact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,4 +35,13 @@ def open_workspace(project: Project, environ: Mapping[str, str], report: Report)
     EngineError for a docker context that does not exist."""
     from builder.engine.client import endpoint
 
-    return Workspace(project, endpoint.find(environ), environ, report)
+    reported: set[object] = set()
+
+    def report_once(event: object) -> None:
+        if isinstance(event, Fact):
+            if event in reported:
+                return
+            reported.add(event)
+        report(event)
+
+    return Workspace(project, endpoint.find(environ), environ, report_once)

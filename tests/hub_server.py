@@ -1,8 +1,17 @@
 """A hub for tests: the part of Hugging Face's API by which models are looked at and downloaded, over real HTTP, and
-ways to make it fail."""
+ways to make it fail.
+
+As the real hub does (seen in its answers in issues of huggingface_hub and of other clients, 2022 to 2026):
+
+- ``/resolve/`` sends no content. For a file in Git LFS it redirects (302) to a signed address on another host, for any
+  other file (307) to ``/api/resolve-cache/`` on its own.
+- Text goes out compressed, without a length, and whole even where a part was requested.
+- A model that does not exist is a 401 for whoever has no token, and a 404 for whoever has one.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -11,13 +20,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Files from here on are in Git LFS.
 LARGE = 1000
+STORE = "/xet-bridge-us/"
+"""The path, on the host of large files, below which each has the SHA-256 of its content."""
+_TEXT = (".json", ".jinja", ".md", ".txt")
 Files = dict[str, bytes]
 
 
@@ -32,7 +44,7 @@ class Repo:
 
 @dataclass(frozen=True)
 class HubRequest:
-    """A request as it came in."""
+    """A request as it came in, to the hub or to the host of its large files."""
 
     method: str
     path: str
@@ -44,7 +56,8 @@ class HubRequest:
 class Hub:
     """``break_after`` ends the connection once after so many bytes of a large file; ``stall_after`` goes silent there
     (``stalled``), until it is ``over``. ``changes`` replaces what is sent of a file, ``claims`` the length that the
-    listing says it has. With ``hides_ids`` it lists the contents of large files alone, as a mirror may."""
+    listing says it has. With ``hides_ids`` it lists the contents of large files alone, as a mirror may. ``store`` is
+    the address of the other host, ``stored`` what it has, by SHA-256."""
 
     repos: dict[str, Repo] = field(default_factory=dict)
     token: str = ""
@@ -56,6 +69,8 @@ class Hub:
     changes: Files = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)
     requests: list[HubRequest] = field(default_factory=list)
+    store: str = ""
+    stored: Files = field(default_factory=dict)
     stalled: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -70,7 +85,9 @@ class Hub:
     def got(self, name: str) -> list[str | None]:
         """The ranges in which a file was asked for, None for the whole."""
         return [
-            request.range for request in self.requests if request.method == "GET" and request.path.endswith(f"/{name}")
+            request.range
+            for request in self.requests
+            if request.method == "GET" and "/resolve/" in request.path and request.path.endswith(f"/{name}")
         ]
 
 
@@ -78,15 +95,22 @@ class Hub:
 def serve() -> Iterator[Hub]:
     """A hub on a free port of this machine until the block ends."""
     hub = Hub()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
+    with _listening(_Handler, hub) as hub.url, _listening(_StoreHandler, hub) as hub.store:
+        try:
+            yield hub
+        finally:
+            hub.over.set()
+
+
+@contextmanager
+def _listening(kind: type[_Handler], hub: Hub) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (kind,), {"hub": hub}))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
-    hub.url = f"http://127.0.0.1:{server.server_port}"
     try:
-        yield hub
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
-        hub.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -106,12 +130,12 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
-        path = unquote(urlsplit(self.path).path)
+        path = self._noted()
         authorization = self.headers.get("Authorization")
-        self.hub.requests.append(HubRequest(self.command, path, self.headers.get("Range"), authorization))
         listing = re.fullmatch(r"/api/models/(.+)/revision/(.+)", path)
+        cached = re.fullmatch(r"/api/resolve-cache/models/([^/]+/[^/]+)/([^/]+)/(.+)", path)
         file = re.fullmatch(r"/(.+)/resolve/([^/]+)/(.+)", path)
-        match = listing or file
+        match = listing or cached or file
         repo = self.hub.repos.get(match[1]) if match else None
         commit = repo.refs.get(match[2], match[2]) if repo and match else ""
         if self.hub.status:
@@ -119,60 +143,113 @@ class _Handler(BaseHTTPRequestHandler):
         elif authorization and authorization != f"Bearer {self.hub.token}":
             self._send(401, b"", {"X-Error-Message": "Invalid credentials in Authorization header"})
         elif repo is None or match is None:
-            self._send(404, b"", {"X-Error-Code": "RepoNotFound"})
+            self._send(*((404, b"", {"X-Error-Code": "RepoNotFound"}) if authorization else _WHO))
         elif repo.gated and file and not authorization:
             self._send(401, b"", {"X-Error-Code": "GatedRepo"})
         elif commit not in repo.commits:
             self._send(404, b"", {"X-Error-Code": "RevisionNotFound"})
-        elif file:
-            self._file(commit, file[3], repo.commits[commit])
-        else:
+        elif listing:
             self._list(match[1], commit, repo.commits[commit])
+        elif match[3] not in repo.commits[commit]:
+            self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
+        elif cached:
+            self._small(commit, match[3], repo.commits[commit][match[3]])
+        else:
+            self._redirect(match[1], commit, match[3], repo.commits[commit][match[3]])
+
+    def _noted(self) -> str:
+        """The path of the request, which is noted."""
+        path = unquote(urlsplit(self.path).path)
+        said = self.headers.get("Range"), self.headers.get("Authorization")
+        self.hub.requests.append(HubRequest(self.command, path, *said))
+        return path
 
     def _list(self, model: str, commit: str, files: Files) -> None:
         siblings = []
         for name, content in files.items():
             size = self.hub.claims.get(name, len(content))
-            lfs = {"sha256": _sha256(content), "size": size, "pointerSize": 134}
-            large = {"lfs": lfs} if len(content) >= LARGE else {}
-            blob = {} if self.hub.hides_ids else {"blobId": _git_id(content)}
-            siblings.append({"rfilename": name, "size": size, **blob, **large})
+            is_large = len(content) >= LARGE
+            # What git has of a file in Git LFS (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md).
+            pointer = (
+                f"version https://git-lfs.github.com/spec/v1\noid sha256:{_sha256(content)}\nsize {size}\n".encode()
+            )
+            lfs = {"sha256": _sha256(content), "size": size, "pointerSize": len(pointer)}
+            blob = {} if self.hub.hides_ids else {"blobId": _git_id(pointer if is_large else content)}
+            siblings.append({"rfilename": name, "size": size, **blob, **({"lfs": lfs} if is_large else {})})
         self._send(200, json.dumps({"id": model, "sha": commit, "siblings": siblings}).encode())
 
-    def _file(self, commit: str, name: str, files: Files) -> None:
-        if name not in files:
-            self._send(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
-            return
-        content = self.hub.changes.get(name, files[name])
-        tag = _sha256(files[name]) if len(files[name]) >= LARGE else _git_id(files[name])
-        headers = {"ETag": f'"{tag}"', "X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
-        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-        start = int(wanted[1]) if wanted else 0
-        end = min(int(wanted[2]) + 1, len(content)) if wanted and wanted[2] else len(content)
-        is_part = bool(start) or end < len(content)
-        if is_part:
-            headers["Content-Range"] = f"bytes {start}-{end - 1}/{len(content)}"
-        self._send(206 if is_part else 200, content[start:end], headers, large=end - start >= LARGE)
+    def _redirect(self, model: str, commit: str, name: str, content: bytes) -> None:
+        headers = {"X-Repo-Commit": commit, "Accept-Ranges": "bytes"}
+        if len(content) >= LARGE:
+            sha256 = _sha256(content)
+            self.hub.stored[sha256] = self.hub.changes.get(name, content)
+            linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{sha256}"'}
+            self._send(302, b"", {**headers, **linked, "Location": f"{self.hub.store}{STORE}{sha256}?Signature=x"})
+        else:
+            place = f"/api/resolve-cache/models/{model}/{commit}/{quote(name)}"
+            self._send(307, b"", {**headers, "ETag": f'"{_git_id(content)}"', "Location": place})
 
-    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None, *, large: bool = False) -> None:
+    def _small(self, commit: str, name: str, content: bytes) -> None:
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{_git_id(content)}"'}
+        content = self.hub.changes.get(name, content)
+        if name.endswith(_TEXT) and "gzip" in self.headers.get("Accept-Encoding", ""):
+            packed = gzip.compress(content)
+            chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(packed), packed)
+            self._send(200, chunks, {**headers, "Content-Encoding": "gzip", "Transfer-Encoding": "chunked"})
+        else:
+            status, part, more = self._part(content)
+            self._send(status, part, {**headers, **more})
+
+    def _part(self, content: bytes) -> tuple[int, bytes, dict[str, str]]:
+        """The answer with the part of ``content`` that was requested."""
+        wanted = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if not wanted:
+            return 200, content, {}
+        start, end = int(wanted[1]), min(int(wanted[2] or len(content)) + 1, len(content))
+        if start >= end:
+            return 416, b"", {"Content-Range": f"bytes */{len(content)}"}
+        return 206, content[start:end], {"Content-Range": f"bytes {start}-{end - 1}/{len(content)}"}
+
+    def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        headers = headers or {}
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+        length = {} if "Transfer-Encoding" in headers else {"Content-Length": str(len(body))}
+        for name, value in {**length, **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "HEAD":
-            return
-        if large and self.hub.stall_after is not None:
+        if body and self.command != "HEAD":
+            self._write(body)
+
+    def _write(self, body: bytes) -> None:
+        self.wfile.write(body)
+
+
+class _StoreHandler(_Handler):
+    """The other host, which has the large files, and takes the signature in an address for a login."""
+
+    def _answer(self) -> None:
+        sha256 = self._noted().removeprefix(STORE)
+        if self.headers.get("Authorization"):
+            self._send(400, b"Only one auth mechanism allowed")
+        else:
+            self._send(*self._part(self.hub.stored[sha256]))
+
+    def _write(self, body: bytes) -> None:
+        if self.hub.stall_after is not None:
             self.wfile.write(body[: self.hub.stall_after])
             self.wfile.flush()
             self.hub.stalled.set()
             self.hub.over.wait(60)
             self.close_connection = True
-        elif large and self.hub.break_after is not None:
+        elif self.hub.break_after is not None:
             self.wfile.write(body[: self.hub.break_after])
             self.hub.break_after = None
             self.close_connection = True
         else:
             self.wfile.write(body)
+
+
+_WHO = 401, b'{"error":"Invalid username or password."}', {"X-Error-Message": "Invalid username or password."}
 
 
 def _git_id(content: bytes) -> str:

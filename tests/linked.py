@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from builder.engine import images
 from builder.engine.client.endpoint import environment
-from tests import projects, registries, shared
+from tests import projects, registries, shared, spark_proc
 from tests.conftest import BASE
 from tests.nodes import machine
 
@@ -38,7 +38,7 @@ HostKey /keys/host
 AuthorizedKeysFile /keys/user.pub
 StrictModes no
 PermitRootLogin prohibit-password
-SetEnv DOCKER_HOST=unix:///node/docker.sock BUILDER_DEV=/node-dev HOME={home}
+SetEnv DOCKER_HOST=unix:///node/docker.sock BUILDER_DEV=/node-dev BUILDER_PROC=/node-proc HOME={home}
 """
 
 
@@ -148,6 +148,7 @@ def _machine(endpoint: Endpoint, folder: Path, image: str, bridge: str, address:
         (own_folder / "dev/infiniband").mkdir(parents=True)
         (own_folder / "dev/infiniband/uverbs0").touch()
         (own_folder / "home").mkdir()
+        spark_proc.write_whole(own_folder / "proc")
         made = Machine(f"machine{rank}", address, node, own_folder)
         _serve_ssh(endpoint, made, image, folder)
         yield made
@@ -167,6 +168,7 @@ def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> N
         made.node.environ["BUILDER_ENGINE_RUN"]: "/node",
         str(programs / "root/usr/bin/docker"): "/usr/bin/docker:ro",
         f"{made.folder}/dev": "/node-dev",
+        f"{made.folder}/proc": "/node-proc:ro",
         f"{made.folder}/home": f"{made.folder}/home",
         **{f"{made.folder}/bin/{name}": f"/usr/bin/{name}:ro" for name in ("ibdev2netdev", "nvidia-smi")},
     }

@@ -1,4 +1,11 @@
-"""Made-up checkpoints with the names, dtypes and layout of real ones, written without the code under test."""
+"""Small checkpoints with the names, dtypes and layout of real ones, written without the code under test.
+
+The names of Qwen3.5's releases follow from its model in transformers (``qwen3_5_moe``): a decoder of 48 layers, of
+which every fourth has ``self_attn`` and the others ``linear_attn``, a mixture of experts with a shared expert in each,
+and one layer more under ``mtp.``. The FP8 release stores each linear layer in FP8 with ``weight_scale_inv``, except the
+two narrow ones of linear attention and the gates. AutoRound's INT4 release stores the experts and all of the attention
+as ``qweight``, ``qzeros`` and ``scales``, and keeps the shared experts and ``mtp.`` in BF16.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +16,35 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 SIZES = {"BF16": 2, "F16": 2, "F8_E4M3": 1, "I32": 4, "I8": 1, "F32": 4, "U8": 1}
-LAYERS = 48
-EXPERTS = 4
-"""The real model has 256; their names are the same."""
+PROJECTIONS = ("gate", "up", "down")
+INT4_FILES = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+EXTRA = "model_extra_tensors.safetensors"
 
 Specification = dict[str, tuple[str, list[int]]]
+
+
+@dataclass(frozen=True)
+class Dimensions:
+    """The sizes of a small Qwen3.5. The real one has 256 experts in each layer."""
+
+    layers: int = 48
+    hidden: int = 16
+    width: int = 8
+    """the inner size of an expert"""
+    experts: int = 4
+    mtp_experts: int = 256
+    head: int = 8
+    """the size of a head; attention has two heads and one of keys, linear attention one of keys"""
+    value_heads: int = 2
+    """heads of values in linear attention"""
+    vocabulary: int = 64
+
+
+SMALL = Dimensions()
 
 
 @dataclass
@@ -60,7 +88,7 @@ def raw(header: object) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def files(shards: dict[str, Specification], *, listed: set[str] | None = None) -> dict[str, bytes]:
+def files(shards: dict[str, Specification], *, listed: Collection[str] | None = None) -> dict[str, bytes]:
     """The files of a checkpoint: weights, an index over those that are ``listed`` (all), and a configuration."""
     made = {name: encoded(tensors) for name, tensors in shards.items()}
     names = {tensor: name for name in shards if listed is None or name in listed for tensor in shards[name]}
@@ -84,65 +112,129 @@ def write(folder: Path, contents: dict[str, bytes]) -> Path:
     return folder
 
 
-def int4(rows: int = 8, layers: int = LAYERS) -> dict[str, Specification]:
-    """The names, dtypes and layout of Intel/Qwen3.5-122B-A10B-int4-AutoRound with small tensors: two files of weights
-    that its index lists, and model_extra_tensors.safetensors, which it does not."""
-    shards: dict[str, Specification] = {f"model-{n:05}-of-00002.safetensors": {} for n in (1, 2)}
-    first, second = shards
-    for layer in range(layers):
-        shard = shards[first if layer < layers // 2 else second]
-        prefix = f"model.language_model.layers.{layer}.mlp"
-        for expert in range(EXPERTS):
-            for part in ("gate", "up", "down"):
-                name = f"{prefix}.experts.{expert}.{part}_proj"
-                shard[f"{name}.qweight"] = ("I32", [rows // 8, 16])
-                shard[f"{name}.qzeros"] = ("I32", [1, 2])
-                shard[f"{name}.scales"] = ("F16", [1, 16])
-        for part in ("gate", "up", "down"):
-            shard[f"{prefix}.shared_expert.{part}_proj.weight"] = ("BF16", [rows, 16])
-        shard[f"model.language_model.layers.{layer}.input_layernorm.weight"] = ("BF16", [16])
-        for part in ("q", "k"):
-            shard[f"model.language_model.layers.{layer}.self_attn.{part}_proj.qweight"] = ("I32", [rows // 8, 16])
-    shards[second]["lm_head.weight"] = ("BF16", [64, 16])
-    shards["model_extra_tensors.safetensors"] = mtp()
+def int4(size: Dimensions = SMALL) -> dict[str, Specification]:
+    """Intel/Qwen3.5-122B-A10B-int4-AutoRound with small tensors: two files that its index lists in each revision, and
+    model_extra_tensors.safetensors."""
+    shards: dict[str, Specification] = {name: {} for name in (*INT4_FILES, EXTRA)}
+    for layer in range(size.layers):
+        shard = shards[INT4_FILES[layer * 2 // size.layers]]
+        for name, (rows, columns) in _linear(layer, size).items():
+            if ".shared_expert." in name:
+                shard[f"{name}.weight"] = ("BF16", [rows, columns])
+            else:  # packed along the input, in groups of 128
+                groups = -(-columns // 128)
+                shard[f"{name}.qweight"] = ("I32", [-(-columns // 8), rows])
+                shard[f"{name}.qzeros"] = ("I32", [groups, -(-rows // 8)])
+                shard[f"{name}.scales"] = ("F16", [groups, rows])
+        shard |= _unquantized(layer, size)
+    shards[INT4_FILES[0]] |= _outside(size)
+    shards[EXTRA] = mtp(size)
     return shards
 
 
-def mtp(experts: int = 256) -> Specification:
-    """The multi-token-prediction weights: 785 tensors, of which 768 are of experts."""
-    tensors: Specification = {
-        f"mtp.layers.0.mlp.experts.{expert}.{part}_proj.weight": ("BF16", [4, 4])
-        for expert in range(experts)
-        for part in ("gate", "up", "down")
+def fp8(size: Dimensions = SMALL) -> dict[str, Specification]:
+    """Qwen/Qwen3.5-122B-A10B-FP8 with small tensors, in three files."""
+    names = tuple(f"model-{number:05}-of-00003.safetensors" for number in (1, 2, 3))
+    shards: dict[str, Specification] = {name: {} for name in names}
+    for layer in range(size.layers):
+        shard = shards[names[layer * 3 // size.layers]]
+        for name, (rows, columns) in _linear(layer, size).items():
+            if name.endswith(("in_proj_a", "in_proj_b")):
+                shard[f"{name}.weight"] = ("BF16", [rows, columns])
+            else:
+                shard |= _in_fp8(f"{name}.weight", [rows, columns])
+        shard |= _unquantized(layer, size)
+    shards[names[0]] |= _outside(size)
+    for name, (dtype, shape) in mtp(size).items():
+        shards[names[2]] |= _in_fp8(name, shape) if "_proj." in name else {name: (dtype, shape)}
+    return shards
+
+
+def mtp(size: Dimensions = SMALL) -> Specification:
+    """The layer that predicts further tokens, in BF16: three projections of each expert, and 17 tensors more."""
+    prefix, hidden = "mtp.layers.0", size.hidden
+    matrices = {
+        "mtp.fc": (hidden, 2 * hidden),
+        **{f"{prefix}.{name}": shape for name, shape in _attention(size).items()},
+        f"{prefix}.mlp.gate": (size.mtp_experts, hidden),
+        f"{prefix}.mlp.shared_expert_gate": (1, hidden),
+        **_experts(f"{prefix}.mlp", size.mtp_experts, size),
     }
-    others = (
-        *("fc", "norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "layers.0.input_layernorm"),
-        *("layers.0.post_attention_layernorm", "layers.0.mlp.gate", "layers.0.mlp.shared_expert_gate"),
-        *(f"layers.0.mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")),
-        *(f"layers.0.self_attn.{part}" for part in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")),
+    norms = {
+        **dict.fromkeys(("mtp.norm", "mtp.pre_fc_norm_embedding", "mtp.pre_fc_norm_hidden"), hidden),
+        **dict.fromkeys((f"{prefix}.input_layernorm", f"{prefix}.post_attention_layernorm"), hidden),
+        **dict.fromkeys((f"{prefix}.self_attn.q_norm", f"{prefix}.self_attn.k_norm"), size.head),
+    }
+    tensors: Specification = {f"{name}.weight": ("BF16", list(shape)) for name, shape in matrices.items()}
+    return tensors | {f"{name}.weight": ("BF16", [extent]) for name, extent in norms.items()}
+
+
+def _linear(layer: int, size: Dimensions) -> dict[str, tuple[int, int]]:
+    """The linear layers of a layer of the decoder that a release may quantize, with rows and columns."""
+    prefix = f"model.language_model.layers.{layer}"
+    if layer % 4 == 3:
+        attention = _attention(size)
+    else:
+        heads, hidden = size.value_heads, size.hidden
+        values = heads * size.head
+        attention = {
+            "linear_attn.in_proj_qkv": (2 * size.head + values, hidden),
+            "linear_attn.in_proj_z": (values, hidden),
+            "linear_attn.in_proj_a": (heads, hidden),
+            "linear_attn.in_proj_b": (heads, hidden),
+            "linear_attn.out_proj": (hidden, values),
+        }
+    return {f"{prefix}.{name}": shape for name, shape in attention.items()} | _experts(
+        f"{prefix}.mlp", size.experts, size
     )
-    return tensors | {f"mtp.{name}.weight": ("BF16", [4, 4]) for name in others}
 
 
-def fp8(rows: int = 8, layers: int = LAYERS) -> dict[str, Specification]:
-    """The names, dtypes and layout of Qwen/Qwen3.5-122B-A10B-FP8 with small tensors: of its FP8 tensors outside of the
-    experts, 144 have a counterpart in `int4` and 408 have none."""
-    shards: dict[str, Specification] = {f"model-{n:05}-of-00003.safetensors": {} for n in (1, 2, 3)}
-    without = [f"model.language_model.layers.{layer}" for layer in range(layers)]
-    for layer, prefix in enumerate(without):
-        shard = list(shards.values())[layer * 3 // layers]
-        names = [f"{prefix}.mlp.shared_expert.{part}_proj" for part in ("gate", "up", "down")]
-        # 36 of 48 layers have linear attention, 12 full attention, as every fourth layer.
-        if layer % 4 == 3:
-            names += [f"{prefix}.self_attn.{part}_proj" for part in ("q", "k", "v", "o")]
-        else:
-            names += [f"{prefix}.linear_attn.{part}" for part in ("in_proj_qkv", "in_proj_z", "out_proj", "x", "y")]
-        names += [f"{prefix}.attn_{part}" for part in ("a", "b", "c")] if layer % 4 != 3 else []
-        names += [f"{prefix}.more_{part}" for part in "abcdef"] if layer % 4 == 3 else []
-        for name in names:
-            shard[f"{name}.weight"] = ("F8_E4M3", [rows, 16])
-            shard[f"{name}.weight_scale_inv"] = ("BF16", [1, 1])
-        shard[f"{prefix}.mlp.experts.0.gate_proj.weight"] = ("F8_E4M3", [rows, 16])
-        shard[f"{prefix}.mlp.experts.0.gate_proj.weight_scale_inv"] = ("BF16", [1, 1])
-        shard[f"{prefix}.input_layernorm.weight"] = ("BF16", [16])
-    return shards
+def _attention(size: Dimensions) -> dict[str, tuple[int, int]]:
+    """Full attention, whose queries have a gate beside them."""
+    heads, hidden = 2 * size.head, size.hidden
+    shapes = {"q": (2 * heads, hidden), "k": (size.head, hidden), "v": (size.head, hidden), "o": (hidden, heads)}
+    return {f"self_attn.{part}_proj": shape for part, shape in shapes.items()}
+
+
+def _experts(prefix: str, count: int, size: Dimensions) -> dict[str, tuple[int, int]]:
+    return {
+        f"{prefix}.{expert}.{part}_proj": (size.hidden, size.width) if part == "down" else (size.width, size.hidden)
+        for expert in ("shared_expert", *(f"experts.{number}" for number in range(count)))
+        for part in PROJECTIONS
+    }
+
+
+def _unquantized(layer: int, size: Dimensions) -> Specification:
+    """What both releases store in 16 bits in a layer of the decoder."""
+    prefix = f"model.language_model.layers.{layer}"
+    if layer % 4 == 3:
+        shapes = {f"self_attn.{part}_norm.weight": [size.head] for part in "qk"}
+    else:
+        shapes = {
+            **{f"linear_attn.{part}": [size.value_heads] for part in ("A_log", "dt_bias")},
+            "linear_attn.norm.weight": [size.head],
+            "linear_attn.conv1d.weight": [(2 + size.value_heads) * size.head, 1, 4],
+        }
+    shapes |= {
+        "input_layernorm.weight": [size.hidden],
+        "post_attention_layernorm.weight": [size.hidden],
+        "mlp.gate.weight": [size.experts, size.hidden],
+        "mlp.shared_expert_gate.weight": [1, size.hidden],
+    }
+    return {f"{prefix}.{name}": ("BF16", shape) for name, shape in shapes.items()}
+
+
+def _outside(size: Dimensions) -> Specification:
+    """What lies outside the layers of the decoder. Of the vision tower there is one matrix."""
+    shapes = {
+        "model.language_model.embed_tokens.weight": [size.vocabulary, size.hidden],
+        "model.language_model.norm.weight": [size.hidden],
+        "lm_head.weight": [size.vocabulary, size.hidden],
+        "model.visual.blocks.0.attn.proj.weight": [size.hidden, size.hidden],
+    }
+    return {name: ("BF16", shape) for name, shape in shapes.items()}
+
+
+def _in_fp8(name: str, shape: list[int]) -> Specification:
+    """A weight in FP8 with a scale for each block of 128 by 128."""
+    return {name: ("F8_E4M3", shape), f"{name}_scale_inv": ("BF16", [-(-extent // 128) for extent in shape])}

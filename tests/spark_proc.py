@@ -18,11 +18,18 @@ def meminfo(available: float) -> str:
 
 
 def write_whole(
-    folder: Path, *, driver: str = "580.95.05", swap: tuple[int, int] = (16, 16), earlyoom: bool = True
+    folder: Path,
+    *,
+    driver: str = "580.95.05",
+    kernel: str = "6.17.0-1032-nvidia",
+    swap: tuple[int, int] = (16, 16),
+    earlyoom: bool = True,
 ) -> Path:
-    """Writes what else a check of the machine reads there, too: the driver's version, the swap in GiB (all of it, and
-    what is free), and the processes."""
+    """Writes what else a check of the machine reads there, too: the driver's version, the kernel's release, the swap in
+    GiB (all of it, and what is free), and the processes."""
     write(folder, available=110)
+    (folder / "sys/kernel").mkdir(parents=True, exist_ok=True)
+    (folder / "sys/kernel/osrelease").write_text(f"{kernel}\n", encoding="utf-8")
     version = (
         f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {driver}  Release Build  (a@b)\nGCC version:\n"
     )
@@ -31,7 +38,7 @@ def write_whole(
     with (folder / "meminfo").open("a", encoding="utf-8") as file:
         file.write(f"SwapTotal:      {total} kB\nSwapFree:       {free} kB\n")
     for number, name in enumerate(["systemd", "bash", *(["earlyoom"] if earlyoom else [])], 1):
-        (folder / str(number)).mkdir()
+        (folder / str(number)).mkdir(exist_ok=True)
         (folder / str(number) / "comm").write_text(f"{name}\n", encoding="utf-8")
     return folder
 

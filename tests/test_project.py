@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,41 @@ def test_no_file_in_the_state_folder_that_is_written_is_a_link(made: Project, na
     (made.state / name).symlink_to("../../../victim")
     with pytest.raises(UnsafePathError, match=f"{name} is a link"):
         project.find(made.root)
+
+
+@pytest.mark.parametrize("name", [".", ".builder", ".builder/journal", ".builder/upgrading"])
+def test_a_folder_in_which_anybody_may_write_is_refused_with_the_remedy(made: Project, name: str) -> None:
+    folder = made.root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    assert project.find(made.root) == made
+    mode = folder.stat().st_mode & 0o777
+    folder.chmod(mode | 0o020)  # a group that may write was let in by somebody
+    assert project.find(made.root) == made
+    folder.chmod(mode | 0o002)
+    with pytest.raises(UnsafePathError, match="every user of this machine may write in") as caught:
+        project.find(made.root)
+    assert f"chmod o-w {folder}" in (caught.value.hint or "")
+    folder.chmod(mode)
+    assert project.find(made.root) == made
+
+
+@pytest.mark.parametrize("name", [".builder", ".builder/mirrors"])
+def test_a_state_folder_of_another_user_is_refused_with_the_remedy(
+    made: Project, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made.root / name
+    folder.mkdir(parents=True)
+    me = os.geteuid()
+    if me == 0:
+        os.chown(folder, 4321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    with pytest.raises(UnsafePathError, match=f"{name} belongs to another user") as caught:
+        project.find(made.root)
+    assert f"sudo chown -R {me or 0}" in (caught.value.hint or "") or me
+    if me == 0:
+        monkeypatch.setenv("SUDO_UID", "4321")
+        assert project.find(made.root) == made
 
 
 def test_the_state_folder_may_be_on_another_disk_but_not_elsewhere(made: Project) -> None:

@@ -1,10 +1,15 @@
 """The journal of a bisection, in the state folder: whole on the disk after each answer, so that nothing is tried twice
 whatever ends the program. One bisection of a project is under way at a time.
+
+Anybody may have written the file. So it holds names of candidates, which keep their grammars, and verdicts. The judge,
+the recipe and the options of the model's server are not in it: they come from what is typed again, from recipes/, and
+from the engine.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -14,7 +19,9 @@ from builder.bisecting.difference import Point, Row
 from builder.bisecting.session import JUDGES, Bisection, BisectOutlook, DoneTrial, Judge
 from builder.bisecting.trials import Trial
 from builder.errors import ConflictError
-from builder.storage import atomic_file, file_lock
+from builder.lock import name_kinds
+from builder.lock.value_kinds import WrongError
+from builder.storage import atomic_file, file_lock, regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,8 +29,10 @@ if TYPE_CHECKING:
 
     from builder.project import Project
 
-_FORMAT = 1
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+_FORMAT = 2
+_FOUND_AGAIN = ("recipe", "recipe_before", "platform")
+_LARGEST = 64 << 20
+_DIGEST = re.compile("(?:[0-9a-f]{64})?")
 
 
 @contextmanager
@@ -50,10 +59,10 @@ def read(project: Project) -> Bisection | None:
     that holds none."""
     path = _path(project)
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return _parse(regular_file.read(path, _LARGEST).decode())
     except FileNotFoundError:
         return None
-    except _UNREADABLE:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, WrongError):
         raise ConflictError(
             f"{project.relative(path)} is no journal of a bisection that this version of builder can read",
             hint="end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin anew",
@@ -66,17 +75,19 @@ def remove(project: Project) -> None:
 
 
 def text_of(bisection: Bisection) -> str:
-    """The text of a journal, which `parse` reads."""
-    return json.dumps({"format": _FORMAT, **asdict(bisection)}, indent=1, ensure_ascii=False)
+    """The text of a journal."""
+    data = {**asdict(bisection), "judge": asdict(bisection.judge.recorded)}
+    kept = {key: value for key, value in data.items() if key not in _FOUND_AGAIN}
+    return json.dumps({"format": _FORMAT, **kept}, indent=1, ensure_ascii=False)
 
 
-def parse(text: str) -> Bisection:
-    """The bisection in the text of a journal. Raises ValueError, KeyError, TypeError, AttributeError or RecursionError
-    for any other text."""
+def _parse(text: str) -> Bisection:
     data: dict[str, Any] = json.loads(text)
-    if data.pop("format") != _FORMAT or data["judge"]["kind"] not in JUDGES:
+    if data.pop("format") != _FORMAT or data["judge"]["kind"] not in JUDGES or data.keys() & {*_FOUND_AGAIN}:
         raise ValueError("of another version")
     data["judge"] = Judge(**data["judge"])
+    if not _DIGEST.fullmatch(data["judge"].name):
+        raise ValueError("a judge's name")
     data["done"] = tuple(_done(each) for each in data["done"])
     data["rows"] = tuple(
         Row(**{**row, "points": tuple(Point(**point) for point in row["points"])}) for row in data["rows"]
@@ -85,13 +96,18 @@ def parse(text: str) -> Bisection:
     data["numbers"] = tuple(data["numbers"])
     if outlook := data.get("outlook"):
         data["outlook"] = BisectOutlook(**{**outlook, "axes": tuple(outlook["axes"])})
-    texts = [data[key] for key in ("target", "repository", "platform", "started", "recipe", "recipe_before", "serving")]
-    texts += [*data["served"], *data["served"].values()]
-    if not all(isinstance(text, str) for text in texts) or not all(isinstance(n, int) for n in data["numbers"]):
+    name_kinds.REPOSITORY.read(data["repository"])
+    flags = [data[key] for key in ("find_fix", "present_recipe", "served", "unstartable")]
+    if not all(isinstance(data[key], str) for key in ("target", "started")) or not all(
+        type(number) is int for number in data["numbers"]
+    ):
         raise TypeError("other kinds of values")
-    if len(data["numbers"]) < 2:
+    if len(data["numbers"]) < 2 or not all(isinstance(flag, bool) for flag in flags):
         raise ValueError("no two numbers")
-    return Bisection(**data)
+    for row in data["rows"]:
+        for point in row.points:
+            name_kinds.VERSION.read(point.id)
+    return Bisection(platform="", **data)
 
 
 def _done(data: dict[str, Any]) -> DoneTrial:
@@ -100,7 +116,7 @@ def _done(data: dict[str, Any]) -> DoneTrial:
 
 
 def _candidate(data: dict[str, Any]) -> BisectCandidate:
-    points = tuple((str(unit), str(point)) for unit, point in data["points"])
+    points = tuple((str(unit), name_kinds.VERSION.read(point)) for unit, point in data["points"])
     return BisectCandidate(int(data["old"]), int(data["new"]), tuple(map(str, data["taken"])), points)
 
 

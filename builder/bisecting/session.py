@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal
 
 from builder import humanize
@@ -21,7 +21,8 @@ JUDGES: tuple[JudgeKind, ...] = ("script", "probe", "prove", "user")
 @dataclass(frozen=True)
 class Judge:
     """The one who tells good from bad: a ``script``, a ``probe``, the proof of templates and parsers, or the ``user``.
-    ``name`` is the script's path or the probe's name; a script without a server (``serves``) gets the image alone."""
+    ``name`` is the script's path or the probe's name; a script without a server (``serves``) gets the image alone. In a
+    journal ``name`` is a digest: whoever wrote the journal must not choose the program."""
 
     kind: JudgeKind
     name: str = ""
@@ -31,6 +32,11 @@ class Judge:
     def is_constant(self) -> bool:
         """True where one image always gets one verdict, so that it is tried once."""
         return self.kind in {"prove", "user"}
+
+    @property
+    def recorded(self) -> Judge:
+        """The judge as the journal has it, to compare with the one that is typed again."""
+        return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,12 @@ class Bisection:
     """A bisection as far as it is. ``target`` is the model, recipe or definition as typed; ``numbers`` are those of
     ``repository`` from the end that counts as good to the other. ``recipe`` is the path of the recipe, empty where the
     image alone is looked at, and ``recipe_before`` its text at the time of the first number, empty where it is the
-    same. ``served`` are the labels of the model's own server, empty where none ran, and ``serving`` the image that it
-    had. ``waiting`` is the candidate that the user is looking at. ``outlook`` is that of its beginning. With
-    ``unstartable`` a server that does not start is what is being looked for: the bad end does not either."""
+    same, or where ``present_recipe`` says that the first number is served by the present one. ``served`` is True where
+    the model's own server ran at the beginning. ``waiting`` is the candidate that the user is looking at. ``outlook``
+    is that of its beginning. With ``unstartable`` a server that does not start is what is being looked for: the bad end
+    does not either.
+
+    The journal holds neither the judge's name, the recipe nor the platform: they are found again each time."""
 
     target: str
     repository: str
@@ -89,8 +98,8 @@ class Bisection:
     find_fix: bool = False
     recipe: str = ""
     recipe_before: str = ""
-    served: Mapping[str, str] = field(default_factory=dict)
-    serving: str = ""
+    present_recipe: bool = False
+    served: bool = False
     done: tuple[DoneTrial, ...] = ()
     rows: tuple[Row, ...] = ()
     waiting: BisectCandidate | None = None

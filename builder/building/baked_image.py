@@ -95,5 +95,5 @@ def _require_local_base(engine: Endpoint, plan: Plan) -> None:
         here = f"this engine has {fingerprint} under that name" if fingerprint else "this engine has no such image"
         raise ImageStateError(
             f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}",
-            hint="`--update base` pins the base anew",
+            hint=f"`builder lock {plan.definition.name} --update base` pins the base again",
         )

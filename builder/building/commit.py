@@ -15,11 +15,13 @@ from builder.pinning import vendored
 from builder.storage import plain_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.building.baked_image import BakedImage
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest
+    from builder.evidence.requirements import MissingEvidence
+    from builder.proving.prove import Proof
     from builder.workspace import Workspace
 
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 class RecordedMoves:
     """The moves of a new number in images.lock: the ``pins`` of its definitions, the ``models`` that it is paired with,
     and ``latest`` if it is to be ``current``; the ``first`` of a repository is that in any case. ``waiting`` are the
-    models that wait for evidence."""
+    models that wait for evidence, or with which its proof failed."""
 
     pins: bool = True
     current: bool = True
@@ -39,11 +41,16 @@ class RecordedMoves:
 NOTHING_MOVES = RecordedMoves(pins=False, current=False, first=False)
 
 
-def moves_of(workspace: Workspace, planned: PlannedImage, request: BuildRequest) -> RecordedMoves:
-    """The moves as the number of a build is recorded: none that requires evidence, which is recorded after."""
+def moves_of(
+    workspace: Workspace, planned: PlannedImage, request: BuildRequest, proofs: Sequence[Proof]
+) -> RecordedMoves:
+    """The moves as the number of a build is recorded: none that requires evidence, which is recorded after, and none of
+    a model with which one of its ``proofs`` failed."""
     if request.candidate:
         return NOTHING_MOVES
-    waiting = held_back.models(workspace.project, planned)
+    failed = [each.evidence.subject.model for each in proofs if each.evidence.verdict == "fail"]
+    required = held_back.models(workspace.project, planned)
+    waiting = tuple(model for model in planned.models if model in required or model in failed)
     free = tuple(model for model in planned.models if model not in waiting)
     return RecordedMoves(current=request.promote and not waiting, first=not waiting, models=free, waiting=waiting)
 
@@ -70,11 +77,11 @@ def commit_existing(
     workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest
 ) -> AlreadyBuilt:
     """Records the pins of a plan whose image is already built, and pairs that image with those of its models that no
-    image serves yet, unless evidence is missing. A model that was rolled back stays where it is: building again does
-    not undo that."""
+    image serves yet, unless evidence is missing or failed. A model that was rolled back stays where it is: building
+    again does not undo that, unless the request says that the pointers move anyway."""
     lacking = {
-        model: held_back.told(held_back.missing(workspace, planned.lock, planned, name, model), name, model)
-        for model in held_back.models(workspace.project, planned)
+        model: held_back.missing(workspace, planned.lock, planned, name, model)
+        for model in planned.models
         if not planned.is_paired(model, name)
     }
     if not planned.is_recorded and not request.candidate:
@@ -84,11 +91,15 @@ def commit_existing(
             free = tuple(model for model in planned.unpaired if not lacking.get(model))
             transaction.commit(_with_pairings(lock, name, planned, free))
     repository = planned.lock.images[name.repository]
+    if request.promote_anyway and not request.candidate:
+        held_back.move(workspace, planned, name, request, lacking)
+        repository = repository.with_current(name.number)
     return AlreadyBuilt(
         image=str(name),
         bad=repository.numbers[name.number].status == "bad",
         current=_current_elsewhere(repository, name),
-        models=tuple(_model_outcomes(planned, name, lacking)),
+        models=tuple(_model_outcomes(planned, name, lacking, anyway=bool(request.promote_anyway))),
+        unchecked=repository.numbers[name.number].unchecked,
     )
 
 
@@ -109,12 +120,17 @@ def _current_elsewhere(repository: Repository, name: ImageName) -> str:
 
 
 def _model_outcomes(
-    planned: PlannedImage, name: ImageName, lacking: Mapping[str, tuple[tuple[str, str], ...]]
+    planned: PlannedImage, name: ImageName, lacking: Mapping[str, tuple[MissingEvidence, ...]], *, anyway: bool
 ) -> Iterator[ModelOutcome]:
     for model in planned.models:
-        if missing := lacking.get(model):
+        missing = lacking.get(model)
+        if anyway and missing is not None:
+            yield ModelOutcome(model, "paired")
+        elif missing:
             paired = planned.lock.models.get(model)
-            yield ModelOutcome(model, "waiting", str(paired.pairing.image) if paired else "", missing)
+            stays = str(paired.pairing.image) if paired else ""
+            failed = any(each.failed for each in missing)
+            yield ModelOutcome(model, "waiting", stays, held_back.told(missing, name, model), failed)
         elif model in planned.unpaired:
             yield ModelOutcome(model, "paired")
         elif model not in planned.lock.models:

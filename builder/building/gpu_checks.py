@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.building import mod_checks
 from builder.definitions import serving
-from builder.engine import containers, gpu_probe, installed
+from builder.engine import containers, gpu_probe, images, installed
 from builder.engine.client import versions
 from builder.engine.client.errors import EngineHTTPError
-from builder.errors import BuildFailedError, ImageStateError
+from builder.errors import ImageStateError
 from builder.events import Message
 from builder.plan.model import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from builder.building.baked_image import BakedImage
     from builder.engine.client.endpoint import Endpoint
@@ -30,20 +31,25 @@ _NO_MEMORY = "out of memory"
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
-def run(workspace: Workspace, baked: BakedImage) -> str | None:
+def run(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
     """Checks an image on the engine's GPU, and returns which that is; None where nothing was checked, which is told.
+    The checks ``without`` do not run.
 
     Raises BuildFailedError naming every check that fails.
     """
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
         return None
-    if serving.of(workspace.project, plan.definition.name).gpus != "all":
+    settings = serving.of(workspace.project, plan.definition.name)
+    if settings.gpus != "all":
         return None
     if not versions.has_nvidia(workspace.engine):
         workspace.report(Message("checks on a GPU not run: this engine has none"))
         return None
-    return check(workspace.engine, baked.work.tag, plan, baked.work.labels, workspace.report)
+    details = images.inspect(workspace.engine, baked.work.tag) if settings.keep_entrypoint else None
+    entrypoint = tuple(details.config.get("Entrypoint", ())) if details else ()
+    plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))
+    return check(workspace.engine, baked.work.tag, plan, baked.work.labels, workspace.report, entrypoint=entrypoint)
 
 
 def check(
@@ -53,27 +59,32 @@ def check(
     labels: Mapping[str, str],
     report: Report,
     devices: containers.Devices = containers.ALL_GPUS,
+    entrypoint: tuple[str, ...] = (),
 ) -> str | None:
-    """Checks ``image`` in a container that has ``devices``; else as `run`."""
+    """Checks ``image`` in a container that has ``devices``, by commands that ``entrypoint`` runs; else as `run`."""
     report(Message("checking the image on the GPU"))
     try:
-        with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, devices=devices) as container:
+        with containers.running(
+            endpoint, image, labels=labels, workdir=WORKSPACE, devices=devices, memory=0, entrypoint=entrypoint
+        ) as container:
             facts = gpu_probe.read(container, installed.find_python(container) or "python3")
-            failing = list(problems(facts, plan))
+            failing = [(mod_checks.GPU, problem) for problem in problems(facts, plan)]
             if facts.capability:
                 wanted = (image_check for image_check in plan.checks if image_check.check.gpu)
-                failing += mod_checks.failures(container, wanted, KERNEL_SECONDS).values()
+                failures = mod_checks.failures(container, wanted, KERNEL_SECONDS)
+                failing += [(failed.owner, problem) for failed, problem in failures.items()]
     except (EngineHTTPError, ImageStateError) as error:
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
         return None
-    if any(_NO_MEMORY in problem.lower() for problem in failing):
+    if any(_NO_MEMORY in problem.lower() for _, problem in failing):
         report(
             Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
         )
         return None
     if failing:
         hint = "the layers are kept: mend what is named, and only what comes after it is built again"
-        raise BuildFailedError("on the GPU of this machine:\n" + "\n".join(failing), hint=hint)
+        message = "\n".join([f"check {mod_checks.GPU}, on the GPU of this machine:", *(text for _, text in failing)])
+        raise mod_checks.failed(message, hint, (name for name, _ in failing))
     return f"{facts.card}, compute capability {facts.capability}"
 
 

@@ -1,4 +1,4 @@
-"""The pointers that a build leaves where they are, until the evidence that they require is recorded.
+"""The pointers that a build leaves where they are: evidence that they require is not recorded, or its proof failed.
 
 A build records its number first and without them, then its proof, and moves what nothing is missing for. What is
 recorded later (by `prove`, `probe` or `bench`) moves no pointer: `promote` and `pair` do, and say what is missing.
@@ -6,10 +6,11 @@ recorded later (by `prove`, `probe` or `bench`) moves no pointer: `promote` and 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.building.request import HeldPointer
-from builder.evidence import requirements
+from builder.evidence import gate, requirements
 from builder.lock.model import Pairing
 from builder.numbered import images_lock
 
@@ -40,29 +41,33 @@ def missing(
 
 
 def move(
-    workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest
+    workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest, models_held: Iterable[str]
 ) -> tuple[HeldPointer, ...]:
-    """Pairs ``name`` with the models of its build that required evidence, and makes it current as requested, where
-    nothing is missing; returns what stays."""
-    required = models(workspace.project, planned)
+    """Pairs ``name`` with the models of its build ``models_held`` back, and makes it current as requested, where
+    nothing is missing, or the request says that they move anyway; returns what stays."""
     waiting: list[HeldPointer] = []
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
-        for model in required:
+        for model in models_held:
             paired = lock.models.get(model)
             lacking = missing(workspace, lock, planned, name, model)
-            if lacking:
+            if lacking and not request.promote_anyway:
                 stays = str(paired.pairing.image) if paired else ""
-                waiting.append(HeldPointer(model, True, stays, told(lacking, name, model)))
-            else:
-                recipe = planned.recipe.file if planned.recipe else None
-                lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model)))
+                failed = any(each.failed for each in lacking)
+                waiting.append(HeldPointer(model, True, stays, told(lacking, name, model), failed))
+                continue
+            note = f"{gate.FORCED}{request.promote_anyway}" if lacking else ""
+            recipe = planned.recipe.file if planned.recipe else None
+            lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model), note=note))
+            if note:
+                lock = lock.with_image(name, replace(lock.images[name.repository].numbers[name.number], note=note))
         repository = lock.images[name.repository]
         if (request.promote or repository.current is None) and not waiting:
             lock = lock.with_repository(name.repository, repository.with_current(name.number))
         elif request.promote and waiting:
             stays = f"{name.repository}:{repository.current}" if repository.current else ""
-            waiting.append(HeldPointer(f"{name.repository}:latest", False, stays, ()))
+            failed = any(each.failed for each in waiting)
+            waiting.append(HeldPointer(f"{name.repository}:latest", False, stays, (), failed))
         transaction.commit(lock)
     return tuple(waiting)
 

@@ -1,16 +1,46 @@
-"""The checks of mods, run in a container of the finished image."""
+"""The checks of a finished image: those of mods, run in a container, and what a check that fails is reported as."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder.errors import BuildFailedError, UsageError
 from builder.plan.model import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from builder.engine.containers import Container
-    from builder.plan.model import ImageCheck
+    from builder.plan.model import ImageCheck, Plan
+
+VERSION = "vllm-version"
+IMPORT = "vllm-import"
+TEMPLATE = "chat-template"
+GPU = "gpu"
+"""The names of the checks that belong to no mod; the checks of a mod have its name."""
+
+
+def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
+    """Those of the checks ``without`` that the image of ``plan`` has, with the reason for each."""
+    names = {VERSION, IMPORT, TEMPLATE, GPU, *(check.owner for check in plan.checks)}
+    return {name: reason for name, reason in without.items() if name in names}
+
+
+def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
+    """Raises UsageError for a name in ``without`` that is no check of any of the images."""
+    if unknown := [name for name in without if not any(left_out(plan, {name: ""}) for plan in plans)]:
+        own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
+        raise UsageError(
+            f"`--without-check {unknown[0]}`: the image has no check of that name",
+            hint=f"its checks are {', '.join([VERSION, IMPORT, TEMPLATE, GPU, *own])}",
+        )
+
+
+def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
+    """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
+    options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
+    wrong = f"where the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
+    return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
 
 
 def failures(container: Container, checks: Iterable[ImageCheck], seconds: float) -> dict[ImageCheck, str]:

@@ -66,15 +66,14 @@ def _changes_nothing(mod: Mod) -> bool:
 def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
     """Raises FileProblemsError with the location of every name in the files of ``chain`` and of ``recipe`` that is not
     the name of a mod."""
-    existing = mod_reading.names(project)
     problems = [
         problem
         for definition in chain
         for problem in mod_reading.unknown(
-            existing, definition.mods, partial(image.location, project, definition.name, "mods")
+            project, definition.mods, partial(image.location, project, definition.name, "mods")
         )
     ]
-    problems += mod_reading.unknown(existing, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
+    problems += mod_reading.unknown(project, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
     if problems:
         raise FileProblemsError(tuple(problems))
 
@@ -91,12 +90,12 @@ def arrange(
     pinned: dict[str, str] = {}
     images: list[mod_rules.ImageMods] = []
     for definition, own, own_pins in zip(chain, mods, pins, strict=True):
-        pinned = {**pinned, **_versions(definition, own_pins)}
+        pinned = {**pinned, **pinned_versions(definition, own_pins)}
         images.append(mod_rules.ImageMods(definition.name, own, pinned))
     return mod_rules.arrange(images, mod_reading.names(project))
 
 
-def _versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
+def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
     """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
     built from them."""
     versions = {"python": definition.python.version} if definition.python else {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.building import mod_checks
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import command, launch_problems, option_places, recipe
-from builder.errors import BuildFailedError, FileProblemsError, UsageError
+from builder.errors import FileProblemsError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -70,9 +71,10 @@ def require_usable(container: Container, python: str, templates: Sequence[Expect
         if template.path in missing or template.path in faults
     ]
     if wrong:
-        raise BuildFailedError(
-            "\n".join(wrong),
-            hint="`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
+        raise mod_checks.failed(
+            "\n".join([f"check {mod_checks.TEMPLATE}:", *wrong]),
+            "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
+            [mod_checks.TEMPLATE],
         )
 
 

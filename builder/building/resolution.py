@@ -9,12 +9,15 @@ from builder.building import mod_downloads, mod_selection, mod_versions
 from builder.definitions import image_chain, target
 from builder.definitions.mods import mod_problems
 from builder.definitions.recipes import recipe_problems
+from builder.engine import base_image
 from builder.engine.client import versions
-from builder.errors import UsageError
+from builder.errors import SourceError, UsageError
 from builder.events import Message
 from builder.lock import reading
+from builder.lock.pins import BasePin
 from builder.pinning import chain as chains
-from builder.pinning import definition_pins, refetching
+from builder.pinning import definition_pins, older_versions, refetching
+from builder.sources import environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from builder.definitions.target import Target
     from builder.lock.model import Lock
     from builder.workspace import Workspace
+
+_MOST_NAMES = 3  # in an error; all of them are reported
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,9 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     """
     project = workspace.project
     lock = reading.of(project)
-    targets = [target.find(project, text) for text in request.targets]
+    # A model stands for the recipe that serves it, as everywhere.
+    by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
+    targets = [target.find(project, by_model.get(text) or text) for text in request.targets]
     for named in targets:
         _require_a_definition(named)
     definitions = [target.definition_of(project, named) for named in targets]
@@ -77,10 +84,7 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     for named, mods in zip(targets, all_mods, strict=True):
         for message in mod_selection.left_out(project, named.recipe, mods) if named.recipe else ():
             workspace.report(Message(message))
-    pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
-    if faults := [fault for completed in pins.values() for fault in completed.faults]:
-        raise definition_pins.error_of(faults)
-    pins = {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
+    pins = _complete_pins(workspace, lock, all_chains, request)
     resolved = []
     for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
         of_chain = [pins[definition.name].pins for definition in chain]
@@ -92,8 +96,65 @@ def resolve(workspace: Workspace, request: BuildRequest) -> Resolution:
     return Resolution(tuple(resolved), pins, lock)
 
 
+def _complete_pins(
+    workspace: Workspace, lock: Lock, all_chains: Sequence[chains.Chain], request: BuildRequest
+) -> dict[str, definition_pins.ResolvedPins]:
+    """The pins of all definitions by name, with the patches that they name."""
+    pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
+    if faults := [fault for completed in pins.values() for fault in completed.faults]:
+        raise definition_pins.error_of(faults)
+    if request.local_base:
+        pins = _on_local_bases(workspace, all_chains, pins)
+    say_older(workspace, lock, all_chains, pins, request)
+    return {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
+
+
 def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
     return {definition.name: definition for chain in all_chains for definition in chain}
+
+
+def _on_local_bases(
+    workspace: Workspace, all_chains: Sequence[chains.Chain], pins: Mapping[str, definition_pins.ResolvedPins]
+) -> dict[str, definition_pins.ResolvedPins]:
+    """``pins`` with each base of a registry replaced by this engine's copy of the same name. Raises SourceError where
+    the registry gives that name after all, where this engine has no copy, and for a base whose packages are pinned with
+    it: the packages of the copy may be others."""
+    local = dict(pins)
+    for definition in {chain[0].name: chain[0] for chain in all_chains}.values():
+        own = local[definition.name]
+        pin = own.pins.base
+        if pin is None or pin.resolved.startswith(base_image.LOCAL):
+            continue
+        resolved = base_image.resolve(workspace.engine, pin.requested, definition.platform)
+        if not resolved.startswith(base_image.LOCAL) or definition.base_sources:
+            raise SourceError(f"this engine's copy of {pin.requested} does not take the place of the pinned base")
+        local[definition.name] = replace(own, pins=replace(own.pins, base=BasePin(pin.requested, resolved)))
+    return local
+
+
+def say_older(
+    workspace: Workspace,
+    lock: Lock,
+    all_chains: Sequence[chains.Chain],
+    pins: Mapping[str, definition_pins.ResolvedPins],
+    request: BuildRequest,
+) -> None:
+    """Reports each package and source that goes back to an older version. Raises SourceError where the request does not
+    allow that."""
+    settings = environment.read(workspace.environment)
+    older: list[older_versions.OlderVersion] = []
+    for definition in _definitions(all_chains).values():
+        before, after = lock.pins_of(definition.name, definition.platform), pins[definition.name].pins
+        if before != after:
+            older += older_versions.between(definition, before, after, request.update, settings)
+    for each in older:
+        workspace.report(Message(str(each)))
+    if older and not request.older:
+        names = ", ".join(each.name for each in older[:_MOST_NAMES])
+        more = f" and {len(older) - _MOST_NAMES} more" if len(older) > _MOST_NAMES else ""
+        raise SourceError(
+            f"{names}{more} would go back to older versions", hint="`--allow-older` takes the older versions"
+        )
 
 
 def _with_patches(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.engine import tag_cache
-from builder.storage import state_file
+from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _MOST_ENTRIES = 64
 # Looking at more files than this takes longer than planning the build.
+_LARGEST = 16 << 20
 _MOST_FILES = 20_000
 # Two writes within one tick of the file system's clock leave the same time of change. Linux's tick is 10 ms at most; a
 # time in whole seconds comes from a file system that stores no fractions.
@@ -51,10 +52,12 @@ class CacheKey:
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
     """Returns the key of ``request`` in the project as it is now.
 
-    None for a request that always needs planning (it updates, forces or pushes, or is for a candidate), where the
-    project has too many files or one that cannot be read, and where a build is running or was killed.
+    None for a request that always needs planning (it updates, forces, pushes, leaves out a check, moves pointers
+    anyway, or is for a candidate), where the project has too many files or one that cannot be read, and where a build
+    is running or was killed.
     """
-    if request.update or request.force or request.push or request.candidate or workspace.project.unfinished:
+    always = request.update or request.force or request.push or request.candidate
+    if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None
     states = hashlib.sha256()
     newest = 0
@@ -79,8 +82,8 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
     """Returns the results stored under ``key``; None if there are none, or if the files or the images in the engine
     have changed since."""
     try:
-        stored = json.loads(key.path.read_bytes())
-    except (OSError, ValueError):
+        stored = json.loads(regular_file.read(key.path, _LARGEST))
+    except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(stored, dict) or stored.get("files") != key.files:
         return None

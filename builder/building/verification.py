@@ -13,7 +13,7 @@ from builder.lock.model import NumberedImage
 from builder.plan.model import WORKSPACE, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from builder.building.baked_image import BakedImage
     from builder.building.recipe_templates import ExpectedTemplate
@@ -28,13 +28,16 @@ CHECK_SECONDS = 120
 _VERSION = "import importlib.metadata; print(importlib.metadata.version('vllm'))"
 
 
-def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
-    """Returns the record of a baked image that has passed every check. Raises BuildFailedError for one that has not."""
+def verify(workspace: Workspace, baked: BakedImage, without: Mapping[str, str]) -> NumberedImage:
+    """Returns the record of a baked image that has passed every check but those ``without``, which the user left out,
+    each with the reason. Raises BuildFailedError for an image that has not."""
     engine, planned, plan = workspace.engine, baked.planned, baked.planned.plan
     require_pinned_base(engine, plan, baked.result, baked.details)
+    unchecked = mod_checks.left_out(plan, without)
     templates = recipe_templates.expected(workspace.project, plan, planned.recipe)
-    run_checks(engine, baked.work.tag, plan, baked.work.labels, baked.host_platform, workspace.report, templates)
-    gpu = gpu_checks.run(workspace, baked)
+    labels = baked.work.labels
+    run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
+    gpu = None if mod_checks.GPU in unchecked else gpu_checks.run(workspace, baked, unchecked)
     return NumberedImage(
         built=timestamp.now(),
         definition=plan.definition.name,
@@ -47,6 +50,7 @@ def verify(workspace: Workspace, baked: BakedImage) -> NumberedImage:
         mods={mod.name: mod.content_hash for mod in plan.mods},
         builder=engine.instance if engine.builds_elsewhere else None,
         gpu=gpu,
+        unchecked=unchecked,
     )
 
 
@@ -80,9 +84,10 @@ def run_checks(
     host_platform: str,
     report: Report,
     templates: Sequence[ExpectedTemplate] = (),
+    without: Collection[str] = (),
 ) -> None:
     """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network,
-    and looks for the ``templates``.
+    and looks for the ``templates``. The checks ``without`` do not run.
 
     An image for another platform than the engine's is checked where the engine can emulate it (by QEMU), and vLLM is
     not imported then; what is left out is reported. Raises BuildFailedError naming every check that fails.
@@ -92,26 +97,28 @@ def run_checks(
     platform = plan.definition.platform
     with (
         task(report, "checking the image"),
-        containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container,
+        containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=0) as container,
     ):
         if platform != host_platform and not containers.can_execute(container):
             report(Message(f"checks not run: this engine is {host_platform}, and does not emulate {platform}"))
             return
         python = installed.find_python(container) or "python3"
-        if "vllm" in plan.versions:
+        if "vllm" in plan.versions and mod_checks.VERSION not in without:
             _require_version(container, python, plan.versions["vllm"].version)
+        if "vllm" in plan.versions and mod_checks.IMPORT not in without:
             if platform == host_platform:
                 _import_vllm(container, python)
             else:
                 report(Message(f"vLLM not imported: on an emulated {platform} that takes more than ten minutes"))
-        recipe_templates.require_usable(container, python, templates)
-        failures = mod_checks.failures(container, (c for c in plan.checks if not c.check.gpu), CHECK_SECONDS)
+        if mod_checks.TEMPLATE not in without:
+            recipe_templates.require_usable(container, python, templates)
+        wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
+        failures = mod_checks.failures(container, wanted, CHECK_SECONDS)
     if failures:
-        owners = ", ".join(dict.fromkeys(f"mods/{check.owner}" for check in failures))
-        raise BuildFailedError(
-            "\n".join(failures.values()),
-            hint=f"a mod did not do its work in this image, or one that is baked after it undid it; see {owners}",
-        )
+        owners = dict.fromkeys(check.owner for check in failures)
+        folders = ", ".join(f"mods/{owner}" for owner in owners)
+        hint = f"a mod did not do its work in this image, or one that is baked after it undid it; see {folders}"
+        raise mod_checks.failed("\n".join(failures.values()), hint, owners)
 
 
 def _require_version(container: containers.Container, python: str, pinned: str) -> None:
@@ -119,10 +126,13 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
     output = "" if result.exit_code else result.output
     installed = (output.strip().splitlines() or ["of no version"])[-1]
     if installed.partition("+")[0] != pinned.partition("+")[0]:
-        raise BuildFailedError(f"the image holds vLLM {installed}, while {pinned} is pinned")
+        message = f"check {mod_checks.VERSION}: the image holds vLLM {installed}, while {pinned} is pinned"
+        raise mod_checks.failed(message, "", [mod_checks.VERSION])
 
 
 def _import_vllm(container: containers.Container, python: str) -> None:
     result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
     if result.exit_code:
-        raise BuildFailedError(f"vLLM cannot be imported in the image:\n{mod_checks.last_lines(result.output)}")
+        output = mod_checks.last_lines(result.output)
+        message = f"check {mod_checks.IMPORT}: vLLM cannot be imported in the image:\n{output}"
+        raise mod_checks.failed(message, "", [mod_checks.IMPORT])

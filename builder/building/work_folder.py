@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from builder.engine import containers, images
 from builder.numbered import identity, images_lock
 from builder.project import below
-from builder.storage import atomic_file, plain_file
+from builder.storage import atomic_file, plain_file, regular_file
 from builder.storage.file_lock import folder_locked
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 LABEL = "builder.work"
+_LONGEST_TAG = 1024
+# Of an image that is adopted without a name, and of one that is pushed to a receiver of ours.
+_EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}|127\.0\.0\.1:[0-9]+/\S+")
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,11 @@ class WorkFolder:
 
     @property
     def extra_tag(self) -> str | None:
-        """Another tag that is removed together with the folder, if there is one."""
-        with suppress(FileNotFoundError):
-            return self._extra_tag_file.read_text(encoding="utf-8")
+        """Another tag that is removed together with the folder, if there is one; only such as are made for that time.
+        Anybody may have written the file."""
+        with suppress(OSError, UnicodeDecodeError):
+            tag = regular_file.read(self._extra_tag_file, _LONGEST_TAG).decode()
+            return tag if _EXTRA_TAG.fullmatch(tag) else None
         return None
 
     def note_extra_tag(self, tag: str) -> None:

@@ -1,7 +1,8 @@
 """Tensors that are computed from others: casts, INT8 rows and FP8 blocks, a piece at a time.
 
 All of it is done one number at a time in float32 (float64 for F64), so that the same bytes give the same bytes on every
-machine. A value that the new dtype cannot hold is an error, and never an infinity or a NaN in the result.
+machine. A value that the new dtype cannot hold is an error, and never an infinity or a NaN in the result. numpy and
+ml_dtypes do it; they are an extra of this package (`checkpoints`).
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from builder.checkpoints.planning.header import DTYPES
+from builder.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -26,6 +28,8 @@ PIECE = 1 << 21
 """The numbers that are computed at once: some ten times as many bytes of memory, for each file that is written."""
 LONGEST_ROW = 1 << 22
 
+_PACKAGES = {"numpy": "numpy", "ml-dtypes": "ml_dtypes"}
+"""The modules that compute, by the names of their packages."""
 _LEAST_SCALE = 1e-12
 _LARGEST_INT8 = 127.0
 _LARGEST_FP8 = 448.0  # of float8_e4m3fn
@@ -33,6 +37,22 @@ _LARGEST_FP8 = 448.0  # of float8_e4m3fn
 
 class ConversionError(Exception):
     """Numbers that cannot be converted; the text says why, with the tensor's name."""
+
+
+def require_packages(tensors: Iterable[PlannedTensor]) -> None:
+    """Raises UsageError where one of the tensors is computed, and the packages for that are not installed."""
+    import shlex
+    import sys
+    from importlib.util import find_spec
+
+    if all(tensor.operation == "copy" for tensor in tensors):
+        return
+    if missing := [name for name, module in _PACKAGES.items() if find_spec(module) is None]:
+        python = shlex.quote(sys.executable)
+        raise UsageError(
+            f"`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: {', '.join(missing)}",
+            hint=f"install them: {python} -m uv pip install --python {python} {' '.join(missing)}",
+        )
 
 
 def converted(tensor: PlannedTensor, read: ReadBytes) -> Iterator[bytes]:

@@ -117,8 +117,16 @@ def state_of(file: IO[bytes]) -> FileState:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
+    """The sizes of the files of a folder. Links lead to files of the folder, or of a snapshot in the cache to those of
+    its model. Raises SourceError for any other link: whoever made the folder chose a file of this machine by it."""
+    real = folder.resolve()
+    root = real.parent.parent if real.parent.name == "snapshots" else real
     try:
         entries = [entry for entry in os.scandir(folder) if entry.is_file()]
+        for entry in entries:
+            if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(root):
+                hint = "put the file itself there, or name its own folder in checkpoint.yaml"
+                raise SourceError(f"{entry.path}: a link that leads out of its folder", hint=hint)
         return {entry.name: entry.stat().st_size for entry in entries}
     except OSError as error:
         hint = "`folder` of this source in checkpoint.yaml says where it is"

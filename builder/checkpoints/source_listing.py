@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from builder.checkpoints.planning import header, index
@@ -20,6 +21,9 @@ _SUFFIX = ".safetensors"
 _FIRST = 1 << 19
 _WORKERS = 8
 _MOST_NAMES = 5
+_MOST_TENSORS = 1_000_000
+# The files are read side by side, and taken apart one after the other: that takes many times their bytes of memory.
+_PARSING = Lock()
 
 
 def read(source: SourceContents, further: Iterable[str]) -> SourceListing:
@@ -40,8 +44,18 @@ def read(source: SourceContents, further: Iterable[str]) -> SourceListing:
     if not listed:
         raise SourceError(f"{source.requested} has no safetensors files", hint="other formats are not read")
     wanted = sorted({*listed, *(path for path in further if path in usable)})
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        headers = dict(zip(wanted, pool.map(lambda path: read_header(source, path), wanted), strict=True))
+    headers: dict[str, Header] = {}
+    pool = ThreadPoolExecutor(_WORKERS)
+    try:
+        tensors = 0
+        for path, read_one in zip(wanted, pool.map(lambda path: read_header(source, path), wanted), strict=True):
+            headers[path] = read_one
+            tensors += len(read_one.tensors)
+            if tensors > _MOST_TENSORS:
+                message = f"with those before it has {tensors:,} tensors, and at most {_MOST_TENSORS:,} are read"
+                raise _bad(source, path, message)
+    finally:  # after ^C nothing is waited for
+        pool.shutdown(wait=False, cancel_futures=True)
     _require_agreement(source, headers, listed, in_index)
     others = {path: source.sizes[path] for path in sorted(usable.difference(weights))}
     return SourceListing(headers, tuple(listed), others)
@@ -58,7 +72,8 @@ def read_header(source: SourceContents, path: str) -> Header:
             content += source.read(path, len(content), end - len(content))
         if len(content) < end:
             raise HeaderError("it ends before its header does: it was cut off")  # noqa: TRY301
-        return header.parse(content[header.PREFIX : end], size)
+        with _PARSING:
+            return header.parse(content[header.PREFIX : end], size)
     except HeaderError as error:
         raise _bad(source, path, str(error)) from None
 

@@ -31,7 +31,8 @@ def adopt(
     """Give an image that was built elsewhere a number, as it is.
 
     IMAGE is a name, a digest or an id in the engine. Nothing is built or copied: it gets the next number of its
-    repository and becomes the current image. What is in it is read in a container without a network.
+    repository and becomes the current image. What is in it is read in a container without a network. An image in which
+    no vLLM is found serves no model: with --model, nothing is recorded.
     """
     from builder.commands import adopt as command
 

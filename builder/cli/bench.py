@@ -18,7 +18,7 @@ from builder.cli.verbosity import verbosity_options
     show_default=True,
     metavar="NAME",
     shell_complete=names("profiles"),
-    help="quick, community, or one under `bench:` in builder.yaml.",
+    help="quick, community, deep, or one under `bench:` in builder.yaml.",
 )
 @click.option(
     "--compare",

@@ -1,4 +1,4 @@
-"""``builder bisect``, with ``status``, ``log``, ``replay``, ``stop``, ``good``, ``bad`` and ``skip``."""
+"""``builder bisect``, with ``status``, ``log``, ``stop``, ``good``, ``bad`` and ``skip``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_document, print_json, print_result
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _START = "start"
 
 
-class _WithModel(click.Group):
+class _WithModel(Group):
     """A group whose first argument, where it is no command of its own, begins a bisection of the model of that name."""
 
     def resolve_command(
@@ -154,25 +155,10 @@ def status(context: Context, as_json: bool) -> None:
 @bisect.command()
 @pass_context
 def log(context: Context) -> None:
-    """Print the journal, which `replay` takes."""
+    """Print the journal: what was tried, and each verdict."""
     from builder.commands import bisect_log as command
 
     print_document(command.run(context.project))
-
-
-@bisect.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@json_option
-@verbosity_options
-@pass_context
-def replay(context: Context, file: Path, as_json: bool) -> int:
-    """Go on from a journal that `log` printed: what was tried there is not tried again."""
-    from builder.cli import build_progress
-    from builder.commands import bisect_replay as command
-
-    with build_progress.reporter() as report:
-        result = command.run(context.workspace(report), file)
-    return _print(result, as_json=as_json)
 
 
 @bisect.command()

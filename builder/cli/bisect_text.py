@@ -33,6 +33,9 @@ def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
     together = ", which could only be tried together" if report.conclusion.joint else ""
     what = f"{styled(report.bisection.target, bold=True)} was {word} by {units}"
     yield f"{what}{together}, in {report.conclusion.steps} steps", 2
+    if report.between:
+        older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
+        yield f"  it came between {older} and {newer}", 4
     for culprit_found in report.culprits:
         yield from _culprit(culprit_found)
     if report.reverted:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.building.request import AlreadyBuilt, Built
+from builder.building.request import AlreadyBuilt, Built, HeldPointer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from builder.building.outlook import BuildOutlook, Expectation
     from builder.building.planning import PlannedImage
-    from builder.building.request import HeldPointer, ModelOutcome
+    from builder.building.request import ModelOutcome
     from builder.commands.push import PushedImage
 
 
 def document(
     results: Sequence[AlreadyBuilt | Built | PushedImage] = (),
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
+    written: Path | None = None,
 ) -> dict[str, Any]:
-    """The results of a build, or with ``--dry-run`` what it would build."""
+    """The results of a build, or with ``--dry-run`` what it would build, and the folder that it was written to."""
     return {
         "images": [_image(each) for each in results if isinstance(each, AlreadyBuilt | Built)],
         "pushed": [_pushed(each) for each in results if not isinstance(each, AlreadyBuilt | Built)],
         "planned": [_planned(image, outlook) for image, outlook in planned],
+        "written": str(written) if written else None,
     }
 
 
@@ -39,7 +42,8 @@ def _existing(result: AlreadyBuilt) -> dict[str, Any]:
         "current": None if result.current == "nothing" else result.current or result.image,
         "bad": result.bad,
         "models": [_model(each, result.image) for each in result.models if each.state != "waiting"],
-        "waiting": [_waiting(each.model, "model", each.image, each.missing) for each in waiting],
+        "waiting": [_held(HeldPointer(each.model, True, each.image, each.missing, each.failed)) for each in waiting],
+        "unchecked": dict(result.unchecked),
         "changes": [],
         "seconds": None,
         "size": None,
@@ -69,6 +73,7 @@ def _built(built: Built) -> dict[str, Any]:
             for model in built.models
         ],
         "waiting": [_held(each) for each in built.waiting],
+        "unchecked": dict(built.unchecked),
         "changes": list(built.changes),
         "seconds": round(built.seconds, 1),
         "size": built.size,
@@ -86,15 +91,12 @@ def _built(built: Built) -> dict[str, Any]:
 
 
 def _held(pointer: HeldPointer) -> dict[str, Any]:
-    return _waiting(pointer.what, "model" if pointer.is_model else "repository", pointer.stays, pointer.missing)
-
-
-def _waiting(what: str, kind: str, stays: str, missing: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return {
-        "what": what.removesuffix(":latest") if kind == "repository" else what,
-        "kind": kind,
-        "stays": stays or None,
-        "missing": [{"text": text, "command": command} for text, command in missing],
+        "what": pointer.what if pointer.is_model else pointer.what.removesuffix(":latest"),
+        "kind": "model" if pointer.is_model else "repository",
+        "stays": pointer.stays or None,
+        "failed": pointer.failed,
+        "missing": [{"text": text, "command": command} for text, command in pointer.missing],
     }
 
 

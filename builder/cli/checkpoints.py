@@ -8,6 +8,7 @@ import click
 
 from builder import humanize
 from builder.cli import checkpoints_json, table
+from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_result
@@ -23,7 +24,7 @@ _MOST_SHARDS = 8
 update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions anew.")
 
 
-@click.group()
+@click.group(cls=Group)
 def checkpoints() -> None:
     """Make the weights that a recipe serves, by recorded steps."""
 

@@ -106,6 +106,16 @@ def unknown(ctx: click.Context, word: str) -> click.UsageError:
     return click.UsageError(f"no command `{name}`" + (f"; {suggestion}" if suggestion else ""), ctx)
 
 
+class Group(click.Group):
+    """A group of commands whose list has the whole first line of each help, over several lines where it is long."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, each.get_short_help_str(1000)) for name, each in commands.items() if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
 class Commands(click.Group):
     """A group that knows its commands' names and one-line helps without importing them."""
 

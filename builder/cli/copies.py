@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from builder import humanize
 from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.output import confirm, print_line, print_message, print_note, print_result
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from builder.copies.origin import Kind
     from builder.copies.planning import PlannedCopy
@@ -22,21 +23,23 @@ if TYPE_CHECKING:
     # Makes copies, and returns notes on them.
     _Making = Callable[[Project, Sequence[PlannedCopy]], tuple[str, ...]]
 
-_ADDRESS = "GIT-URL[//PATH][@REF]"
-_yes = click.option("--yes", is_flag=True, help="Replace without asking, but nothing that would be lost.")
-_force = click.option(
+# Files that are run, or say what is: mod.yaml names commands.
+_SCRIPTS = (".sh", ".py", "mod.yaml")
+ADDRESS = "GIT-URL[//PATH][@REF]"
+yes_option = click.option("--yes", is_flag=True, help="Replace without asking, but nothing that would be lost.")
+force_option = click.option(
     "--force", is_flag=True, help="With --yes: replace also what was edited here, or was never copied."
 )
-_all = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
+all_option = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
 _ref = click.option("--ref", metavar="REF", help="The branch, tag or commit to move to, and to follow from now on.")
 
 
 @click.command("add")
-@click.argument("address", metavar=_ADDRESS)
+@click.argument("address", metavar=ADDRESS)
 @click.option("--as", "name", metavar="NAME", help="The name that the mod gets here.")
-@_all
-@_yes
-@_force
+@all_option
+@yes_option
+@force_option
 @pass_context
 def add_mods(context: Context, address: str, name: str | None, everything: bool, yes: bool, force: bool) -> int:
     """Copy a mod from another repository, with where it came from.
@@ -48,14 +51,14 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
     from builder.commands import mods_add
 
     planned = mods_add.plan(context.project, address, name, print_message, everything=everything)
-    return _make(context, planned, mods_add.run, yes=yes, force=force)
+    return make_copies(context, planned, mods_add.run, yes=yes, force=force)
 
 
 @click.command("update")
 @click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
 @_ref
-@_yes
-@_force
+@yes_option
+@force_option
 @pass_context
 def update_mods(context: Context, mods: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
     """Move copied mods to what their repositories have now.
@@ -65,42 +68,40 @@ def update_mods(context: Context, mods: tuple[str, ...], ref: str | None, yes: b
     return _update(context, "mod", mods, ref, yes=yes, force=force)
 
 
-@click.command("add")
-@click.argument("address", metavar=_ADDRESS)
-@click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
-@_all
-@click.option("--with-mods", is_flag=True, help="Copy the mods that it names, too, where the project lacks them.")
-@_yes
-@_force
-@pass_context
-def add_recipes(
-    context: Context, address: str, name: str | None, everything: bool, with_mods: bool, yes: bool, force: bool
-) -> int:
-    """Copy a recipe from another repository, with where it came from.
+def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...]:
+    """Asks for each mod that is known to be somewhere whether to fetch it, shows its scripts, and asks whether to take
+    it; returns the names of those that were taken."""
+    from builder.commands import mods_add
 
-    The address is that of a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
-    default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree.
-    """
-    from builder.commands import recipes_add
+    taken = []
+    for name, address in mods_add.known_addresses(project, names_lacking).items():
+        if not confirm(f"the recipe names the mod {name}, which the project lacks: fetch it from {address}?"):
+            continue
+        planned = mods_add.plan(project, address, name, print_message, everything=False)
+        print_scripts(planned)
+        if confirm(f"take mods/{name}?"):
+            _put_in_place(project, planned, mods_add.run)
+            taken.append(name)
+    return tuple(taken)
 
-    copies = recipes_add.plan(context.project, address, name, print_message, everything=everything)
-    lacking = ", ".join(mod.name for mod in copies.mods)
-    if lacking and not with_mods and not yes and sys.stdin.isatty():
-        with_mods = confirm(f"copy the mods that the recipe names as well ({lacking})?", default=True)
-    planned = recipes_add.together(copies, with_mods=with_mods)
-    code = _make(context, planned, recipes_add.run, yes=yes, force=force)
-    if lacking and not with_mods:
-        print_note(f"the project lacks mods that are named: {lacking}; --with-mods brings them along")
-    if copies.missing:
-        print_note(f"neither the project nor that repository has the mods: {', '.join(copies.missing)}")
-    return code
+
+def print_scripts(planned: Sequence[PlannedCopy]) -> None:
+    """Shows what a build would run of mods of other repositories, and names their other files with their sizes."""
+    for each in planned:
+        scripts = [file for file in each.files if file.executable or file.path.endswith(_SCRIPTS)]
+        for file in scripts:
+            print_result(styled(f"{each.kind}s/{each.name}/{file.path}, from {each.origin.address}", bold=True))
+            print_line(file.content.decode("utf-8", "replace").rstrip("\n"))
+        others = [f"{file.path} ({humanize.size(len(file.content))})" for file in each.files if file not in scripts]
+        if others:
+            print_result(f"other files of {each.kind}s/{each.name}: {', '.join(others)}")
 
 
 @click.command("update")
 @click.argument("recipes", nargs=-1, metavar="[RECIPE]…", shell_complete=names("recipes"))
 @_ref
-@_yes
-@_force
+@yes_option
+@force_option
 @pass_context
 def update_recipes(context: Context, recipes: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
     """Move copied recipes to what their repositories have now.
@@ -116,16 +117,16 @@ def _update(
     from builder.commands import mods_update
 
     planned = mods_update.plan(context.project, kind, names_typed, ref, print_message)
-    code = _make(context, planned.copies, mods_update.run, yes=yes, force=force)
+    code = make_copies(context, planned.copies, mods_update.run, yes=yes, force=force)
     planned.require_all()
     return code
 
 
-def _make(context: Context, planned: Sequence[PlannedCopy], make: _Making, *, yes: bool, force: bool) -> int:
+def make_copies(context: Context, planned: Sequence[PlannedCopy], make: _Making, *, yes: bool, force: bool) -> int:
     """Shows what would be replaced, asks, and makes the copies."""
     from builder.commands import mods_add
 
-    replacing = [each for each in planned if each.replaces]
+    replacing = [each for each in planned if each.replaces and not each.is_shipped]
     for each in replacing:
         _print_difference(each)
     if yes and not force:
@@ -133,12 +134,16 @@ def _make(context: Context, planned: Sequence[PlannedCopy], make: _Making, *, ye
     if replacing and not yes and not (sys.stdin.isatty() and confirm("replace them?")):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
-    notes = make(context.project, planned)
+    _put_in_place(context.project, planned, make)
+    return 0
+
+
+def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Making) -> None:
+    notes = make(project, planned)
     for each in planned:
         print_result(_outcome(each))
     for note in notes:
         print_note(f"note: {note}")
-    return 0
 
 
 def _print_difference(planned: PlannedCopy) -> None:
@@ -158,4 +163,6 @@ def _outcome(planned: PlannedCopy) -> str:
     what, commit = f"{planned.kind}s/{planned.name}", planned.origin.commit[:12]
     if planned.before is None:
         return f"{what}: copied, commit {commit}"
+    if planned.replaces and planned.is_shipped:
+        return f"{what}: commit {commit} replaces the one that came with builder, which nobody edited"
     return f"{what}: replaced by commit {commit}" if planned.changes else f"{what}: unchanged in commit {commit}"

@@ -32,7 +32,9 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
         1:
     ]
     yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
-    if difference.nothing:
+    if difference.is_same:
+        yield "nothing differs: both are the same image, byte for byte"
+    elif difference.nothing:
         same = before.image.input_hash == after.image.input_hash != ""
         yield "both were built from the same inputs" if same else "no difference is known"
     yield from _sources(difference.sources)

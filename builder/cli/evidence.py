@@ -7,12 +7,13 @@ from pathlib import Path
 import click
 
 from builder import humanize
+from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_result
 
 
-@click.group()
+@click.group(cls=Group)
 def evidence() -> None:
     """Give the runs of your images to others, and take theirs.
 

@@ -54,6 +54,8 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     for repository in overview.stray:
         adopts = f"`builder adopt {repository}` gives what has that name a number"
         print_note(f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}")
+    for repository, owner in overview.foreign.items():
+        print_note(f"{repository}:latest is not the image that is current here: {owner} has it")
     for upgrade in listing.interrupted_upgrades(workspace, lock):
         print_note(str(upgrade))
     if lost or not overview.rows:
@@ -109,6 +111,7 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
         ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
     )
     notes = [f"note: {row.image.note}"] if row.image.note else []
+    notes += [f"not checked: {name}: {reason}" for name, reason in row.image.unchecked.items()]
     notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
     return [image, *(("", "", "", "", "", note) for note in notes)]
 
@@ -174,6 +177,7 @@ def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, A
         "state": row.state,
         "status": image.status,
         "note": image.note,
+        "unchecked": image.unchecked,
         "built": image.built,
         "pruned": image.pruned,
         "platform": image.platform,

@@ -89,8 +89,10 @@ def _resolve(
 
 def _document(moved: MovedPin) -> dict[str, Any]:
     packages = [{"name": p.name, "before": p.before, "after": p.after} for p in moved.packages]
+    older = [{"name": p.name, "before": p.before, "after": p.after, "why": p.why or None} for p in moved.older]
     return {
         **({"packages": packages} if packages else {}),
+        **({"older": older} if older else {}),
         "definition": moved.definition,
         "platform": moved.platform,
         "name": moved.name,
@@ -106,6 +108,8 @@ def _print(moved: MovedPin) -> None:
 
         for line in diff_text.packages("Python packages in it", moved.packages, full=False):
             print_result(f"  {line}" if line else line)
+    for older in moved.older:
+        print_result(f"  {older}", hanging=4)
     between = moved.between
     if between is None:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def recover(context: Context, as_json: bool) -> int:
             }
         )
         return NEEDS_ATTENTION if result.findings else 0
-    print_result(f"images.lock records {len(result.images)} images again: {', '.join(map(str, result.images))}")
+    count = humanize.counted(len(result.images), "image")
+    print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
     if result.damaged:
         print_result(f"the damaged one is kept as {result.damaged}")
     print_result("not known:")
@@ -62,6 +64,7 @@ def renumber(context: Context, as_json: bool) -> int:
                 "chosen": list(result.chosen),
                 "tagged": [str(name) for name in result.tagged],
                 "written": result.written,
+                "absent": [{"model": m, "image": str(name), "remedy": way} for m, name, way in result.absent],
             }
         )
         return 0
@@ -73,6 +76,8 @@ def renumber(context: Context, as_json: bool) -> int:
         print_result(f"both sides changed {line}: the first one's was kept")
     for name in result.tagged:
         print_result(f"{name} has its tag in this engine")
+    for model, name, way_back in result.absent:
+        print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
     if result.written:
         folders = "builds evidence" if context.project.evidence.exists() else "builds"
         print_result(f"images.lock is whole again; to go on: `git add images.lock {folders}`")

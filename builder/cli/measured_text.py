@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 _COLOURS = {"pass": "green", "fail": "red", "unclear": "yellow", "better": "green", "worse": "red"}
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
+# A finding that passed is no fault: it reports what the figures leave out.
+_FINDING_WORDS = {**_WORDS, "pass": "note"}
 _MOST_FINDINGS = 6
 
 
 def print_outcome(kept: KeptOutcome, folder: str) -> None:
     """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
     outcome = kept.outcome
-    word = styled(_WORDS.get(outcome.verdict, outcome.verdict), fg=_COLOURS.get(outcome.verdict), bold=True)
-    print_result(f"{outcome.name} of {kept.server} from {kept.image}: {word} ({humanize.duration(outcome.seconds)})")
+    verdict = styled(_WORDS.get(outcome.verdict, outcome.verdict), fg=_COLOURS.get(outcome.verdict), bold=True)
+    print_result(f"{outcome.name} of {kept.server} from {kept.image}: {verdict} ({humanize.duration(outcome.seconds)})")
     if outcome.counts and outcome.kind == "probe":
         print_result("  " + ", ".join(f"{count} {name}" for name, count in outcome.counts.items()), hanging=4)
     if outcome.figures:
@@ -33,9 +35,8 @@ def print_outcome(kept: KeptOutcome, folder: str) -> None:
         table.print_table(("figure", "mean", "± std", "runs", "unit"), rows)
     for finding in outcome.findings[:_MOST_FINDINGS]:
         place = f" ({finding.at})" if finding.at else ""
-        print_result(
-            f"  {_WORDS.get(finding.verdict, finding.verdict)}: {finding.check}{place}: {finding.text}", hanging=4
-        )
+        word = _FINDING_WORDS.get(finding.verdict, finding.verdict)
+        print_result(f"  {word}: {finding.check}{place}: {finding.text}", hanging=4)
     if len(outcome.findings) > _MOST_FINDINGS:
         print_result(f"  and {len(outcome.findings) - _MOST_FINDINGS} more, see --json")
     if kept.file:

@@ -55,7 +55,8 @@ def migrate(
     PATH itself is only read.
 
     Shows first what would be done, and whether each recipe can be served; asks before anything is written. What is
-    here already and differs stays as it is. Secrets in .env are never written down.
+    here already and differs stays as it is, but for files that came with builder and that nobody edited: yours replace
+    those. Secrets in .env are never written down.
     """
     from builder.commands import migrate as command
 
@@ -80,6 +81,8 @@ def _print_plan(planned: Migration) -> None:
     rows = [*_part_rows(planned), *_container_rows(planned), *_key_rows(planned)]
     if rows:
         table.print_table(("", "THERE", "HERE"), list(_without_repetition(rows)))
+    for image in planned.untagged:
+        print_result(f"{image.id} has no name any more ({image.contents}); to give it a number: `{image.command}`")
     if planned.replace:
         _print_differences(planned)
     settings = planned.settings
@@ -109,8 +112,8 @@ def _part_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
         if part.kind == "mod" and part.name in planned.run_time:
             text += f"; cannot be baked: {planned.run_time[part.name]}"
         yield (part.kind, part.name, text)
-    for name in planned.missing:
-        yield ("mod", name, "neither there nor here, and a recipe names it")
+    for name, remedy in planned.missing.items():
+        yield ("mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}")
 
 
 def _state(planned: Migration, part: TakenPart) -> str:
@@ -118,6 +121,8 @@ def _state(planned: Migration, part: TakenPart) -> str:
         return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
     if part.state == "differs":
         return "replaces what is here" if planned.replace else "differs from what is here, which stays"
+    if part.state == "shipped":
+        return "replaces the one that came with builder, which nobody edited"
     if part.state == "unrecorded":
         return "the same here; where it came from is written down"
     return "the same here" if part.state == "same" else f"left out: {part.reason}"
@@ -167,6 +172,9 @@ def _notes(planned: Migration) -> Iterator[str]:
         yield f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
     if planned.engine_error:
         yield f"nothing is known of images: {planned.engine_error}"
+    if planned.unread:
+        lists = "`docker image ls --filter dangling=true` lists them"
+        yield f"{humanize.counted(planned.unread, 'image')} without a name could not be looked into in time: {lists}"
     if planned.launch_scripts:
         yield f"not taken: {', '.join(planned.launch_scripts)}: what such a script starts is the `command:` of a recipe"
     if planned.dockerfiles:
@@ -200,6 +208,16 @@ def _document(planned: Migration, result: MigrationResult | None) -> dict[str, A
         "missing_mods": list(planned.missing),
         "containers": [_container_document(state) for state in planned.containers],
         "images": [{"image": image.tag, "repository": image.repository} for image in planned.images],
+        "untagged": [
+            {
+                "image": each.id,
+                "vllm": each.vllm,
+                "size": each.size,
+                "created": each.created,
+                "command": each.command,
+            }
+            for each in planned.untagged
+        ],
         "settings": [{"key": outcome.key, "here": outcome.text} for outcome in (settings.outcomes if settings else ())],
         "difference": list(settings.difference()) if settings else [],
         "notes": list(_notes(planned)),

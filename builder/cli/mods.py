@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from builder.cli import copies, table
+from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_message, print_result
@@ -35,7 +36,7 @@ class _AgainstCommand(click.Command):
         return super().parse_args(ctx, spread)
 
 
-@click.group()
+@click.group(cls=Group)
 def mods() -> None:
     """List mods, check what they apply to, copy or begin one."""
 

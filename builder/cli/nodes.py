@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import table
+from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_note, print_result
+from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
@@ -20,26 +21,36 @@ if TYPE_CHECKING:
     from builder.commands.nodes_discover import DiscoveredNode, Discovery
 
 
+_timeout_option = click.option(
+    "--timeout",
+    type=click.IntRange(1, 3600),
+    metavar="SECONDS",
+    help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
+)
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
+@_timeout_option
 @json_option
 @pass_context
-def nodes(context: Context, as_json: bool) -> None:
+def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
     """Show which node has which image, and what it serves.
 
     Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
     image by now.
+
+    All nodes are asked at once. Ends with 1 if a node did not answer.
     """
     ctx = click.get_current_context()
     if ctx.invoked_subcommand is not None:
-        if as_json:
-            raise click.UsageError("`--json` goes after the name of the command", ctx)
+        if as_json or timeout:
+            option = "--json" if as_json else "--timeout"
+            raise click.UsageError(f"`{option}` goes after the name of the command", ctx)
         return
     from builder.commands import nodes as command
 
-    states = command.run(context.project, os.environ)
+    states = command.run(context.project, os.environ, timeout, print_message)
     if as_json:
         print_json({"nodes": [_node(state) for state in states]})
     elif not states:
@@ -50,15 +61,20 @@ def nodes(context: Context, as_json: bool) -> None:
     else:
         rows = [row for state in states for row in _rows(state)]
         table.print_table(("NODE", "IMAGE", "STATE", "SERVES"), rows)
+    if any(state.error for state in states):
+        ctx.exit(1)
 
 
 @nodes.command()
 @click.argument("node_names", nargs=-1, metavar="[NODE]…", shell_complete=names("nodes"))
 @click.option("--scan", is_flag=True, help="Look for further nodes in the network of this machine's link.")
 @click.option("--yes", is_flag=True, help="Write builder.yaml without asking.")
+@_timeout_option
 @json_option
 @pass_context
-def discover(context: Context, node_names: tuple[str, ...], scan: bool, yes: bool, as_json: bool) -> int:
+def discover(
+    context: Context, node_names: tuple[str, ...], scan: bool, yes: bool, timeout: int | None, as_json: bool
+) -> int:
     """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
 
     Each machine is asked, by ssh or here, what `ibdev2netdev` or the kernel says of its RoCE devices. Two links that
@@ -70,7 +86,7 @@ def discover(context: Context, node_names: tuple[str, ...], scan: bool, yes: boo
     """
     from builder.commands import nodes_discover as command
 
-    discovery = command.run(context.project, os.environ, node_names, scan=scan)
+    discovery = command.run(context.project, os.environ, node_names, print_message, scan=scan, timeout=timeout)
     written = False
     if not as_json:
         _print_discovery(discovery)
@@ -93,9 +109,10 @@ def discover(context: Context, node_names: tuple[str, ...], scan: bool, yes: boo
 @click.option(
     "--node", "node_names", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Only this node."
 )
+@_timeout_option
 @json_option
 @pass_context
-def check(context: Context, what: str | None, node_names: tuple[str, ...], as_json: bool) -> int:
+def check(context: Context, what: str | None, node_names: tuple[str, ...], timeout: int | None, as_json: bool) -> int:
     """Try everything that nodes need to serve one model together.
 
     For each node: ssh, the engine, the image by its fingerprint, the interface and its address, the RoCE devices, that
@@ -106,7 +123,7 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], as_js
     """
     from builder.commands import nodes_check as command
 
-    findings = command.run(context.project, os.environ, what, node_names)
+    findings = command.run(context.project, os.environ, what, node_names, timeout, print_message)
     if as_json:
         print_json({"findings": [_finding(finding) for finding in findings]})
     else:

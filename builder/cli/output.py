@@ -91,11 +91,21 @@ def print_error(failure: BuilderError, label: str = "error:") -> None:
         print_note(f"{_HINT_LABEL} {failure.hint}")
 
 
+# Click names its own types; the longer name of a pair stands first.
+_TYPES_OF_CLICK = {
+    "is not a valid integer range": "is not a whole number",
+    "is not a valid integer": "is not a whole number",
+    "is not a valid float range": "is not a number",
+    "is not a valid float": "is not a number",
+}
+
+
 def print_usage_error(failure: click.ClickException) -> None:
     """Prints a mistake in the command as typed."""
-    _print_error_lines(
-        "error:", failure.format_message().replace("\n\t", " ")
-    )  # click puts each choice on a line of its own
+    message = failure.format_message().replace("\n\t", " ")  # click puts each choice on a line of its own
+    for theirs, ours in _TYPES_OF_CLICK.items():
+        message = message.replace(theirs, ours)
+    _print_error_lines("error:", message)
     if isinstance(failure, click.UsageError) and failure.ctx:
         print_note(f"{_HINT_LABEL} `{failure.ctx.command_path} --help` shows how it is used")
 

@@ -20,7 +20,7 @@ STATUSES = ("good", "bad", "untested")
 
 
 @click.command()
-@click.argument("model", shell_complete=names("models"))
+@click.argument("model", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
 @click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
@@ -72,13 +72,14 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
 
 
 @click.command()
-@click.argument("what", metavar="MODEL|IMAGE:N", shell_complete=names("models", "numbered"))
+@click.argument("what", metavar="MODEL|RECIPE|IMAGE:N", shell_complete=names("models", "recipes", "numbered"))
 @click.argument("status", type=WordChoice(STATUSES))
 @click.option("--note", metavar="TEXT", help="What was observed. Without it the note of the same status stays.")
 @json_option
 @pass_context
 def mark(context: Context, what: str, status: Status, note: str | None, as_json: bool) -> None:
-    """Record how well an image works, or a model on its image.
+    """Record how well an image works, or a model on its image. A recipe stands for its model, an image without a number
+    for the current one.
 
     An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
     """

@@ -10,16 +10,17 @@ from builder.cli.output import print_json, print_result
 
 
 @click.command()
-@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
 @json_option
 @pass_context
 def pin(context: Context, image: str, as_json: bool) -> None:
-    """Keep an image when others are pruned."""
+    """Keep an image when others are pruned. A model or a recipe stands for the image that serves it, an image without a
+    number for the current one."""
     _set(context, image, as_json, pinned=True)
 
 
 @click.command()
-@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
 @json_option
 @pass_context
 def unpin(context: Context, image: str, as_json: bool) -> None:
@@ -35,4 +36,5 @@ def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
         print_json({"image": str(name), "pinned": pinned, "changed": changed})
         return
     word = "pinned" if pinned else "not pinned"
-    print_result(f"{name} is {word}" if changed else f"{name} was {word} already")
+    which = "" if image.endswith(f":{name.number}") else f", which is what {image} means now,"
+    print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was {word} already")

@@ -8,7 +8,7 @@ from builder.cli import change_colours
 from builder.cli.output import print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from builder.numbered.pointers import PointerMove
 
@@ -16,12 +16,18 @@ SHOWN_DIFFERENCES = 8
 
 
 def print_moves(
-    moves: Sequence[PointerMove], differences: tuple[str, ...], staying: tuple[str, ...], would: str = ""
+    moves: Sequence[PointerMove],
+    differences: tuple[str, ...],
+    staying: tuple[str, ...],
+    would: str = "",
+    foreign: Collection[str] = (),
 ) -> None:
-    """Prints one line for each pointer, from → to; then the differences between the images, and the models that
-    stay."""
+    """Prints one line for each pointer, from → to; the ``latest`` of the ``foreign`` repositories stays. Then the
+    differences between the images, and the models that stay."""
     for move in moves:
         what = move.what if move.is_model else f"{move.what}:latest"
+        if move.what in foreign:
+            what = f"{move.what}, what is current here"  # the tag stays, which is reported
         print_result(f"{would}{what}: {change_colours.moved(str(move.origin or 'nothing'), str(move.to))}")
     for line in differences[:SHOWN_DIFFERENCES]:
         print_result(f"  {line}")

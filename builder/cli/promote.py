@@ -34,6 +34,6 @@ def promote(context: Context, image: str, force: bool, note: str, as_json: bool)
             }
         )
     elif result.moves:
-        pointer_moves.print_moves(result.moves, result.differences, result.staying)
+        pointer_moves.print_moves(result.moves, result.differences, result.staying, foreign=result.foreign)
     else:
         print_result(f"{result.image} was current already")

@@ -77,7 +77,7 @@ def _print_plan(pruning: PrunePlan) -> None:
         if image.holder:
             print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
     if pruning.nameless:
-        print_result(f"and {len(pruning.nameless)} images without a name that this project left")
+        print_result(f"and {humanize.counted(len(pruning.nameless), 'image')} without a name that this project left")
     for cache in pruning.compiled:
         print_result(f"and what {cache.name} compiled when it served: {humanize.size(cache.size)} in {cache.folder}")
     _print_caches(pruning)
@@ -97,9 +97,8 @@ def _print_caches(pruning: PrunePlan) -> None:
 def _print_removed(result: Pruned) -> None:
     for line in result.refused:
         print_result(line)
-    print_result(
-        f"removed {len(result.gone)} images" + (f": {', '.join(map(str, result.gone))}" if result.gone else "")
-    )
+    gone = f": {', '.join(map(str, result.gone))}" if result.gone else ""
+    print_result(f"removed {humanize.counted(len(result.gone), 'image')}{gone}")
     if result.compiled:
         print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
     if result.cache:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,10 @@ import click
 
 from builder import humanize
 from builder.cli import copies, table
+from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result
+from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result
 from builder.cli.serve_options import backend, node_options, overrides, serve_options
 
 if TYPE_CHECKING:
@@ -27,12 +29,11 @@ if TYPE_CHECKING:
 BROKEN = 2
 
 
-@click.group()
+@click.group(cls=Group)
 def recipes() -> None:
     """Show recipes, check or copy them, and see what they start."""
 
 
-recipes.add_command(copies.add_recipes)
 recipes.add_command(copies.update_recipes)
 
 
@@ -93,6 +94,62 @@ def show(
         print_line(f"\n{_shell_lines(shown.command.argv)}")
 
 
+@recipes.command("add")
+@click.argument("address", metavar=f"{copies.ADDRESS}|FILE")
+@click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
+@copies.all_option
+@click.option("--with-mods", is_flag=True, help="Copy the mods that it names, too, where the project lacks them.")
+@click.option("--mend", is_flag=True, help="Take the recipe in FILE, and correct what a page changed in it.")
+@copies.yes_option
+@copies.force_option
+@pass_context
+def add(
+    context: Context,
+    address: str,
+    name: str | None,
+    everything: bool,
+    with_mods: bool,
+    mend: bool,
+    yes: bool,
+    force: bool,
+) -> int:
+    """Copy a recipe from another repository, with where it came from.
+
+    The address is that of a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
+    default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree;
+    so do those that the repository lacks and builder knows another place of.
+
+    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
+    dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows
+    each line that changes, and checks the result. It ends with 2 if the recipe cannot be served.
+    """
+    if mend:
+        if everything or with_mods or force:
+            raise click.UsageError("--mend takes one file: --all, --with-mods and --force do not go with it")
+        return _mend(context, address, name, yes=yes)
+    from builder.commands import recipes_add
+
+    planned = recipes_add.plan(context.project, address, name, print_message, everything=everything)
+    named = ", ".join(mod.name for mod in planned.mods)
+    if named and not with_mods and not yes and sys.stdin.isatty():
+        copies.print_scripts(planned.mods)
+        with_mods = confirm(f"copy the mods that the recipe names as well ({named})?", default=True)
+    together = recipes_add.together(planned, with_mods=with_mods)
+    code = copies.make_copies(context, together, recipes_add.run, yes=yes, force=force)
+    lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
+    shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
+    if lacking and not with_mods:
+        print_note(f"the project lacks mods that are named: {lacking}; --with-mods brings them along")
+    if shipped and not with_mods:
+        print_note(f"{shipped}: the project has the mod that came with builder; --with-mods takes the repository's own")
+    if code == 0:
+        taken = copies.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
+        for mod, remedy in planned.missing.items():
+            if mod not in taken:
+                print_note(f"neither the project nor that repository has the mod {mod}{remedy and f'; {remedy}'}")
+    return code
+
+
 @recipes.command()
 @click.argument("paths", nargs=-1, metavar="[PATH|FOLDER|NAME]…", shell_complete=names("recipes"))
 @json_option
@@ -106,10 +163,15 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
     from builder.commands import recipes_check
 
     checked = recipes_check.run(context.project, paths)
-    broken = [recipe for recipe in checked if recipe.problems]
     if as_json:
         print_json({"recipes": [_checked_document(recipe) for recipe in checked]})
-        return BROKEN if broken else 0
+        return BROKEN if any(recipe.problems for recipe in checked) else 0
+    return _print_checked(checked)
+
+
+def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
+    """Prints what is wrong in recipes; returns 2 if one cannot be served, else 0."""
+    broken = [recipe for recipe in checked if recipe.problems]
     for note in (note for recipe in checked for note in recipe.notes):
         print_result(f"{note.location}: note: {_one_line(note)}")
     # Last, so that a terminal still shows them where there are many notes.
@@ -117,6 +179,24 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
         print_result(str(problem))
     print_result(f"{humanize.counted(len(checked), 'recipe')} checked: {_summary(checked)}")
     return BROKEN if broken else 0
+
+
+def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
+    from builder.cli import diff_text
+    from builder.commands import recipes_add
+
+    mended = recipes_add.plan_mended(context.project, file, name)
+    for line in diff_text.of_files([mended.change] if mended.change else [], full=True):
+        print_line(line)
+    shown = context.project.relative(mended.path)
+    if mended.replaces and not mended.change:
+        print_result(f"{shown}: there is nothing to correct")
+    elif mended.replaces and not yes and not (sys.stdin.isatty() and confirm("write this?")):
+        print_result("nothing was changed; --yes writes without asking")
+        return 1
+    checked = recipes_add.put_mended(context.project, mended)
+    print_result(f"{shown} is written" if mended.change or not mended.replaces else f"{shown} is unchanged")
+    return _print_checked([checked])
 
 
 def _one_line(note: Problem) -> str:

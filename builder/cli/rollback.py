@@ -21,7 +21,7 @@ _STAYS = {False: "still serves from", True: "would still serve from"}
     shell_complete=numbers,
     help="Go to number N instead of the previous one.",
 )
-@click.option("--force", is_flag=True, help="Go to number N even though it is marked bad.")
+@click.option("--force", is_flag=True, help="Go to number N even if it is marked bad, or lacks required evidence.")
 @click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
 @click.option("--restart", is_flag=True, help="Restart the servers of what moves, from the image that it goes to.")
 @json_option
@@ -31,7 +31,8 @@ def rollback(
 ) -> None:
     """Go back to the image before, or to a number. Never builds; run twice, it returns.
 
-    Numbers that are marked bad or pruned are skipped. Ends with 1 if there is nothing to go back to.
+    Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over, and named.
+    --to goes to any number, after what is known of it is printed. Ends with 1 if there is nothing to go back to.
 
     \b
     MODEL    a model's pairing moves, other models stay
@@ -50,6 +51,7 @@ def rollback(
                 "moved": not dry_run,
                 "moves": pointer_moves.moves_json(result.moves),
                 "passed_over": [str(name) for name in result.passed],
+                "reasons": {str(name): reason for name, reason in result.passed.items()},
                 "differences": list(result.differences),
                 "staying": list(result.staying),
                 "serving": [
@@ -58,9 +60,10 @@ def rollback(
             }
         )
         return
-    pointer_moves.print_moves(result.moves, result.differences, result.staying, "would move " if dry_run else "")
-    if result.passed:
-        print_result(f"  passed over, as bad or pruned: {', '.join(map(str, result.passed))}")
+    would = "would move " if dry_run else ""
+    pointer_moves.print_moves(result.moves, result.differences, result.staying, would, result.foreign)
+    for name, reason in result.passed.items():
+        print_result(f"  passed over: {name} {reason}")
     for server in result.serving:
         if restart:
             _restart(context, server.name)

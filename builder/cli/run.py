@@ -13,6 +13,7 @@ from builder.cli.serve_options import backend, overrides, serving_options
 
 
 @click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @serving_options
 @json_option
 @pass_context
@@ -24,6 +25,7 @@ def run(
     nodes: tuple[str, ...],
     detach: bool,
     force: bool,
+    dry_run: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -39,7 +41,12 @@ def run(
     request = ServeRequest(
         what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
     )
+    if dry_run and as_json:
+        raise click.UsageError("--dry-run goes with no --json")
     with serve_progress.reporter() as report:
+        if dry_run:
+            serve_progress.print_prepared(command.preview(context.workspace(report), request))
+            return
         result = command.run(context.workspace(report), request, detach=detach)
     if as_json:
         print_json({"server": served_json.document(result)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from builder.commands.run import ServeResult
     from builder.events import Report
+    from builder.serving.preparation import PreparedServer
 
 
 def reporter() -> AbstractContextManager[Report]:
@@ -40,6 +42,18 @@ def print_served(result: ServeResult) -> None:
         print_result(f"{where} already: {server.address}")
     else:
         print_result(f"{where}, ready after {humanize.duration(result.seconds)}: {server.address}")
+
+
+def print_prepared(prepared: PreparedServer) -> None:
+    """Prints what would be started: the image, the place and the command of each container."""
+    for planned in prepared.containers:
+        settings = planned.settings
+        where = f" on {planned.engine.node}" if planned.engine.node else ""
+        listens = f", port {prepared.port}" if prepared.port and planned is prepared.head else ""
+        print_result(f"{styled(settings.name, bold=True)} would serve from {settings.image}{where}{listens}")
+        print_result(f"  {shlex.join(settings.argv)}", hanging=4)
+    if prepared.note:
+        print_note(prepared.note)
 
 
 def _plain() -> Report:

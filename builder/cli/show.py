@@ -68,6 +68,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("adopted" if image.adopted else "built", f"{image.built} ({humanize.ago(image.built)})"),
         ("size", humanize.size(image.size)),
         ("GPU checks", _gpu_checks(shown)),
+        *(("not checked", f"{name}: {reason}") for name, reason in image.unchecked.items()),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
         ("mods", "" if image.adopted and not image.mods else _mods(image)),
@@ -93,7 +94,8 @@ def _gpu_checks(shown: ShownImage) -> str:
     image = shown.row.image
     if image.gpu:
         return f"passed on {image.gpu}"
-    return "never run: it was built beside no GPU" if shown.uses_gpu and not image.adopted else ""
+    never = shown.uses_gpu and not image.adopted and "gpu" not in image.unchecked
+    return "never run: it was built beside no GPU" if never else ""
 
 
 def _mods(image: NumberedImage) -> str:

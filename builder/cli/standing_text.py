@@ -26,5 +26,8 @@ def beside_model(evidence: ImageEvidence | None, model: str) -> str:
 
 
 def finding_word(finding: Finding) -> str:
-    """The verdict of one finding; a limit of a template that others publish passes, and is told all the same."""
-    return "limit" if finding.verdict == "pass" else finding.verdict
+    """The verdict of one finding. One that passes is a limit of a template that others publish, or a note on what the
+    figures of a benchmark leave out."""
+    if finding.verdict != "pass":
+        return finding.verdict
+    return "note" if finding.check in {"tokens", "pp"} else "limit"

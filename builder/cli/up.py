@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder import humanize
-from builder.cli import served_json
+from builder.cli import copies, served_json
 from builder.cli.container_options import requested
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_message, print_note
@@ -54,6 +55,9 @@ def up(
     builder.yaml, or built again. Then downloads the model, starts the server as `builder run` does, waits until it
     answers, and prints the address. What is here already is left as it is: interrupted, the same command goes on. With
     --node it does so on those machines.
+
+    Where the recipe names mods that the project lacks and builder knows a place of, it asks whether to bring each of
+    them, and shows its scripts before it is taken. Nothing is fetched unasked.
     """
     from builder.cli import serve_progress
     from builder.commands import up as command
@@ -62,6 +66,8 @@ def up(
     request = ServeRequest(
         what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
     )
+    if not as_json and sys.stdin.isatty():
+        copies.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
     with _reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
     if as_json:

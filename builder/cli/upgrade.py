@@ -24,17 +24,30 @@ _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 @click.command()
 @click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
 @update_option
+@click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
 @click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
+@click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
 @json_option
 @verbosity_options
 @pass_context
-def upgrade(context: Context, what: str, update: tuple[str, ...], abort: bool, as_json: bool) -> int:
+def upgrade(
+    context: Context,
+    what: str,
+    update: tuple[str, ...],
+    allow_older: bool,
+    abort: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
     """Move a model to what is new upstream, if it is as good.
 
     Builds a candidate with the sources resolved anew (all of them, or those of --update), proves it, serves it under a
     name and port of its own, beside the model's server or, where memory does not suffice for both, in its place, and
     takes the probes and benchmarks that the model requires. Then pins, pairing and `latest` move together, and the
     server changes over; or nothing moves, and the candidate stays with its evidence.
+
+    Where a package or a source would go back to an older version, for example because the package index is behind the
+    pins, nothing is built unless --allow-older is given.
 
     An upgrade that was interrupted goes on where it was when the same command is given again.
 
@@ -44,11 +57,21 @@ def upgrade(context: Context, what: str, update: tuple[str, ...], abort: bool, a
       1  if the candidate was rejected
     """
     from builder.cli import build_progress
+    from builder.cli.build import print_plan
     from builder.commands import upgrade as command
 
+    if dry_run:
+        if abort or as_json:
+            raise click.UsageError(f"--dry-run goes with no {'--abort' if abort else '--json'}")
+        for image, outlook in command.preview(context.workspace(), what, parse_update(update)):
+            print_plan(image, outlook, force=False)
+        return 0
     with build_progress.reporter() as report:
         workspace = context.workspace(report)
-        result = command.abort(workspace, what) if abort else command.run(workspace, what, parse_update(update))
+        if abort:
+            result = command.abort(workspace, what)
+        else:
+            result = command.run(workspace, what, parse_update(update), older=allow_older)
     if as_json:
         _print_document(result)
     else:
@@ -57,9 +80,9 @@ def upgrade(context: Context, what: str, update: tuple[str, ...], abort: bool, a
 
 
 def _print(result: UpgradeReport) -> None:
-    """Prints the result in ten lines or so: where it is, what moved upstream, what was measured, and why."""
+    """Prints the result in ten lines or so: where it is, what changed, what was measured, and why."""
     print_result(f"{styled(result.upgrade.subject, bold=True)}: {_sentence(result)}")
-    _print_lines("upstream", result.changes, _SHOWN_CHANGES)
+    _print_lines("changed", result.changes, _SHOWN_CHANGES)
     _print_lines("measured", result.measured, _SHOWN_FIGURES)
     _print_lines("because", result.upgrade.why, _SHOWN_REASONS)
     print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")

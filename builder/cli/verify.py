@@ -22,8 +22,16 @@ _CODES = {
     "unknown": EngineError.exit_code,
     "edited": ConflictError.exit_code,
     "changed": 0,
+    "foreign": 0,
 }
-_COLOURS = {"missing": "red", "moved": "red", "unknown": "yellow", "edited": "red", "changed": "cyan"}
+_COLOURS = {
+    "missing": "red",
+    "moved": "red",
+    "unknown": "yellow",
+    "edited": "red",
+    "changed": "cyan",
+    "foreign": "cyan",
+}
 
 
 @click.command()
@@ -38,7 +46,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
       7  if an image is missing or moved
       5  if no engine answers
       1  if a build directory or a vendored patch was edited or is gone
-      0  otherwise; a definition or a mod that has changed since is listed, but is no error
+      0  otherwise; what has changed since, and a `latest` of another project, are listed, but are no errors
     """
     from builder.commands import verify as command
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from builder import timestamp
 from builder.building import work_folder
 from builder.engine import images
-from builder.errors import ImageStateError
+from builder.errors import ImageContentsError, ImageStateError
 from builder.evidence import gate
 from builder.lock import foreign, reading, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
@@ -22,7 +22,7 @@ from builder.plan.model import StagedFile
 from builder.serving import model_pairing
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from builder.building.work_folder import WorkFolder
     from builder.engine.images import ImageDetails
@@ -64,7 +64,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
     tag again where the engine lacks it.
 
     Raises ImageStateError where the engine has no such image, UsageError where its repository cannot be told, or is no
-    name for one.
+    name for one, ImageContentsError where it is to serve a model and no vLLM is found in it.
     """
     work_folder.recover(workspace)
     lock = reading.of(workspace.project)
@@ -81,6 +81,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
     with work_folder.create(workspace, repository, {}) as job:
         _keep(workspace, repository, details, job)
         contents, sources = adopted_contents.look_into(workspace, request.image, details, job.labels)
+        _require_vllm(request.models, details, sources, contents.unknown)
         own_labels = labels.read(details.labels)  # another project built it, or what it stands on
         record = NumberedImage(
             built=timestamp.now(),
@@ -109,6 +110,17 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
                 transaction.commit(reserved_slots.added(workspace.project, lock))
                 return _result(transaction.lock, name, contents, request.models)
     return _again(workspace, name, details, pairings)
+
+
+def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collection[str], unknown: str) -> None:
+    """Raises ImageContentsError where models are to be served by an image that has no vLLM among its ``versions``, and
+    whose labels name none either: this engine may not be able to look into it."""
+    own_labels = labels.read(details.labels)
+    if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
+        raise ImageContentsError(
+            f"no vLLM was found in the image, to serve {', '.join(models)}: {unknown}. Nothing was recorded",
+            hint="without `--model` it gets its number; `builder pair` pairs a model with it then",
+        )
 
 
 def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName | None:
@@ -154,6 +166,7 @@ def _again(
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         record = lock.images[name.repository].numbers[name.number]
+        _require_vllm(tuple(pairings), details, record.versions, f"{name} is recorded without one")
         tagged = images.inspect(workspace.engine, str(name))
         if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
             raise ImageStateError(

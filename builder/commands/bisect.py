@@ -3,6 +3,7 @@ line."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,13 +37,18 @@ def run(workspace: Workspace, request: BisectRequest) -> BisectReport:
             for line in bisection.plan:
                 workspace.report(Message(line))
             journal.write(project, bisection)
-        elif (bisection.target, bisection.judge, bisection.find_fix) != (request.text, request.judge, request.find_fix):
-            again = f"`builder bisect {bisection.target}` with the same options goes on with it"
+        elif (bisection.target, bisection.judge, bisection.find_fix) != (
+            request.text,
+            request.judge.recorded,
+            request.find_fix,
+        ):
+            again = f"`builder bisect {shlex.quote(bisection.target)}` with the same options goes on with it"
             raise ConflictError(
                 f"a bisection of {bisection.target} was interrupted", hint=f"{again}, `builder bisect stop` ends it"
             )
         else:
             workspace.report(Message(f"going on with the bisection of {bisection.started}"))
+            bisection = beginning.again(workspace, replace(bisection, judge=request.judge))
             serving.stop_candidates(workspace, bisection)
         return go_on(workspace, bisection)
 

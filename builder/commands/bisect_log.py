@@ -1,4 +1,4 @@
-"""The journal of the bisection, as `bisect replay` takes it."""
+"""The journal of the bisection: what was tried, and what came of it."""
 
 from __future__ import annotations
 

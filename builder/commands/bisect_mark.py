@@ -9,7 +9,7 @@ from builder.bisecting import journal
 from builder.bisecting.session import DoneTrial
 from builder.bisecting.trials import Trial
 from builder.commands import bisect
-from builder.commands.bisect_parts import serving
+from builder.commands.bisect_parts import beginning, serving
 from builder.errors import NothingToDoError
 
 if TYPE_CHECKING:
@@ -22,13 +22,12 @@ def run(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = 
     project = workspace.project
     with journal.locked(project):
         bisection = journal.read(project)
-        if bisection is None or bisection.waiting is None:
+        if bisection is None or bisection.waiting is None or bisection.judge.kind != "user":
             raise NothingToDoError(
                 "no candidate is waiting for a verdict", hint="`builder bisect MODEL` begins, `bisect status` tells"
             )
-        trial = Trial(
-            bisection.waiting, int(word == "good"), int(word == "bad"), (note or "skipped") if word == "skip" else ""
-        )
+        waiting, bisection = bisection.waiting, beginning.again(workspace, bisection)
+        trial = Trial(waiting, int(word == "good"), int(word == "bad"), (note or "skipped") if word == "skip" else "")
         bisection = bisection.with_trial(DoneTrial(trial, timestamp.now(), note=note))
         journal.write(project, bisection)
         serving.stop_candidates(workspace, bisection)

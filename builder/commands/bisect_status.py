@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.bisecting import journal, search
 from builder.bisecting.search import TryCandidate
-from builder.commands.bisect_parts import making, steps, words
+from builder.commands.bisect_parts import beginning, making, steps, words
 from builder.errors import NothingToDoError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def run(workspace: Workspace) -> BisectState:
     bisection = journal.read(workspace.project)
     if bisection is None:
         raise NothingToDoError("no bisection is under way", hint="`builder bisect MODEL` begins one")
+    bisection = beginning.again(workspace, bisection)
     subject = steps.context(workspace, bisection).subject
     step = search.next_step(subject, bisection.answers)
     left = words.steps_left(bisection, subject)

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder import humanize
-from builder.checkpoints import build_speed, checkpoint_plan, checkpoints_lock, making, result_place, source_fetching
+from builder.checkpoints import (
+    build_speed,
+    checkpoint_plan,
+    checkpoints_lock,
+    conversion,
+    making,
+    result_place,
+    source_fetching,
+)
 from builder.checkpoints.record import CheckpointName
 from builder.definitions import checkpoint
 from builder.errors import SourceError
@@ -40,7 +48,8 @@ def run(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckp
     """Makes the checkpoint called ``name``, unless it is there with the same inputs; with ``update`` the revisions of
     its sources are looked up anew. What an earlier run finished is not made again.
 
-    Raises what `checkpoint_plan.make` and `making.make` do, and SourceError where the disk has too little room.
+    Raises what `checkpoint_plan.make` and `making.make` do, UsageError where a package for its steps is not installed,
+    and SourceError where the disk has too little room.
     """
     project, environ = workspace.project, workspace.environment
     definition = checkpoint.load(project, name)
@@ -56,6 +65,7 @@ def run(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckp
             return BuiltCheckpoint(
                 CheckpointName(definition.name, revision), place.folder(revision), made.size, made.tensors, None
             )
+    conversion.require_packages(plan.content.tensors.values())
     finished = making.finished(plan, place)
     _require_room(plan, place, finished)
     source_fetching.fetch(plan, workspace.report)

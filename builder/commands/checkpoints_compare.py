@@ -67,7 +67,7 @@ def _serving(
     room.require(prepared, (), workspace.report)
     started = starting.start(prepared, workspace.environment)
     workspace.report(run_command.WaitingStarted())
-    readiness.wait(workspace.project, started, workspace.report)
+    readiness.wait(workspace.project, started, workspace.report, limit=candidates.start_limit(workspace, prepared))
     try:
         yield measured_server.of(started.server)
     finally:

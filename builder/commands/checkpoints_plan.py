@@ -6,8 +6,10 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.checkpoints import build_speed, checkpoint_plan, checkpoints_lock, result_place
+from builder.checkpoints import build_speed, checkpoint_plan, checkpoints_lock, conversion, result_place
 from builder.definitions import checkpoint
+from builder.errors import UsageError
+from builder.events import Message
 
 if TYPE_CHECKING:
     from builder.checkpoints.checkpoint_plan import CheckpointPlan
@@ -36,6 +38,10 @@ def run(workspace: Workspace, name: str, *, update: bool = False) -> CheckpointO
     plan = checkpoint_plan.make(
         workspace.project, workspace.environment, definition, records, workspace.report, update=update
     )
+    try:
+        conversion.require_packages(plan.content.tensors.values())
+    except UsageError as error:  # the plan holds all the same
+        workspace.report(Message(f"{error.message}; {error.hint}"))
     place = result_place.of(workspace.project, workspace.environment, definition.name, definition.folder)
     revisions = records.checkpoints.get(definition.name, {})
     made = next((each for each, made in revisions.items() if made.inputs == plan.inputs and place.has(each)), None)

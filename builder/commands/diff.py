@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.comparing import changes, compared_images, texts, upstream
+from builder.comparing.changes import Changes
 from builder.lock import reading
 from builder.numbered import build_metadata, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.comparing.changes import Changes, Kind, ValueChange
+    from builder.comparing.changes import Kind, ValueChange
     from builder.comparing.compared_images import ComparedImage
     from builder.comparing.texts import FileChange
     from builder.comparing.upstream import UpstreamCommits
@@ -37,7 +38,8 @@ class ModChange:
 @dataclass(frozen=True)
 class ImageDifference:
     """All that differs between two images; ``sources`` has the upstream commits of the sources in ``changes``.
-    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side."""
+    ``unknown`` says what could not be compared, and why; ``runs`` are their last runs side by side. ``is_same`` is true
+    of an adopted image that is byte for byte the other one."""
 
     before: ComparedImage
     after: ComparedImage
@@ -48,6 +50,7 @@ class ImageDifference:
     args: tuple[ValueChange, ...]
     unknown: tuple[str, ...]
     runs: tuple[RunPair, ...] = ()
+    is_same: bool = False
 
     @property
     def nothing(self) -> bool:
@@ -63,6 +66,10 @@ def run(project: Project, before: str, after: str, commits: CommitFilter, report
     lock = reading.of(project)
     old, old_fault = compared_images.of(project, lock, names.numbered(project, lock, before)[0])
     new, new_fault = compared_images.of(project, lock, names.numbered(project, lock, after)[0])
+    if compared_images.are_same(old, new):
+        runs = _runs(project, lock, old.name, new.name)
+        same = Changes((), (), (), (), None)
+        return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
     differing = changes.between(*compared_images.contents_of_both(lock, old, new))
     return ImageDifference(
         before=old,
@@ -95,7 +102,7 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
     names = " and ".join(str(side.name) for side in (before, after) if side.image.adopted)
     yield f"how {names} came about: an adopted image was built elsewhere"
     for side in (before, after):
-        if side.directory and not any("base packages" in part.takes for part in side.directory.parts):
+        if side.directory and not side.knows_base:
             yield f"the packages of {side.name} that its base image has: only those that its build installed are known"
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from builder import release
 from builder.building import mod_selection
-from builder.definitions import image
+from builder.checkpoints import checkpoints_lock
+from builder.definitions import checkpoint, configuration, image
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import finding, recipe, recipe_problems
 from builder.diagnosis import Diagnosis
@@ -20,16 +21,21 @@ from builder.errors import BuilderError
 from builder.events import ignore
 from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
+from builder.migration import images
 from builder.nodes import machine_shell, spark_checks, spark_facts
 from builder.numbered import status
+from builder.plan import dockerfile
 from builder.redaction import redacted
+from builder.serving import chip_faults, image_selection
 from builder.sources import environment
+from builder.storage import regular_file
 from builder.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from builder.engine.client.endpoint import Endpoint
+    from builder.lock.model import Lock
     from builder.project import Project
 
 GB = 1000**3
@@ -41,6 +47,7 @@ ROOM_FOR_BUILD_CACHE = 80 * GB
 PROC = Path("/proc")
 # BuildKit writes this where it leaves out the rest of a step's output.
 _CLIPPED = "[output clipped, log limit"
+_LARGEST_LOG = 256 << 20
 _LOGS_READ = 20
 
 
@@ -136,10 +143,17 @@ def _daemon(endpoint: Endpoint) -> Iterator[Diagnosis]:
 
 
 def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
-    """Checks this machine where it is a DGX Spark."""
+    """Checks this machine, and the images that models are paired with, where it is a DGX Spark."""
     facts = spark_facts.read(environ, proc)
-    if facts is not None:
-        yield from spark_checks.run(facts, _architectures(project))
+    if facts is None:
+        return
+    yield from spark_checks.run(facts, _architectures(project))
+    with suppress(BuilderError):  # a file with an error is reported elsewhere
+        lock, nodes = reading.read(project.lock), configuration.load(project).nodes
+        for model in lock.models:
+            with suppress(BuilderError):
+                selection = image_selection.select(project, lock, model)
+                yield from chip_faults.of_selection(project, selection, len(nodes))
 
 
 def _architectures(project: Project) -> dict[str, str]:
@@ -195,6 +209,12 @@ def _files(project: Project) -> Iterator[Diagnosis]:
         ("mods", mod_reading.names(project), lambda name: mod_reading.load(project, name)),
         ("recipes", tuple(recipes), check_recipe),
     ]
+    if (project.root / configuration.FILE).exists():
+        checks.append((configuration.FILE, ("read",), lambda _: configuration.load(project)))
+    if checkpoints := checkpoint.names(project):
+        checks.append(("checkpoints", checkpoints, lambda name: checkpoint.load(project, name)))
+    if project.checkpoints_lock.exists():
+        checks.append((project.checkpoints_lock.name, ("read",), lambda _: checkpoints_lock.read(project)))
     for subject, names, load in checks:
         errors = []
         for name in names:
@@ -211,7 +231,9 @@ def _files(project: Project) -> Iterator[Diagnosis]:
 
 
 def _check_definition(project: Project, name: str) -> None:
-    mod_selection.require_known(project, (image.load(project, name, "linux/arm64"),), None)
+    definition = image.load(project, name, "linux/arm64")
+    mod_selection.require_known(project, (definition,), None)
+    dockerfile.require_parsed(definition)
 
 
 def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
@@ -227,19 +249,37 @@ def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str
     yield Diagnosis("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
     if endpoint is None:
         return
-    overview = status.overview(Workspace(project, endpoint, environ, ignore), lock)
+    workspace = Workspace(project, endpoint, environ, ignore)
+    overview = status.overview(workspace, lock)
     for row in overview.rows:
         if row.state in {"missing", "moved"}:
             yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")
     for repository in overview.stray:
         remedy = "the next build or rollback in this project mends it"
         yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
+    with suppress(BuilderError):  # an engine that fails is told above
+        yield from _models_without_gpu(project, lock, endpoint)
+        yield from images.untagged_findings(workspace, [each for _, each in recipe.readable(project)])
+
+
+def _models_without_gpu(project: Project, lock: Lock, endpoint: Endpoint) -> Iterator[Diagnosis]:
+    """A warning of the models whose images need a GPU, where the engine can give a container none."""
+    waiting = []
+    for model in lock.models:
+        with suppress(BuilderError):  # a file with an error is reported elsewhere
+            selection = image_selection.select(project, lock, model)
+            if image_selection.serve_settings(project, selection).gpus == "all":
+                waiting.append(f"{model} on {selection.image}")
+    if waiting and not versions.has_nvidia(endpoint):
+        message = f"this engine can give a container no GPU, which these need: {', '.join(waiting)}"
+        remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
+        yield Diagnosis("models", "warning", message, remedy)
 
 
 def _logs(project: Project) -> Iterator[Diagnosis]:
     """Warns of cut logs: BuildKit keeps 2 MiB of a step's output, and a compiler's error stands at its end."""
     latest = sorted((project.state / "logs").glob("*.log"))[-_LOGS_READ:]
-    clipped = [path for path in latest if _CLIPPED in path.read_text(encoding="utf-8", errors="replace")]
+    clipped = [path for path in latest if _is_clipped(path)]
     if clipped:
         yield Diagnosis(
             "build logs",
@@ -247,6 +287,13 @@ def _logs(project: Project) -> Iterator[Diagnosis]:
             f"BuildKit cut the output of a step short in {project.relative(clipped[-1])}",
             "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…) and restart it",
         )
+
+
+def _is_clipped(log: Path) -> bool:
+    try:
+        return _CLIPPED.encode() in regular_file.read(log, _LARGEST_LOG)
+    except OSError:
+        return False
 
 
 def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:

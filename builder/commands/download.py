@@ -178,7 +178,8 @@ def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Do
     if needed:
         revision = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
         here = f", {humanize.size(current)} of it are here" if current else ""
-        report(Message(f"downloading {revision}: {len(snapshot.files)} files, {humanize.size(snapshot.size)}{here}"))
+        files = humanize.counted(len(snapshot.files), "file")
+        report(Message(f"downloading {revision}: {files}, {humanize.size(snapshot.size)}{here}"))
     lock = threading.Lock()
 
     def on_progress(size: int) -> None:

@@ -81,6 +81,8 @@ def run(project: Project, request: ExportRequest, environ: Mapping[str, str]) ->
     if request.format == "recipe":
         left = "left for the launcher to apply"
         warnings += [f"{mod} is not in {selected.name}: {left}" for mod in selected.missing_mods]
+        if image_selection.serve_settings(project, selected).keep_entrypoint:
+            warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
         warnings.append(image_selection.mods_warning(selected))
     if FORMATS[request.format].ending:

@@ -14,9 +14,11 @@ from builder.errors import EngineError
 from builder.evidence import store
 from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.numbered import claims, identity, images_lock, merged_builds, next_number
+from builder.numbered import adopted, claims, identity, images_lock, merged_builds, next_number, status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
     from builder.workspace import Workspace
@@ -35,12 +37,14 @@ class RenumberedImage:
 @dataclass(frozen=True)
 class RepairedLock:
     """The result of a repair. ``chosen`` names the values that differ between the sides and were taken from the first;
-    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed."""
+    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed. ``absent``
+    are the models that are paired with an image that this engine does not have now, each with what brings it here."""
 
     renumbered: tuple[RenumberedImage, ...]
     chosen: tuple[str, ...]
     tagged: tuple[ImageName, ...]
     written: bool
+    absent: tuple[tuple[str, ImageName, str], ...] = ()
 
 
 def run(workspace: Workspace) -> RepairedLock:
@@ -70,7 +74,20 @@ def run(workspace: Workspace) -> RepairedLock:
         renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
         written = writer.commit(merged)
         tagged = _retag(workspace, merged)
-    return RepairedLock(renumbered, tuple(chosen), tagged, written)
+        absent = tuple(_absent(workspace, merged)) if written or tagged else ()
+    return RepairedLock(renumbered, tuple(chosen), tagged, written, absent)
+
+
+def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, str]]:
+    """The models whose image this engine lacks, or has under another number; none where no engine answers."""
+    try:
+        states, _ = status.states(workspace, lock)
+    except EngineError:
+        return
+    for model, paired in sorted(lock.models.items()):
+        name = paired.pairing.image
+        if (record := lock.image(name)) and states[name] != "present":
+            yield model, name, adopted.way_back(name, record)
 
 
 def _sides(content: bytes, file: str) -> tuple[Lock, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.building import mod_selection, mod_versions
 from builder.comparing import changes, contents
 from builder.definitions import image, image_chain
@@ -16,13 +17,15 @@ from builder.lock import reading
 from builder.lock.pins import GitPin, IncludedPin, Pins
 from builder.numbered import images_lock, reserved_slots
 from builder.pinning import chain as chains
-from builder.pinning import definition_pins, vendored
+from builder.pinning import definition_pins, older_versions, vendored
+from builder.sources import environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from builder.comparing.changes import PackageChange
     from builder.lock.model import Lock
+    from builder.pinning.older_versions import OlderVersion
     from builder.project import Project
     from builder.sources.git.mirror_reading import CommitRange
     from builder.workspace import Workspace
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class MovedPin:
     """A pin that is new or moved; for git the commits ``between`` the two, and for a base image that was read, the
-    ``packages`` in it that are others."""
+    ``packages`` in it that are others. ``older`` are the packages and sources that go back to an older version."""
 
     definition: str
     platform: str
@@ -40,6 +43,7 @@ class MovedPin:
     after: str
     between: CommitRange | None = None
     packages: tuple[PackageChange, ...] = ()
+    older: tuple[OlderVersion, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,9 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
         diffs = vendored.load(workspace.project, definition.name, resolved.pins, resolved.patches)
         vendored.keep(workspace.project, definition.name, resolved.pins, diffs)
         after[definition.name, definition.platform] = resolved.pins
-        moved += _moved_pins(workspace.project, definition, before, resolved.pins)
+        settings = environment.read(workspace.environment)
+        older = older_versions.between(definition, before, resolved.pins, update, settings)
+        moved += _moved_pins(workspace.project, definition, before, resolved.pins, older)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
@@ -139,7 +145,9 @@ def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) 
     ]
 
 
-def _moved_pins(project: Project, definition: image.ImageDefinition, before: Pins, after: Pins) -> list[MovedPin]:
+def _moved_pins(
+    project: Project, definition: image.ImageDefinition, before: Pins, after: Pins, older: tuple[OlderVersion, ...]
+) -> list[MovedPin]:
     moved = []
     for name in definition_pins.names(definition):
         old, new = _summary(before, name), _summary(after, name)
@@ -156,6 +164,9 @@ def _moved_pins(project: Project, definition: image.ImageDefinition, before: Pin
                 between = mirror_reading.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
         packages = _packages_in_base(before, after) if name == "base" else ()
         moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
+    if moved and older:
+        # With the last pin that moved: the packages, or the base that brings them.
+        moved[-1] = replace(moved[-1], older=older)
     return moved
 
 
@@ -176,7 +187,7 @@ def _summary(pins: Pins, name: str) -> str:
         if closure is None:
             return ""
         limit = f", none after {closure.as_of}" if closure.as_of else ""
-        return f"{len(closure.packages)} packages, newest of {closure.newest}{limit}"
+        return f"{humanize.counted(len(closure.packages), 'package')}, newest of {closure.newest}{limit}"
     pin = pins.sources.get(name)
     if pin is None:
         return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.errors import UsageError
 from builder.lock import lost_lock
 from builder.numbered import images_lock, names
 
@@ -29,32 +28,27 @@ class Marked:
 
 
 def run(workspace: Workspace, text: str, status: Status, note: str | None) -> Marked:
-    """Marks a model's pairing, or an image for all models. Without a ``note`` the present one stays, as long as the
-    status stays.
+    """Marks the pairing of a model or of a recipe's model, or an image for all models. Without a ``note`` the present
+    one stays, as long as the status stays.
 
     Raises UsageError where ``text`` names neither a model nor a numbered image.
     """
     lost_lock.refuse(workspace.project)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
-        if text in lock.models:
-            model = lock.models[text]
+        if name := names.model(workspace.project, lock, text):
+            model = lock.models[name]
             image = model.pairing.image
             new_note = _new_note(model.pairing, status, note)
             pairing = replace(model.pairing, status=status, note=new_note)
-            after = lock.with_model(text, replace(model, pairing=pairing))
-        elif ":" not in text:
-            raise UsageError(
-                f"`{text}` is no model of images.lock and no numbered image",
-                hint="name a model, or an image with its number: `builder mark tf5:7 good`",
-            )
+            after = lock.with_model(name, replace(model, pairing=pairing))
         else:
             image, record = names.numbered(workspace.project, lock, text)
             new_note = _new_note(record, status, note)
             after = lock.with_image(image, replace(record, status=status, note=new_note))
         changed = transaction.commit(after)
-    if text in lock.models:
-        return Marked(text, image, status, new_note, changed, (text,) if status == "bad" else ())
+    if name:
+        return Marked(name, image, status, new_note, changed, (name,) if status == "bad" else ())
     current = [image.repository] if lock.images[image.repository].current == image.number else []
     pointed_at_by = (*current, *lock.models_on(image)) if status == "bad" else ()
     return Marked(str(image), image, status, new_note, changed, pointed_at_by)

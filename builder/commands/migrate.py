@@ -1,6 +1,7 @@
 """The ``migrate`` command: a checkout of spark-vllm-docker taken over, with its recipes, mods, settings and images.
 
-A plan is made first, with nothing written. What the project has already stays, unless it is to be replaced.
+A plan is made first, with nothing written. What the project has already stays, unless it is to be replaced, or came
+with this program and nobody edited it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from builder.commands import adopt, recipes_check
 from builder.definitions import configuration
-from builder.definitions.mods import mod_reading, script_facts
+from builder.definitions.mods import known_sources, mod_reading, script_facts
+from builder.definitions.reading import read_text
 from builder.engine.client import endpoint as endpoints
 from builder.errors import BuilderError, UsageError
 from builder.migration import checkout as checkouts
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.errors import Problem
     from builder.migration.checkout import Checkout
-    from builder.migration.images import AdoptableImage, ContainerState
+    from builder.migration.images import AdoptableImage, ContainerState, UntaggedImage
     from builder.migration.origins import UpstreamCommit
     from builder.migration.settings import SettingsPlan
     from builder.migration.taking import TakenPart
@@ -50,9 +52,11 @@ class MigrateRequest:
 @dataclass(frozen=True)
 class Migration:
     """The plan of a migration. ``problems`` are those of its recipes by name, ``run_time`` tells of mods what belongs
-    to run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there,
+    to run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each
+    with the sentence that says how to get it, empty where no place of it is known,
     ``renamed`` those that lie elsewhere than in mods/ there, with the name that they get here.
     ``settings`` is None where there is no ``.env``. ``engine_error`` says why nothing is known of images.
+    ``untagged`` are images without a name that hold vLLM, and ``unread`` counts those that could not be looked into.
     ``launch_scripts`` and ``dockerfiles`` are the user's own ones, which are not taken."""
 
     checkout: Checkout
@@ -60,12 +64,14 @@ class Migration:
     parts: tuple[TakenPart, ...]
     problems: Mapping[str, tuple[Problem, ...]]
     run_time: Mapping[str, str]
-    missing: tuple[str, ...]
+    missing: Mapping[str, str]
     renamed: Mapping[str, str]
     settings: SettingsPlan | None
     env_problems: tuple[Problem, ...]
     containers: tuple[ContainerState, ...]
     images: tuple[AdoptableImage, ...]
+    untagged: tuple[UntaggedImage, ...]
+    unread: int
     engine_error: str
     launch_scripts: tuple[str, ...]
     dockerfiles: tuple[str, ...]
@@ -74,7 +80,7 @@ class Migration:
     @property
     def wanted(self) -> tuple[TakenPart, ...]:
         """The parts that would be written, mods before the recipes that name them."""
-        states = ("new", "unrecorded", *(["differs"] if self.replace else []))
+        states = ("new", "unrecorded", "shipped", *(["differs"] if self.replace else []))
         return tuple(part for part in self.parts if part.state in states)
 
     @property
@@ -119,6 +125,8 @@ def plan(workspace: Workspace, request: MigrateRequest) -> Migration:
     }
     readable = [each.recipe for each in checked.values() if each.recipe]
     states, adoptable, engine_error = _images(workspace, readable, wanted=request.with_images)
+    is_looked_for = request.with_images and not engine_error
+    untagged, unread = images.untagged(workspace, readable) if is_looked_for else ((), 0)
     settings_plan, env_problems = _settings(workspace, checkout, request)
     return Migration(
         checkout=checkout,
@@ -126,7 +134,11 @@ def plan(workspace: Workspace, request: MigrateRequest) -> Migration:
         parts=(*mods, *recipes),
         problems={name: each.problems for name, each in checked.items() if each.problems},
         run_time=dict(_run_time(checkout, mods)),
-        missing=tuple(name for name in map(mod_reading.name_of, named) if name not in {*every, *here, *paths}),
+        missing={
+            name: known_sources.remedy(project, name)
+            for name in map(mod_reading.name_of, named)
+            if name not in {*every, *here, *paths}
+        },
         renamed={
             entry: name
             for entry, path in paths.items()
@@ -136,6 +148,8 @@ def plan(workspace: Workspace, request: MigrateRequest) -> Migration:
         env_problems=env_problems,
         containers=states,
         images=adoptable,
+        untagged=untagged,
+        unread=unread,
         engine_error=engine_error,
         launch_scripts=origins.edited(upstream, checkout.root, checkout.launch_scripts),
         dockerfiles=origins.edited(upstream, checkout.root, checkout.dockerfiles) if upstream else (),
@@ -208,8 +222,8 @@ def _images(
 def _write_settings(project: Project, planned: SettingsPlan) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
     path = project.root / configuration.FILE
-    now = path.read_bytes() if path.exists() else b""
-    if now.decode("utf-8-sig", "replace") != planned.before:
+    now = read_text(path, configuration.FILE) if path.exists() else ""
+    if now != planned.before:
         raise UsageError(f"{configuration.FILE} was changed meanwhile: it was not written", hint="run this again")
     try:
         atomic_file.write(path, planned.after.encode())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.copies import address, planning
-from builder.definitions.mods import mod_reading, script_facts
+from builder.definitions.mods import known_sources, mod_reading, script_facts
 from builder.errors import ConflictError, FileProblemsError, UsageError
 from builder.events import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from builder.copies.planning import PlannedCopy
     from builder.events import Report
@@ -37,6 +37,12 @@ def plan(project: Project, text: str, name: str | None, report: Report, *, every
         planning.plan(project, upstream, "mod", path, name or planning.name_of(upstream, "mod", path), notify)
         for path in chosen
     )
+
+
+def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
+    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan` takes them."""
+    sources = known_sources.read(project)
+    return {name: sources[name] for name in names if name in sources}
 
 
 def run(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:

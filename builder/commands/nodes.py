@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.definitions import configuration
 from builder.definitions.recipes.container import LABEL
 from builder.distribution import machines
 from builder.engine import containers, images
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.client.endpoint import Endpoint
+    from builder.events import Report
     from builder.numbered.status import ImageState
     from builder.project import Project
 
@@ -60,19 +62,21 @@ class NodeState:
     error: str = ""
 
 
-def run(project: Project, environ: Mapping[str, str]) -> tuple[NodeState, ...]:
-    """Reads the state of all nodes of builder.yaml in parallel; one that does not answer has an ``error``."""
+def run(project: Project, environ: Mapping[str, str], timeout: float | None, report: Report) -> tuple[NodeState, ...]:
+    """Reads the state of all nodes of builder.yaml at once; one that has not answered within ``timeout`` seconds (that
+    of builder.yaml where none is given) has an ``error``."""
     lock = reading.of(project)
     engines = machines.engines(project, environ, ())
 
     def state(node: str, engine: Endpoint) -> NodeState:
-        try:
-            node_images = _images(lock, engine, project.state / f"node-{node}.json")
-            return NodeState(node, engine.host, node_images, _servers(lock, engine))
-        except BuilderError as error:
-            return NodeState(node, engine.host, (), (), error.message)
+        node_images = _images(lock, engine, project.state / f"node-{node}.json")
+        return NodeState(node, engine.host, node_images, _servers(lock, engine))
 
-    return tuple(machines.in_parallel(engines, state).values())
+    answers = machines.ask(engines, state, timeout or configuration.load(project).node_timeout, report)
+    return tuple(
+        NodeState(node, engines[node].host, (), (), answer.message) if isinstance(answer, BuilderError) else answer
+        for node, answer in answers.items()
+    )
 
 
 def _images(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:

@@ -13,8 +13,8 @@ from builder.engine.client import versions
 from builder.errors import BuilderError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.nodes import link_checks, machine_facts, machine_shell
-from builder.serving import image_selection
+from builder.nodes import link_checks, machine_facts, machine_shell, spark_checks
+from builder.serving import chip_faults, image_selection
 from builder.serving.image_selection import SelectedImage
 from builder.storage import huggingface_cache
 
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.definitions.configuration import Node
+    from builder.diagnosis import Diagnosis
     from builder.engine.client.endpoint import Endpoint
+    from builder.events import Report
     from builder.lock.model import Lock
     from builder.nodes.machine_facts import MachineFacts
     from builder.project import Project
@@ -46,18 +48,26 @@ class NodeFinding:
 @dataclass(frozen=True)
 class _Wanted:
     """The images by name, with the fingerprint that images.lock records (None for one without a number), and the models
-    by name, with the revision of their pairing; ``is_required`` if a recipe was named, which cannot do without them."""
+    by name, with the revision of their pairing; ``is_required`` if a recipe was named, which cannot do without them.
+    ``faults`` are those known of an image, by its name."""
 
     images: Mapping[str, str | None]
     models: Mapping[str, str | None]
     is_required: bool
+    faults: Mapping[str, tuple[Diagnosis, ...]]
 
 
 def run(
-    project: Project, environ: Mapping[str, str], text: str | None, names: Sequence[str]
+    project: Project,
+    environ: Mapping[str, str],
+    text: str | None,
+    names: Sequence[str],
+    timeout: float | None,
+    report: Report,
 ) -> tuple[NodeFinding, ...]:
     """Checks the nodes with these names, or all. With ``text``, a recipe or a model, its image and its model have to be
-    on each; otherwise those current and paired in images.lock that any node has are expected on the others.
+    on each; otherwise those current and paired in images.lock that any node has are expected on the others. A node has
+    ``timeout`` seconds to answer, those of builder.yaml where none are given.
 
     Raises UsageError where there is no node, or ``text`` names nothing that is served.
     """
@@ -68,13 +78,17 @@ def run(
             f"{configuration.FILE} names no nodes",
             hint="`builder nodes discover --scan` looks for them in the network of this machine's link",
         )
-    wanted = _wanted(project, reading.of(project), text)
     nodes = [config.node(name) for name in engines]
+    wanted = _wanted(project, reading.of(project), text, len(nodes))
 
     def look(name: str, engine: Endpoint) -> _Looked:
         return _look(environ, config.node(name), engine, wanted)
 
-    looked = machines.in_parallel(engines, look)
+    answers = machines.ask(engines, look, timeout or config.node_timeout, report)
+    looked = {
+        name: _Looked(answer, answer, {}) if isinstance(answer, BuilderError) else answer
+        for name, answer in answers.items()
+    }
     return tuple(finding for node in nodes for finding in _findings(node, nodes, looked, wanted))
 
 
@@ -88,23 +102,31 @@ class _Looked:
     fingerprints: Mapping[str, str]
 
 
-def _wanted(project: Project, lock: Lock, text: str | None) -> _Wanted:
+def _wanted(project: Project, lock: Lock, text: str | None, nodes: int) -> _Wanted:
     if text is None:
-        current: dict[str, str | None] = {
-            str(ImageName(repository, record.current)): record.numbers[record.current].fingerprint
+        current = {
+            ImageName(repository, record.current): record.numbers[record.current]
             for repository, record in lock.images.items()
             if record.current in record.numbers
         }
-        return _Wanted(
-            current, {name: model.pairing.revision for name, model in lock.models.items()}, is_required=False
-        )
+        faults = {
+            str(name): tuple(
+                chip_faults.of_software(str(name), chip_faults.packages_of(project, name, image), (), nodes)
+            )
+            for name, image in current.items()
+        }
+        fingerprints = {str(name): image.fingerprint for name, image in current.items()}
+        revisions = {name: model.pairing.revision for name, model in lock.models.items()}
+        return _Wanted(fingerprints, revisions, is_required=False, faults=faults)
     selection = image_selection.select_any(project, lock, text)
     model = selection.recipe.model or command.render(selection.recipe, {}, ()).model
     paired = lock.models.get(model or "")
     revision = selection.recipe.revision or (paired.pairing.revision if paired else None)
     models = {model: revision} if model and huggingface_cache.is_id(model) else {}
-    fingerprint = selection.record.fingerprint if isinstance(selection, SelectedImage) else None
-    return _Wanted({selection.name: fingerprint}, models, is_required=True)
+    if not isinstance(selection, SelectedImage):
+        return _Wanted({selection.name: None}, models, is_required=True, faults={})
+    own_faults = {selection.name: chip_faults.of_selection(project, selection, nodes)}
+    return _Wanted({selection.name: selection.record.fingerprint}, models, is_required=True, faults=own_faults)
 
 
 def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wanted) -> _Looked:
@@ -140,11 +162,20 @@ def _findings(
     else:
         yield NodeFinding(node.name, "engine", "ok", seen.engine)
         yield from _images(node, looked, wanted)
+        for name in seen.fingerprints:
+            yield from (_finding(node, fault) for fault in wanted.faults.get(name, ()))
     if not isinstance(seen.facts, BuilderError):
-        for check in link_checks.run(node, nodes, seen.facts):
-            yield NodeFinding(node.name, check.subject, check.verdict, check.message, check.remedy)
+        yield from (_finding(node, check) for check in link_checks.run(node, nodes, seen.facts))
+        if seen.facts.driver is not None:
+            yield _finding(node, spark_checks.driver(seen.facts.driver))
+        if seen.facts.links and node.rdma != ():
+            yield _finding(node, spark_checks.kernel(seen.facts.kernel))
         yield from _models(node, looked, wanted)
         yield _clock(node, seen.facts)
+
+
+def _finding(node: Node, diagnosis: Diagnosis) -> NodeFinding:
+    return NodeFinding(node.name, diagnosis.subject, diagnosis.verdict, diagnosis.message, diagnosis.remedy)
 
 
 def _images(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.configuration import Configuration
     from builder.engine.client.endpoint import Endpoint
+    from builder.events import Report
     from builder.nodes.link_choice import LinkChoice
     from builder.nodes.scanning import ScannedHost
     from builder.project import Project
@@ -59,9 +60,18 @@ class Discovery:
         return tuple(difflib.unified_diff(before, after, f"{file} now", f"{file} then", lineterm=""))
 
 
-def run(project: Project, environ: Mapping[str, str], names: Sequence[str], *, scan: bool) -> Discovery:
+def run(
+    project: Project,
+    environ: Mapping[str, str],
+    names: Sequence[str],
+    report: Report,
+    *,
+    scan: bool,
+    timeout: float | None = None,
+) -> Discovery:
     """Asks the machines of the nodes with these names, or of all nodes; with ``scan`` also for nodes that builder.yaml
-    does not have yet, in the network of this machine's link. Nothing is written.
+    does not have yet, in the network of this machine's link. A machine has ``timeout`` seconds to answer, those of
+    builder.yaml where none are given. Nothing is written.
 
     Raises UsageError where there is no node to ask, or no link whose network could be scanned.
     """
@@ -75,12 +85,14 @@ def run(project: Project, environ: Mapping[str, str], names: Sequence[str], *, s
             hint=f"name them there, `nodes: {{spark1: {endpoints.find(environ).host}, spark2: ssh://USER@HOST}}`; "
             "or `--scan` looks for them in the network of this machine's link",
         )
-    nodes = _ask(environ, engines)
+    seconds = timeout or config.node_timeout
+    nodes = _ask(environ, engines, seconds, report)
     new: dict[str, str] = {}
     skipped: tuple[ScannedHost, ...] = ()
     if scan:
         new, skipped = _scanned(environ, config, nodes)
-        nodes += _ask(environ, {name: endpoints.of_node(environ, name, engine) for name, engine in new.items()})
+        scanned = {name: endpoints.of_node(environ, name, engine) for name, engine in new.items()}
+        nodes += _ask(environ, scanned, seconds, report)
     settings = {}
     for discovered in nodes:
         choice = discovered.choice
@@ -108,16 +120,20 @@ def write(project: Project, discovery: Discovery) -> None:
         raise UsageError(f"{configuration.FILE}: {error.strerror}") from None
 
 
-def _ask(environ: Mapping[str, str], engines: Mapping[str, Endpoint]) -> tuple[DiscoveredNode, ...]:
+def _ask(
+    environ: Mapping[str, str], engines: Mapping[str, Endpoint], seconds: float, report: Report
+) -> tuple[DiscoveredNode, ...]:
     def ask(name: str, engine: Endpoint) -> DiscoveredNode:
-        try:
-            facts = machine_facts.gather(environ, engine.host)
-        except BuilderError as error:
-            return DiscoveredNode(name, engine.host, None, error=error.message, hint=error.hint)
+        facts = machine_facts.gather(environ, engine.host)
         addresses = frozenset(str(address.ip) for interface in facts.interfaces for address in interface.addresses)
         return DiscoveredNode(name, engine.host, link_choice.choose(facts), addresses)
 
-    return tuple(machines.in_parallel(engines, ask).values())
+    return tuple(
+        DiscoveredNode(name, engines[name].host, None, error=answer.message, hint=answer.hint)
+        if isinstance(answer, BuilderError)
+        else answer
+        for name, answer in machines.ask(engines, ask, seconds, report).items()
+    )
 
 
 def _settings(config: Configuration, name: str, choice: LinkChoice) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Paired:
 def run(
     workspace: Workspace, model: str, text: str, *, force: bool, note: str = "", checkpoint: str | None = None
 ) -> Paired:
-    """Pairs a model with the image called ``text``; other models stay where they are.
+    """Pairs a model, or that of a recipe, with the image called ``text``; other models stay where they are.
 
     A model's first pairing takes the recipe for the model and the repository, where there is exactly one. A new pairing
     records the model's revision as a build would (`model_revision.to_record`); an earlier one keeps its own, unless
@@ -54,16 +54,21 @@ def run(
     UsageError where images.lock does not.
     """
     gate.refuse_note_alone(note, force=force)
+    lock = reading.of(workspace.project)
+    recipe = names.recipe(workspace.project, lock, model) if model not in lock.models else None
+    if recipe and recipe.model:
+        model = recipe.model
     if not is_a(MODEL, model):
         raise UsageError(
             f"`{model}` is no model: a Hugging Face id such as Qwen/Qwen3-0.6B, or the path of a folder",
             hint="write the path of a folder as /PATH, ~/PATH or ./PATH",
         )
-    lock = reading.of(workspace.project)
     name, image = names.numbered(workspace.project, lock, text)
     source = image.adopted.image if image.adopted else ""
     weights = checkpoint_weights.named(workspace.project, checkpoint, model, image) if checkpoint else None
-    origin = model_pairing.source(workspace.project, workspace.environment, lock, model, name.repository, source)
+    origin = model_pairing.source(
+        workspace.project, workspace.environment, lock, model, name.repository, source, recipe
+    )
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         moves = _moves(before, model, name)

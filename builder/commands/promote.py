@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.evidence import gate
 from builder.lock import reading
 from builder.lock.model import ImageName
-from builder.numbered import images_lock, names, pointers
+from builder.numbered import images_lock, latest_tag, names, pointers
 from builder.numbered.pointers import PointerMove
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Promoted:
     """The promoted image. ``moves`` is empty where it was current already; ``staying`` are models on the previous
-    one."""
+    one; ``foreign`` are repositories whose ``latest`` another project has."""
 
     image: ImageName
     moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
     differences: tuple[str, ...]
+    foreign: tuple[str, ...] = ()
 
 
 def run(workspace: Workspace, text: str, *, force: bool, note: str = "") -> Promoted:
@@ -40,14 +41,15 @@ def run(workspace: Workspace, text: str, *, force: bool, note: str = "") -> Prom
         before = transaction.lock
         moves = _moves(before, name)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
-        models = gate.models_of(workspace, before, name) if moves else ()
+        models = gate.models_of(workspace.project, before, name) if moves else ()
         kept = gate.passed(workspace, before, name, dict.fromkeys(models), note)
         after = pointers.apply(before, moves)
         if kept and (record := after.image(name)):
             after = after.with_image(name, replace(record, note=kept))
         transaction.announce(name)  # the tag may have been moved by hand, even if images.lock stays as it is
         transaction.commit(after)
-    return Promoted(name, moves, pointers.staying(after, moves), pointers.differences(workspace.project, before, moves))
+    differences = pointers.differences(workspace.project, before, moves)
+    return Promoted(name, moves, pointers.staying(after, moves), differences, latest_tag.foreign(workspace, moves))
 
 
 def _moves(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:

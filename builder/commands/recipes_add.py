@@ -1,22 +1,30 @@
-"""The ``recipes add`` command: copies recipes of another repository into the project, and the mods that they name."""
+"""The ``recipes add`` command: copies recipes of another repository into the project, and the mods that they name; or
+takes a file with a recipe that was pasted from a page, and corrects what the page changed."""
 
 from __future__ import annotations
 
 import posixpath
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.commands import mods_add
+from builder.commands import mods_add, recipes_check
+from builder.comparing import texts
 from builder.copies import address, origin, planning
-from builder.definitions.mods import mod_reading
+from builder.definitions.mods import known_sources, mod_reading
+from builder.definitions.reading import read_text
+from builder.definitions.recipes import finding, pasted, recipe
 from builder.errors import ConflictError, FileProblemsError, SourceError, UsageError
 from builder.events import Message
+from builder.storage import atomic_file
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from builder.commands.recipes_check import CheckedRecipe
+    from builder.comparing.texts import FileChange
     from builder.copies.planning import PlannedCopy, Upstream
     from builder.events import Report
     from builder.project import Project
@@ -26,11 +34,23 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class RecipeCopies:
     """Recipes to be copied; ``mods`` are those that they name and their repository has, where the project lacks them or
-    their origin, as after a kill between the two; ``missing`` are the names that neither has."""
+    their origin, as after a kill between the two, or has those that came with this program, unedited; ``missing`` are
+    the names that neither has, each with the sentence that says how to get it, empty where no place of it is known."""
 
     recipes: tuple[PlannedCopy, ...]
     mods: tuple[PlannedCopy, ...]
-    missing: tuple[str, ...]
+    missing: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MendedRecipe:
+    """A recipe from a page, as its author typed it: the ``text`` that ``path`` gets. ``change`` is the difference from
+    the file as it was pasted, None where nothing had to be corrected. ``replaces`` if that file is in ``recipes/``."""
+
+    path: Path
+    text: str
+    change: FileChange | None
+    replaces: bool
 
 
 def plan(project: Project, text: str, name: str | None, report: Report, *, everything: bool) -> RecipeCopies:
@@ -56,9 +76,10 @@ def plan(project: Project, text: str, name: str | None, report: Report, *, every
     lacking = [entry for entry in there if mod_reading.name_of(entry) not in present]
     mods = (
         *_mods(project, upstream, [there[entry] for entry in lacking], notify),
-        *_mods_without_origin(project, upstream, [there[entry] for entry in there if entry not in lacking], notify),
+        *_mods_in_place(project, upstream, [there[entry] for entry in there if entry not in lacking], notify),
     )
-    return RecipeCopies(copies, mods, tuple(entry for entry in lacking if not there[entry]))
+    missing = [mod_reading.name_of(entry) for entry in lacking if not there[entry]]
+    return RecipeCopies(copies, mods, {name: known_sources.remedy(project, name) for name in missing})
 
 
 def _mods(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
@@ -66,14 +87,15 @@ def _mods(project: Project, upstream: Upstream, paths: Iterable[str], notify: No
         yield planning.plan(project, upstream, "mod", path, posixpath.basename(path), notify)
 
 
-def _mods_without_origin(
-    project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify
-) -> Iterator[PlannedCopy]:
-    """The mods that are the same there and here, and have no origin: whoever copied them was killed before that."""
+def _mods_in_place(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
+    """The mods that are here and have no origin: the same there and here, where whoever copied them was killed before
+    that; and those that came with this program and nobody edited, which give way to what the repository has."""
     for path in paths:
         if path and not origin.path_of(project, "mod", posixpath.basename(path)).exists():
             with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
-                yield from (mod for mod in _mods(project, upstream, [path], notify) if not mod.changes)
+                yield from (
+                    mod for mod in _mods(project, upstream, [path], notify) if mod.is_shipped or not mod.changes
+                )
 
 
 def _mods_named(recipe: PlannedCopy) -> Iterator[str]:
@@ -116,3 +138,37 @@ def run(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
         if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
     )
     return (*notes, *mounts)
+
+
+def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
+    """Corrects the recipe in ``file``, which becomes the recipe ``name``, or of the file's own name. A recipe of the
+    project, which its name finds as well, stays where it is. Nothing is written.
+
+    Raises UsageError for a file that cannot be read and for an unfit name, ConflictError where another recipe has it.
+    """
+    source = Path(file) if Path(file).is_file() else finding.find(project, file) or Path(file)
+    shown = project.relative(source)
+    before = read_text(source, shown)
+    after = pasted.mended(before, recipe.keys())
+    change = texts.of_contents(before.encode(), after.encode(), shown) if after != before else None
+    if name is None and source.resolve().is_relative_to(project.recipes.resolve()):
+        return MendedRecipe(source, after, change, replaces=True)
+    own_name = finding.name_of(name or source.name)
+    planning.require_name("recipe", own_name)
+    path = project.recipes / f"{own_name}.yaml"
+    if path.exists():
+        raise ConflictError(
+            f"recipes/{own_name}.yaml already exists: nothing was written", hint="`--as NAME` gives it another name"
+        )
+    return MendedRecipe(path, after, change, replaces=False)
+
+
+def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
+    """Writes a corrected recipe, and checks it. Raises ConflictError where it cannot be written."""
+    try:
+        atomic_file.make_folder(mended.path.parent)
+        atomic_file.write(mended.path, mended.text.encode())
+    except OSError as error:
+        shown = project.relative(mended.path)
+        raise ConflictError(f"{shown} cannot be written: {error.strerror or error}") from None
+    return recipes_check.run(project, [str(mended.path)])[0]

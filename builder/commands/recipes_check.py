@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.building import vllm_choices
+from builder.building import mod_selection, vllm_choices
 from builder.definitions import configuration
 from builder.definitions.recipes import (
     command,
@@ -28,6 +28,7 @@ from builder.suggestions import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from builder.definitions.recipes.image_facts import ImageFacts
     from builder.definitions.recipes.recipe import ParsedRecipe, Recipe
     from builder.project import Project
 
@@ -84,8 +85,8 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     if parsed.recipe is None:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
     launch = _at_launch(project, lock, parsed.recipe)
-    problems = {*parsed.problems, *parsed.written((*recipe_problems.problems(parsed.recipe), *launch.problems))}
-    every_note = {*notes(project, lock, parsed), *parsed.written(launch.notes)}
+    problems = {*parsed.problems, *recipe_problems.problems(parsed.recipe), *launch.problems}
+    every_note = {*notes(project, lock, parsed), *launch.notes}
     return CheckedRecipe(file, parsed.recipe, tuple(sorted(problems)), tuple(sorted(every_note)))
 
 
@@ -104,14 +105,31 @@ def _at_launch(project: Project, lock: Lock, checked: Recipe) -> LaunchFindings:
     unknown: tuple[Problem, ...] = ()
     if choices:
         unknown = tuple(known_choices.problems(checked, rendered.words, facts, choices.label, choices.values))
-    contradictions = option_values.contradictions(checked, rendered.words)
-    return LaunchFindings((*findings.problems, *unknown), (*findings.notes, *contradictions))
+    further = [*option_values.contradictions(checked, rendered.words)]
+    if vllm := _pinned_vllm(lock, checked, facts):
+        further += launch_problems.streamed_calls(checked, rendered, vllm)
+    return LaunchFindings((*findings.problems, *unknown), (*findings.notes, *further))
+
+
+def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
+    """The version of vLLM in the image of a recipe: that of the number that it is served from, else the one that its
+    definition is pinned to. Empty where images.lock has neither."""
+    repository = lock.images.get(checked.repository)
+    number = checked.number or (repository.current if repository else None)
+    image = repository.numbers.get(number) if repository and number else None
+    if image and (version := image.versions.get("vllm")):
+        return version.version
+    for definition in reversed(facts.definitions):
+        for pins in lock.pins.get(definition.name, {}).values():
+            if pinned := mod_selection.pinned_versions(definition, pins).get("vllm"):
+                return pinned
+    return ""
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:
     """All notes on a recipe that was read, from top to bottom. ``lock`` tells the containers that have a number."""
     further = recipe_problems.notes(project, parsed.recipe, _numbered(lock)) if parsed.recipe else ()
-    return tuple(sorted({*parsed.notes, *parsed.written(further)}))
+    return tuple(sorted({*parsed.notes, *further}))
 
 
 def _numbered(lock: Lock) -> frozenset[str]:

@@ -37,7 +37,8 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
         room.require(prepared, leaving, workspace.report, proc)
     if running:
         starting.require_free_port(prepared, leaving=[member.service.name for member in running.members])
-        workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
+        if running.head.service.is_up:
+            workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
         stop.end(running, STOPPING_SECONDS)
     return serve(workspace, request, prepared, detach=detach)
 

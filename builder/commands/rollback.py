@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from builder.definitions import target
 from builder.engine import images
 from builder.errors import NothingToDoError, UsageError
 from builder.events import Message
+from builder.evidence import gate, requirements
 from builder.lock import reading
 from builder.lock.model import ImageName, Lock
-from builder.numbered import images_lock, names, pointers
+from builder.numbered import images_lock, latest_tag, names, pointers
 from builder.numbered.pointers import PointerMove
 from builder.serving import checkpoint_weights, superseded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from builder.project import Project
     from builder.serving.superseded import SupersededServer
     from builder.workspace import Workspace
 
 
+# Why a step back from the second image passes over the first one, for a model or for all: empty where it does not.
+Unfit: TypeAlias = Callable[[ImageName, ImageName, str | None], str]
+
+
 @dataclass(frozen=True)
 class RolledBack:
     """The moves, the models that stay paired with an image that is no longer current, the numbers that were passed
-    over because they are pruned or marked bad, the inputs that differ between the images, and the servers that go on
-    serving a model that moved from the image before."""
+    over, each with the reason, the inputs that differ between the images, the servers that still serve a model that
+    moved from the image before, and the repositories whose ``latest`` another project has."""
 
     moves: tuple[PointerMove, ...]
     staying: tuple[str, ...]
-    passed: tuple[ImageName, ...]
+    passed: dict[ImageName, str]
     differences: tuple[str, ...]
     serving: tuple[SupersededServer, ...] = ()
+    foreign: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,47 +57,68 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
     A recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image.
-    Numbers that are marked bad or pruned are passed over. An image that was pushed and is no longer here is pulled
-    first, where there is a registry.
-    Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, unless
-    ``force``; ImageStateError where it is no longer in the engine; UsageError where ``text`` names nothing.
+    Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes
+    to them, after what is known of it is reported. An image that was pushed and is no longer here is pulled first,
+    where there is a registry.
+    Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the
+    evidence that is required of it, unless ``force``; ImageStateError where it is no longer in the engine; UsageError
+    where ``text`` names nothing.
     """
     lock = reading.of(workspace.project)
     subject = _subject(workspace.project, lock, text)
     # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
     images_lock.recover(workspace)
-    _fetch_missing(workspace, lock, planned_moves(lock, subject, to))
+    unfit = _unfit(workspace, lock)
+    moves = planned_moves(lock, subject, to, unfit)
+    if to is not None:
+        _report_known(workspace, lock, moves)
+    _fetch_missing(workspace, lock, moves)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
-        possible = _possible_moves(workspace, before, subject, to, force=force)
+        possible = _possible_moves(workspace, before, subject, to, unfit, force=force)
         transaction.commit(pointers.apply(before, possible))
         after = transaction.lock
     for model in (move.what for move in possible if move.is_model):
         if line := checkpoint_weights.missing(workspace.project, workspace.environment, after, model):
             workspace.report(Message(line))
-    return _result(workspace, before, possible, to)
+    return _result(workspace, before, possible, to, unfit)
 
 
 def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Tells what `run` would do, and moves nothing. Raises what `run` does."""
     lock = reading.of(workspace.project)
     subject = _subject(workspace.project, lock, text)
-    return _result(workspace, lock, _possible_moves(workspace, lock, subject, to, force=force), to)
+    unfit = _unfit(workspace, lock)
+    moves = _possible_moves(workspace, lock, subject, to, unfit, force=force)
+    if to is not None:
+        _report_known(workspace, lock, moves)
+    return _result(workspace, lock, moves, to, unfit)
+
+
+def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
+    """`gate.unfit`, which reads the evidence of an image once."""
+    return functools.cache(functools.partial(gate.unfit, workspace.project, workspace.environment, lock))
+
+
+def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
+    for move in moves:
+        text = gate.described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)
+        workspace.report(Message(f"{move.to}: {text}"))
 
 
 def _possible_moves(
-    workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, *, force: bool
+    workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit, *, force: bool
 ) -> tuple[PointerMove, ...]:
     """The moves, each to an image that is here and, unless ``force``, not marked bad. One that its pointer was never at
-    has to have what is required of it, as for `promote` and `pair`."""
-    possible = planned_moves(lock, subject, to)
+    has to have what is required of it, as for `promote` and `pair`, unless ``force``."""
+    possible = planned_moves(lock, subject, to, unfit)
     pointers.require_allowed(workspace.engine, lock, possible, force=force)
     for move in possible:
-        if not _was_at(lock, move):
-            from builder.evidence import gate
-
-            models = (move.what,) if move.is_model else gate.models_of(workspace, lock, move.to)
-            gate.passed(workspace, lock, move.to, dict.fromkeys(models))
+        if not force and not _was_at(lock, move):
+            models = (move.what,) if move.is_model else gate.models_of(workspace.project, lock, move.to)
+            recipes = {model: requirements.recipe_of(workspace.project, lock, move.to, model) for model in models}
+            required = {m: r for m, r in recipes.items() if requirements.required(workspace.project, m, r)}
+            gate.passed(workspace, lock, move.to, required)
     return possible
 
 
@@ -97,12 +128,20 @@ def _was_at(lock: Lock, move: PointerMove) -> bool:
     return move.to.number in lock.images[move.what].previous
 
 
-def _result(workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None) -> RolledBack:
-    passed = _passed(before, moves) if to is None else ()
+def _result(
+    workspace: Workspace, before: Lock, moves: tuple[PointerMove, ...], to: int | None, unfit: Unfit
+) -> RolledBack:
+    passed: dict[ImageName, str] = {}
+    for move in moves if to is None else ():
+        for name, reason in _earlier(before, move.what, unfit, is_model=move.is_model):
+            if name == move.to:
+                break
+            passed.setdefault(name, reason)
     staying = pointers.staying(pointers.apply(before, moves), moves)
     models = {move.what for move in moves if move.is_model}
     serving = superseded.find(workspace, pointers.apply(before, moves), models)
-    return RolledBack(moves, staying, passed, pointers.differences(workspace.project, before, moves), serving)
+    differences = pointers.differences(workspace.project, before, moves)
+    return RolledBack(moves, staying, passed, differences, serving, latest_tag.foreign(workspace, moves))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
@@ -121,24 +160,29 @@ def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
     return RollbackSubject(text, recipe.repository, model)
 
 
-def planned_moves(lock: Lock, subject: RollbackSubject, to: int | None) -> tuple[PointerMove, ...]:
-    """The moves of a rollback. Raises NothingToDoError where there is none, UsageError for a number that images.lock
-    does not have."""
+def planned_moves(
+    lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit | None = None
+) -> tuple[PointerMove, ...]:
+    """The moves of a rollback, past the images that are ``unfit``: by what images.lock says, unless given.
+
+    Raises NothingToDoError where there is none, UsageError for a number that images.lock does not have.
+    """
+    unfit = unfit or (lambda name, now, _model: pointers.unfit(lock, name, now))
     if subject.repository and subject.model and to is None:
         _require_together(lock, subject.repository, subject.model)
     by_pointer = []
     if subject.repository:
-        by_pointer.append(_repository_move(lock, subject.repository, to))
+        by_pointer.append(_repository_move(lock, subject, to, unfit))
     if subject.model:
-        by_pointer.append(_model_move(lock, subject.model, to))
+        by_pointer.append(_model_move(lock, subject.model, to, unfit))
     moves = tuple(move for move in by_pointer if move)
     goals = {move and move.to for move in by_pointer}
     if subject.repository and subject.model and to is None and moves and len(goals) > 1:
-        raise _separation_error(lock, subject.repository, subject.model, moves)
+        raise _separation_error(lock, subject, moves, unfit)
     if not moves and to is not None:
         raise NothingToDoError(f"{subject.text} is at number {to} already")
     if not moves:
-        because = _bad_before(lock, subject.repository, subject.model)
+        because = _all_passed(lock, subject, unfit)
         raise NothingToDoError(
             f"{subject.text} has no image to go back to" + (f": {because}" if because else ""),
             hint="`builder list` shows the numbered images; `--to N` goes to any of them"
@@ -147,25 +191,31 @@ def planned_moves(lock: Lock, subject: RollbackSubject, to: int | None) -> tuple
     return moves
 
 
-def _bad_before(lock: Lock, repository: str | None, model: str | None) -> str:
-    """The images that were passed over because they are marked bad, as text; empty where there are none."""
-    bad: list[str] = []
-    if repository in lock.images:
-        earlier = [ImageName(repository, number) for number in lock.images[repository].previous]
-        bad += [str(name) for name in earlier if _is_bad(lock, name)]
-    if model:
-        for pairing in lock.models[model].previous:
-            if _is_bad(lock, pairing.image):
-                bad.append(str(pairing.image))
-            elif pairing.status == "bad":
-                bad.append(f"{model} on {pairing.image}")
-    unique = list(dict.fromkeys(bad))
-    return f"{', '.join(unique)} {'is' if len(unique) == 1 else 'are'} marked bad" if unique else ""
+def _earlier(
+    lock: Lock, what: str, unfit: Unfit, *, is_model: bool, model: str | None = None
+) -> Iterator[tuple[ImageName, str]]:
+    """The images that a pointer was at, the latest first, each with why a step back passes over it, empty where it does
+    not. ``model`` is the one that a repository's pointer moves with."""
+    if is_model:
+        now = lock.models[what].pairing.image
+        for pairing in lock.models[what].previous:
+            marked = f"is marked bad for {what}" if pairing.status == "bad" else ""
+            yield pairing.image, unfit(pairing.image, now, what) or marked
+        return
+    repository = lock.images[what]
+    for number in repository.previous:
+        name = ImageName(what, number)
+        yield name, unfit(name, ImageName(what, repository.current or 0), model)
 
 
-def _is_bad(lock: Lock, name: ImageName) -> bool:
-    image = lock.image(name)
-    return image is not None and image.status == "bad"
+def _all_passed(lock: Lock, subject: RollbackSubject, unfit: Unfit) -> str:
+    """The images that a rollback passes over, each with the reason, as text; empty where there are none."""
+    earlier: list[tuple[ImageName, str]] = []
+    if subject.repository in lock.images:
+        earlier += _earlier(lock, subject.repository, unfit, is_model=False, model=subject.model)
+    if subject.model:
+        earlier += _earlier(lock, subject.model, unfit, is_model=True)
+    return ", ".join(dict.fromkeys(f"{name} {reason}" for name, reason in earlier if reason))
 
 
 def _require_together(lock: Lock, repository: str, model: str) -> None:
@@ -180,11 +230,12 @@ def _require_together(lock: Lock, repository: str, model: str) -> None:
         )
 
 
-def _separation_error(lock: Lock, repository: str, model: str, moves: tuple[PointerMove, ...]) -> UsageError:
+def _separation_error(lock: Lock, subject: RollbackSubject, moves: tuple[PointerMove, ...], unfit: Unfit) -> UsageError:
     """The error for moves of a recipe's two pointers to different images, which another rollback could not undo."""
+    repository, model = subject.repository or "", subject.model or ""
     goals = {move.what: str(move.to) for move in moves}
     of_tag, of_model = (goals.get(what, "nothing") for what in (repository, model))
-    because = _bad_before(lock, repository, model)
+    because = _all_passed(lock, subject, unfit)
     which = " or ".join(f"`builder rollback {what}`" for what in (repository, model) if what in goals)
     return UsageError(
         f"{repository}:latest would go back to {of_tag}, {model} to {of_model}" + (f": {because}" if because else ""),
@@ -192,43 +243,28 @@ def _separation_error(lock: Lock, repository: str, model: str, moves: tuple[Poin
     )
 
 
-def _repository_move(lock: Lock, name: str, to: int | None) -> PointerMove | None:
-    repository = lock.images.get(name)
+def _repository_move(lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit) -> PointerMove | None:
+    what = subject.repository or ""
+    repository = lock.images.get(what)
     if repository is None or repository.current is None:
         return None
-    usable = (n for n in repository.previous if _usable(lock, ImageName(name, n)))
-    number = next(usable, None) if to is None else _existing(lock, ImageName(name, to)).number
-    if number is None or number == repository.current:
-        return None
-    return PointerMove(name, False, ImageName(name, repository.current), ImageName(name, number), back=to is None)
+    now = ImageName(what, repository.current)
+    if to is not None:
+        goal: ImageName | None = _existing(lock, ImageName(what, to))
+    else:
+        earlier = _earlier(lock, what, unfit, is_model=False, model=subject.model)
+        goal = next((name for name, reason in earlier if not reason), None)
+    return PointerMove(what, False, now, goal, back=to is None) if goal and goal != now else None
 
 
-def _model_move(lock: Lock, model: str, to: int | None) -> PointerMove | None:
-    record = lock.models[model]
-    now = record.pairing.image
+def _model_move(lock: Lock, model: str, to: int | None, unfit: Unfit) -> PointerMove | None:
+    now = lock.models[model].pairing.image
     if to is not None:
         goal: ImageName | None = _existing(lock, ImageName(now.repository, to))
     else:
-        before = pointers.pairing_before(lock, record)
-        goal = before.image if before else None
+        earlier = _earlier(lock, model, unfit, is_model=True)
+        goal = next((name for name, reason in earlier if not reason), None)
     return PointerMove(model, True, now, goal, back=to is None) if goal and goal != now else None
-
-
-def _usable(lock: Lock, name: ImageName) -> bool:
-    image = lock.image(name)
-    return image is not None and image.status != "bad" and not image.pruned
-
-
-def _passed(lock: Lock, moves: tuple[PointerMove, ...]) -> tuple[ImageName, ...]:
-    """The previous images that the moves passed over."""
-    passed: list[ImageName] = []
-    for move in moves:
-        if move.is_model:
-            before = [pairing.image for pairing in lock.models[move.what].previous]
-        else:
-            before = [ImageName(move.what, number) for number in lock.images[move.what].previous]
-        passed += before[: before.index(move.to)]
-    return tuple(dict.fromkeys(passed))
 
 
 def _existing(lock: Lock, name: ImageName) -> ImageName:

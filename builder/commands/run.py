@@ -26,6 +26,7 @@ from builder.upgrading import going_back
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from builder.serving.answered import StartLimit
     from builder.serving.image_selection import ServedImage
     from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
@@ -56,16 +57,34 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
 
     Raises what `preparation.prepare`, `room.require`, `starting.start` and `readiness.wait` do.
     """
+    prepared = preview(workspace, request, proc=proc)
+    limit = None
+    if request.image:  # a number that was named to be measured, whichever is paired
+        limit = answered.start_limit(workspace.project, reading.of(workspace.project), prepared.selection.recipe.model)
+    return serve(workspace, request, prepared, detach=detach, limit=limit)
+
+
+def preview(workspace: Workspace, request: ServeRequest, *, proc: Path = machine_memory.PROC) -> PreparedServer:
+    """The server that `run` would start; nothing is started. Raises what `preparation.prepare` and `room.require`
+    do."""
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
         room.require(prepared, leaving, workspace.report, proc)
-    return serve(workspace, request, prepared, detach=detach)
+    return prepared
 
 
-def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer, *, detach: bool) -> ServeResult:
-    """Serves as `run` does, from a server that was prepared for ``request``. A new image that does not serve gives way
-    to the one before, once (`upgrading.going_back`), unless it is not the image that keeps it from serving."""
+def serve(
+    workspace: Workspace,
+    request: ServeRequest,
+    prepared: PreparedServer,
+    *,
+    detach: bool,
+    limit: StartLimit | None = None,
+) -> ServeResult:
+    """Serves as `run` does, from a server that was prepared for ``request``; ``limit`` is a candidate's. A new image
+    that does not serve gives way to the one before, once (`upgrading.going_back`), unless it is not the image that
+    keeps it from serving."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
     warnings = (
@@ -86,14 +105,14 @@ def serve(workspace: Workspace, request: ServeRequest, prepared: PreparedServer,
     workspace.report(WaitingStarted())
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
-        seconds = readiness.wait(project, started, workspace.report, crashes)
+        seconds = readiness.wait(project, started, workspace.report, crashes, limit)
         if before and isinstance(selection, SelectedImage):
             _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _put_back(workspace, request, selection, before, error)
-    _record_answer(workspace, selection)
+    _record_answer(workspace, selection, seconds)
     return ServeResult(started.server, already=False, seconds=seconds)
 
 
@@ -129,14 +148,14 @@ def _put_back(
             hint=error.hint,
         ) from None
     result = going_back.record(workspace, served, before, error.message)
-    _record_answer(workspace, before)
+    _record_answer(workspace, before, seconds)
     return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
 
 
-def _record_answer(workspace: Workspace, selection: ServedImage) -> None:
+def _record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
     model = selection.recipe.model
     if model is None:
         return
     model_revision.record(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
-        answered.record(workspace.project, model, selection.record.fingerprint, "answered")
+        answered.record(workspace.project, model, selection.record.fingerprint, "answered", seconds)

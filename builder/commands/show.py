@@ -49,15 +49,7 @@ class ShownImage:
     @property
     def packages(self) -> dict[str, str]:
         """The version of each Python package, by name; empty where they are not known."""
-        if self.adopted:
-            return dict(self.adopted.packages)
-        takes = {
-            name: at
-            for step in self.steps
-            if step.name.rpartition(": ")[2] in {"base packages", "python packages"}
-            for name, at in step.takes.items()
-        }
-        return {name: identity.partition(" ")[0] for name, identity in sorted(takes.items())}
+        return dict(self.adopted.packages) if self.adopted else plan_file.packages(self.steps)
 
 
 def run(workspace: Workspace, text: str) -> ShownImage:

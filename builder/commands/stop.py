@@ -28,7 +28,7 @@ class Stopped:
 def run(workspace: Workspace, text: str | None, limit: int) -> Stopped:
     """Ends the server called ``text``, or the only one there is; ``limit`` as for `end`. Raises UsageError where there
     is no such server."""
-    return end(lookup.find(workspace, text), limit)
+    return end(lookup.find(workspace, text, hint="there is nothing to stop"), limit)
 
 
 def end(running: RunningServer, limit: int) -> Stopped:

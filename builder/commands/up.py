@@ -10,11 +10,13 @@ from builder.commands import run as serving
 from builder.commands.up_parts import image_here, model_here
 from builder.commands.up_parts.part import PartBegan, PartEnded, UpPart
 from builder.definitions import configuration
+from builder.definitions.mods import mod_reading
 from builder.engine.client import endpoint
 from builder.errors import UsageError
 from builder.lock import reading
 from builder.nodes import machine_shell
 from builder.serving import image_selection
+from builder.serving.image_selection import UnnumberedImage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +32,16 @@ class UpResult:
 
     parts: tuple[UpPart, ...]
     served: ServeResult
+
+
+def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
+    """The mods that the image for ``text`` is still to be built with, and that the project lacks. Raises UsageError
+    where ``text`` names nothing that can be served."""
+    selection = image_selection.select_any(workspace.project, reading.of(workspace.project), text)
+    if not isinstance(selection, UnnumberedImage) or selection.definition is None:
+        return ()
+    existing = mod_reading.names(workspace.project)
+    return tuple(name for name in map(mod_reading.name_of, selection.recipe.mods) if name not in existing)
 
 
 def run(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.building.request import BuildRequest
 from builder.commands import build
+from builder.commands.shared import beside
 from builder.commands.upgrade_parts import candidate, guard, pointers, report, server, target
 from builder.comparing import current_build
 from builder.errors import BuilderError, ConflictError, NothingToDoError
@@ -18,22 +20,25 @@ from builder.upgrading.steps import BuiltCandidate, Measured, PointersMoved, Pro
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from builder.building.outlook import BuildOutlook
+    from builder.building.planning import PlannedImage
     from builder.commands.upgrade_parts.report import UpgradeReport
     from builder.serving.preparation import ServeRequest
     from builder.upgrading.steps import Event, Upgrade
     from builder.workspace import Workspace
 
 
-def run(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> UpgradeReport:
+def run(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> UpgradeReport:
     """Upgrades the model, recipe or definition called ``text``: builds a candidate with the sources of ``update`` (all
-    where there are none) resolved anew, proves and measures it, and moves pins and pointers if nothing is missing.
+    where there are none) resolved anew, proves and measures it, and moves pins and pointers if nothing is missing. A
+    candidate with older versions of packages or sources is built only with ``older``.
 
     An upgrade that was interrupted goes on where it was. Whatever goes wrong on the way rejects the candidate and is
     told in the report. Raises UsageError for what cannot be upgraded, ConflictError where another process does so, or
     the interrupted one was for other sources.
     """
     project = workspace.project
-    fresh = target.begun(workspace, text, update)
+    fresh = target.begun(workspace, text, update, older=older)
     subject = fresh.subject
     with journal.locked(project, subject, workspace.report):
         interrupted = journal.read(project, subject)
@@ -44,7 +49,8 @@ def run(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> Up
                 f"an upgrade of {subject} to other sources was interrupted",
                 hint=f"`builder upgrade {text}` goes on with it, `builder upgrade {text} --abort` gives it up",
             )
-        upgrade = interrupted or fresh
+        # What is built and served comes from what was typed: anybody may have written the journal.
+        upgrade = replace(interrupted, target=fresh.target, models=fresh.models) if interrupted else fresh
         with guard.watching(workspace, upgrade):
             if interrupted:
                 workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
@@ -57,11 +63,13 @@ def abort(workspace: Workspace, text: str) -> UpgradeReport:
     """Gives up an upgrade that was interrupted: the model is served as before, and the candidate stays, with its
     evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
     project = workspace.project
-    subject = target.begun(workspace, text, {}).subject
+    fresh = target.begun(workspace, text, {})
+    subject = fresh.subject
     with journal.locked(project, subject, workspace.report):
         upgrade = journal.read(project, subject)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {subject} was interrupted")
+        upgrade = replace(upgrade, target=fresh.target, models=fresh.models)
         if upgrade.stage == "promote" and pointers.are_moved(reading.of(project), upgrade):
             upgrade = steps.after(upgrade, PointersMoved())
         elif upgrade.stage in {"build", "prove", "measure", "promote"}:
@@ -95,21 +103,39 @@ def _step(workspace: Workspace, upgrade: Upgrade) -> Event:
     try:
         return take[upgrade.stage](workspace, upgrade)
     except BuilderError as error:
-        return StepFailed(f"{upgrade.stage}: {error.message}")
+        hint = f"; {error.hint}" if upgrade.stage == "build" and error.hint else ""
+        return StepFailed(f"{upgrade.stage}: {error.message}{hint}")
+
+
+def preview(
+    workspace: Workspace, text: str, update: Mapping[str, str | None]
+) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
+    """The plan of the candidate that `run` would build; nothing is built, moved or recorded. Raises what `target.begun`
+    and `build.preview` do."""
+    return build.preview(workspace, _request(workspace, target.begun(workspace, text, update)))
 
 
 def _build(workspace: Workspace, upgrade: Upgrade) -> Event:
+    (result,) = build.run(workspace, _request(workspace, upgrade))
+    return BuiltCandidate(str(result.image))
+
+
+def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
     mods: tuple[str, ...] = ()
     lock = reading.of(workspace.project)
     before = upgrade.image_before
     record = lock.image(before) if before else None
     if before and record and not record.adopted:
         mods = current_build.original_build(workspace, before, record).mods
-    request = BuildRequest(
-        (upgrade.target,), mods=mods, models=upgrade.models, update=upgrade.update, promote=False, candidate=True
+    return BuildRequest(
+        (upgrade.target,),
+        mods=mods,
+        models=upgrade.models,
+        update=upgrade.update,
+        promote=False,
+        candidate=True,
+        older=upgrade.older,
     )
-    (result,) = build.run(workspace, request)
-    return BuiltCandidate(str(result.image))
 
 
 def _prove(workspace: Workspace, upgrade: Upgrade) -> Event:
@@ -123,29 +149,33 @@ def _prove(workspace: Workspace, upgrade: Upgrade) -> Event:
 
 def _measure(workspace: Workspace, upgrade: Upgrade) -> Event:
     name = upgrade.candidate_image
-    for model in upgrade.models:
-        if recipe := target.recipe_of(workspace, upgrade, model):
-            _measure_for(workspace, upgrade, model, server.request_of(upgrade, recipe))
+    failed = [
+        _measure_for(workspace, upgrade, model, beside.request_as_before(workspace, recipe))
+        for model in upgrade.models
+        if (recipe := target.recipe_of(workspace, upgrade, model))
+    ]
     server.serve_as_before(workspace, upgrade)
     missing = [str(each) for model in upgrade.models for each in candidate.missing(workspace, name, model)]
-    return Measured(tuple(missing))
+    return Measured((*missing, *filter(None, failed)) if missing else ())
 
 
-def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> None:
+def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> str:
     """Takes the probes and figures that a model requires of the candidate. What is to be compared is measured in turn
     with the current image, in as many rounds as it takes to tell the two apart; a candidate that fails gets no further
-    one."""
+    one. Returns why the current image failed, and nothing where it did not: no further round helps then."""
     name = upgrade.candidate_image
+    failed = ""
     for number in range(statistics.MOST_ROUNDS):
         in_turn = candidate.figures_in_turn(workspace, name, model)
         if number and not in_turn:
-            return
+            break
         if in_turn:
             workspace.report(Message(f"round {number + 1}: {upgrade.before}, to compare with, then {name}"))
             server.serve_as_before(workspace, upgrade)
-            candidate.measure_current(workspace, model, in_turn)
+            failed = candidate.measure_current(workspace, model, in_turn)
         with candidate.served(workspace, name, request) as measured:
             if not candidate.probe(workspace, name, model, measured):
-                return
-            if not candidate.measure(workspace, name, model, measured, in_turn):
-                return
+                break
+            if not candidate.measure(workspace, name, model, measured, in_turn) or failed:
+                break
+    return failed

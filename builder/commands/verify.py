@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 
 SHOWN_REASONS = 3
 
-Kind = Literal["missing", "moved", "edited", "unknown", "changed"]
+Kind = Literal["missing", "moved", "edited", "unknown", "changed", "foreign"]
 
 
 @dataclass(frozen=True)
 class Discrepancy:
     """A difference from images.lock. ``missing`` and ``moved`` are of the engine, ``edited`` of the files that a build
-    left; ``unknown`` could not be checked; ``changed`` is no fault: a build makes another image today."""
+    left; ``unknown`` could not be checked; ``changed`` is no fault: a build makes another image today. Nor is
+    ``foreign``: another project in the engine has that name."""
 
     subject: str
     kind: Kind
@@ -111,6 +112,9 @@ def _engine(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) ->
         current = f"{repository}:{lock.images[repository].current}"
         latest = f"{repository}:latest"
         yield Discrepancy(latest, "moved", f"does not stand for {current}", f"`builder promote {current}`")
+    for repository, owner in overview.foreign.items():
+        current = f"{repository}:{lock.images[repository].current}"
+        yield Discrepancy(f"{repository}:latest", "foreign", f"does not stand for {current}: {owner} has it", "")
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:

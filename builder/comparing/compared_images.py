@@ -31,6 +31,11 @@ class ComparedImage:
     adopted: AdoptedContents | None
     pairings: Mapping[str, Pairing]
 
+    @property
+    def knows_base(self) -> bool:
+        """True if its build recorded the packages of the base image."""
+        return bool(self.directory and any("base packages" in part.takes for part in self.directory.parts))
+
 
 def of(project: Project, lock: Lock, name: ImageName) -> tuple[ComparedImage, str]:
     """An image that images.lock has, and the error where its build directory cannot be read."""
@@ -53,15 +58,27 @@ def of(project: Project, lock: Lock, name: ImageName) -> tuple[ComparedImage, st
 
 def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) -> tuple[ImageContents, ImageContents]:
     """The contents of each image, limited to what is known of both."""
-    both = [_contents(lock, side) for side in (before, after)]
+    both = [contents_of(lock, side) for side in (before, after)]
     if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in (before, after)):
         both = [image_contents.versions_only() for image_contents in both]
     elif before.adopted or after.adopted:
         both = [image_contents.installed_only() for image_contents in both]
+        # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
+        # be in both, as pip and wheel of Debian are.
+        for side, own in zip((before, after), tuple(both), strict=True):
+            if side.directory and not side.knows_base:
+                both = [image_contents.limited_to(own.packages) for image_contents in both]
     return both[0], both[1]
 
 
-def _contents(lock: Lock, side: ComparedImage) -> ImageContents:
+def are_same(before: ComparedImage, after: ComparedImage) -> bool:
+    """True if one of the two was adopted, and its content is byte for byte that of the other."""
+    has_adopted = bool(before.image.adopted or after.image.adopted)
+    return has_adopted and before.image.fingerprint == after.image.fingerprint
+
+
+def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
+    """All that is known of the contents of an image."""
     if side.image.adopted:
         return contents.of_adopted(side.image, side.adopted)
     pins = lock.pins_of(side.image.definition, side.image.platform)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions.image import PACKAGES_BUILT_FROM
@@ -11,7 +11,7 @@ from builder.lock.pins import GitPin, Pins, PythonPin
 from builder.plan import python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from builder.lock.model import NumberedImage
     from builder.numbered.adopted import AdoptedContents
@@ -51,6 +51,10 @@ class ImageContents:
         made = {name for source in self.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
         packages = {name: at.partition(" ")[0] for name, at in self.packages.items() if name not in made}
         return ImageContents(sources=self.sources, git=self.git, packages=packages)
+
+    def limited_to(self, packages: Collection[str]) -> ImageContents:
+        """Returns the same contents, of the packages only those that are named."""
+        return replace(self, packages={name: at for name, at in self.packages.items() if name in packages})
 
     def versions_only(self) -> ImageContents:
         """Returns the same contents, without what only a build directory shows."""

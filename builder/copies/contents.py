@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.copies import origin
+from builder.definitions.mods import mod_files
+from builder.definitions.reading import LARGEST_TEXT
 from builder.errors import ConflictError
+from builder.shipped import planning as shipped_files
 from builder.sources.git.foreign_files import PlainFile
-from builder.storage import atomic_file, atomic_folder, file_lock
+from builder.storage import atomic_file, atomic_folder, file_lock, regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +48,22 @@ def read(project: Project, kind: Kind, name: str) -> tuple[PlainFile, ...] | Non
         return None
     try:
         if kind == "recipe":
-            return (PlainFile(RECIPE, executable=False, content=place.read_bytes()),)
+            return (PlainFile(RECIPE, executable=False, content=regular_file.read(place, LARGEST_TEXT)),)
         paths = (Path(parent, name) for parent, folders, names in _walk(place) for name in names)
         return tuple(sorted((_file(path, path.relative_to(place).as_posix()) for path in paths), key=lambda f: f.path))
     except OSError as error:
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
+
+
+def is_shipped(project: Project, kind: Kind, name: str, files: Sequence[PlainFile] | None) -> bool:
+    """True if ``files``, those of a mod or recipe of the project, came with this program, were not copied from anywhere
+    since, and nobody edited them: what the user brings may take their place. Raises FileProblemsError for a damaged
+    record of what came with this program."""
+    if files is None or origin.path_of(project, kind, name).exists():
+        return False
+    place = place_of(project, kind, name).relative_to(project.root).as_posix()
+    contents = {place if kind == "recipe" else f"{place}/{file.path}": file.content for file in files}
+    return shipped_files.is_unedited(project, place, contents)
 
 
 def edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
@@ -99,4 +113,5 @@ def _walk(folder: Path) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _file(path: Path, shown: str) -> PlainFile:
-    return PlainFile(shown, bool(path.stat().st_mode & 0o100), path.read_bytes())
+    content = regular_file.read(path.resolve(), mod_files.LARGEST_FILE)
+    return PlainFile(shown, bool(path.stat().st_mode & 0o100), content)

@@ -49,7 +49,8 @@ class Upstream:
 class PlannedCopy:
     """A copy to be made: the files and the origin that ``name`` gets. ``before`` are the files that it replaces, None
     where there is nothing; ``previous`` is their origin, None where they are no copy; ``edited`` names those that were
-    changed since they were copied. ``changes`` are the differences."""
+    changed since they were copied; ``is_shipped`` says that they came with this program, and that nobody edited them.
+    ``changes`` are the differences."""
 
     kind: Kind
     name: str
@@ -58,6 +59,7 @@ class PlannedCopy:
     before: tuple[PlainFile, ...] | None
     previous: Origin | None
     edited: tuple[str, ...]
+    is_shipped: bool
     changes: tuple[FileChange, ...]
 
     @property
@@ -68,7 +70,7 @@ class PlannedCopy:
     @property
     def loses(self) -> bool:
         """True if it replaces something that is nowhere else: edits, or what was never copied."""
-        return self.replaces and (self.previous is None or bool(self.edited))
+        return self.replaces and not self.is_shipped and (self.previous is None or bool(self.edited))
 
 
 def find(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
@@ -123,22 +125,29 @@ def name_of(upstream: Upstream, kind: Kind, path: str) -> str:
     return posixpath.splitext(inside)[0]
 
 
+def require_name(kind: Kind, name: str) -> None:
+    """Raises UsageError for a text that is no name for a mod or recipe."""
+    pattern = mod_reading.NAME if kind == "mod" else _RECIPE_NAME
+    if not pattern.fullmatch(name):
+        raise UsageError(f"`{name}` is no name for a {kind}", hint="`--as NAME` gives it one of letters, digits and -")
+
+
 def plan(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:
     """Reads the mod or recipe at ``path`` of a repository, and what the project has as ``name``.
 
     Raises UsageError for an unfit name, SourceError for files that are not copied, ConflictError where something that
     is no folder of a mod has its place.
     """
-    pattern = mod_reading.NAME if kind == "mod" else _RECIPE_NAME
-    if not pattern.fullmatch(name):
-        raise UsageError(f"`{name}` is no name for a {kind}", hint="`--as NAME` gives it one of letters, digits and -")
+    require_name(kind, name)
     files = foreign_files.read(project.mirrors, upstream.address.url, upstream.commit, path, notify)
     if kind == "recipe":
         files = (replace(files[0], path=contents.RECIPE, executable=False),)
     before, previous = contents.read(project, kind, name), origin.read(project, kind, name)
     own = Origin(upstream.url, path, upstream.address.ref, upstream.commit, origin.digests(files))
     edited = contents.edits(before, previous) if before is not None and previous else ()
-    return PlannedCopy(kind, name, own, files, before, previous, edited, tuple(_changes(before or (), files)))
+    is_shipped = contents.is_shipped(project, kind, name, before)
+    changes = tuple(_changes(before or (), files))
+    return PlannedCopy(kind, name, own, files, before, previous, edited, is_shipped, changes)
 
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:

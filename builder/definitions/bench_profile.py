@@ -35,11 +35,20 @@ class BenchProfile:
         return replace(self, depth=tuple(depth for depth in self.depth if depth + longest <= context))
 
 
-# The protocol of the community's tables: https://github.com/eugr/llama-benchy
 BUILT_IN = (
     BenchProfile("quick", minutes=10),
+    # The community's table. Its depths are those of https://github.com/eugr/llama-benchy; spark-arena-v1 of
+    # https://github.com/spark-arena/recipe-registry has its prompt, answer and concurrency, and goes on to depth 100000
+    # and concurrency 10, with prefix caching.
     BenchProfile(
         "community",
+        depth=(0, 4096, 8192, 16384, 32768),
+        concurrency=(1, 2, 5),
+        exact=False,
+        minutes=240,
+    ),
+    BenchProfile(
+        "deep",
         pp=(128, 4096),
         tg=(256, 1024),
         depth=(0, 32768, 131072),

@@ -138,7 +138,7 @@ def _step(step: Mapping[str, Any]) -> CheckpointStep:
         companions = tuple(step.get("companions", ()))
         return ReplaceStep(step["replace"], _selection(step), companions, expect, step.get("unmatched"))
     if verb == "add":
-        return AddStep(step["add"], step["file"], expect)
+        return AddStep(step["add"], step["file"], tuple(step.get("unless", ())), expect)
     if verb == "cast":
         return CastStep(step["cast"], _selection(step), expect)
     if verb == "quantize":

@@ -16,7 +16,7 @@ _SELECTING = {"select", "except", "dtype", "expect"}
 _KEYS: Mapping[str, set[str]] = {
     "take": {"rename", "files", *_SELECTING},
     "replace": {"companions", "unmatched", *_SELECTING},
-    "add": {"file", "expect"},
+    "add": {"file", "unless", "expect"},
     "cast": _SELECTING,
     "quantize": {"block", "scale", "scale_dtype", *_SELECTING},
     "config": {"file"},

@@ -47,10 +47,12 @@ class ReplaceStep:
 
 @dataclass(frozen=True)
 class AddStep:
-    """Adds a whole file of a source, with the names in its own header."""
+    """Adds a whole file of a source, with the names in its own header. Where a tensor already has a name of the
+    patterns ``unless``, as when the index of the source lists the file, the step adds nothing."""
 
     source: str
     file: str
+    unless: tuple[str, ...] = ()
     expect: int | None = None
 
 

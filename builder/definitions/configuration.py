@@ -9,10 +9,11 @@ from builder.definitions import bench_profile, required_evidence
 from builder.definitions.reading import checked, env_text, read_text
 from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
 from builder.definitions.required_evidence import NOTHING_REQUIRED, RequiredEvidence
-from builder.errors import FileProblemsError, UsageError
+from builder.errors import FileProblemsError, Problem, UsageError
+from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.definitions.bench_profile import BenchProfile
     from builder.project import Project
@@ -21,6 +22,7 @@ FILE = "builder.yaml"
 _UNITS = {"m": 1 << 20, "g": 1 << 30}
 DEFAULT_RESERVE = 8 << 30
 DEFAULT_RELEASE_AGE = 7
+DEFAULT_NODE_TIMEOUT = 10
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,12 @@ class Configuration:
     """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
     ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
     options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
+    ``node_timeout`` are the seconds in which a node has to answer what a command asks of it;
     ``release_age`` are the days that a release must be out before it is taken as such; ``commit_wheels`` is the index
     of one commit's wheels of vLLM, with ``COMMIT`` in its place, if given. ``bench`` are the profiles of `builder
     bench`, those built in among them; ``requires`` is the evidence that each model requires of an image, and under an
-    empty name what all of them do."""
+    empty name what all of them do; ``mod_sources`` are addresses of mods by name, as
+    `builder mods add` takes them."""
 
     registry: str | None = None
     builder: str | None = None
@@ -57,10 +61,12 @@ class Configuration:
     nodes: tuple[Node, ...] = ()
     container: RequestedOptions = NOTHING_REQUESTED
     reserve: int = DEFAULT_RESERVE
+    node_timeout: int = DEFAULT_NODE_TIMEOUT
     release_age: int = DEFAULT_RELEASE_AGE
     commit_wheels: str | None = None
     bench: tuple[BenchProfile, ...] = bench_profile.BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
+    mod_sources: Mapping[str, str] = field(default_factory=dict)
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
@@ -110,17 +116,36 @@ def load(project: Project) -> Configuration:
         ),
         container=_container(data),
         reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
+        node_timeout=data.get("node_timeout", DEFAULT_NODE_TIMEOUT),
         release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
         commit_wheels=data.get("commit_wheels"),
         bench=bench_profile.of_project(data.get("bench")),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
+        mod_sources=data.get("mod_sources") or {},
     )
 
 
 def document(text: str) -> dict[str, Any]:
     """The keys of builder.yaml with this text; none where it has nothing but comments. Raises FileProblemsError."""
     is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
-    return {} if is_bare else checked(text, FILE, "builder")
+    data = {} if is_bare else checked(text, FILE, "builder")
+    nodes = data.get("nodes", {}).items()
+    engines = {name: each if isinstance(each, str) else str(each["engine"]) for name, each in nodes}
+    if wrong := tuple(_unfit_addresses(engines, text)):
+        raise FileProblemsError(wrong)
+    return data
+
+
+def _unfit_addresses(engines: Mapping[str, str], text: str) -> Iterator[Problem]:
+    """Ports and addresses of IPv6 that a pattern cannot tell."""
+    from urllib.parse import urlsplit
+
+    for name, engine in engines.items():
+        try:
+            _ = urlsplit(engine).port
+        except ValueError as error:
+            location = yaml_file.location_of(("nodes", name), yaml_file.locations(text, FILE), FILE)
+            yield Problem(location, f"`{engine}` is not an address: {error}")
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:

@@ -18,7 +18,8 @@ def read_text(path: Path, file: str, root: Path | None = None) -> str:
     """Reads the text of ``path``, which errors call ``file``. With ``root``, a file of a project that may have come
     with links: they are followed below that folder alone.
 
-    Raises UsageError where it cannot be read, FileProblemsError where it is not UTF-8, or lies elsewhere.
+    Raises UsageError where it cannot be read, FileProblemsError where it is not UTF-8, lies elsewhere, or has conflict
+    marks of git in it.
     """
     real = Path(os.path.realpath(path))
     if root and not real.is_relative_to(os.path.realpath(root)):
@@ -26,13 +27,33 @@ def read_text(path: Path, file: str, root: Path | None = None) -> str:
         message = f"a link leads out of {root}, to {real}: copy the file in"
         raise FileProblemsError((Problem(Location(name), message),))
     try:
-        text = regular_file.read(real, LARGEST_TEXT).decode("utf-8-sig")
+        content = regular_file.read(real, LARGEST_TEXT)
+        text = content.decode("utf-8-sig")
+        if conflict := conflict_mark(content, file):
+            raise FileProblemsError((conflict,))
         return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         location = Location(file, error.object[: error.start].count(b"\n") + 1)
         raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
+
+
+def conflict_mark(content: bytes, file: str) -> Problem | None:
+    """The problem of a file in which git left a conflict, or None. All three marks have to begin a line, in
+    their order: a line of `=======` alone is a heading, and in a patch each line begins with a sign."""
+    if b"<<<<<<< " not in content:
+        return None
+    begun, is_second_side = 0, False
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.startswith(b"<<<<<<< "):
+            begun, is_second_side = number, False
+        elif begun and line == b"=======":
+            is_second_side = True
+        elif is_second_side and line.startswith(b">>>>>>> "):
+            message = "git left a conflict here: keep one of its two sides, and remove the lines with the marks"
+            return Problem(Location(file, begun), message)
+    return None
 
 
 def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.engine.registry import manifests, tag_list
+from builder.engine.registry import manifests, registry_session
 from builder.errors import SourceError, TransferError
 from builder.lock.model import ImageName
 from builder.numbered.recovery_sources import NUMBER, RegistryImage, labels_of
@@ -39,7 +39,7 @@ def query(endpoint: Endpoint, registry: Registry, repositories: Iterable[str]) -
     foreign: list[str] = []
     for repository in sorted(repositories):
         try:
-            tags = tag_list.tags(endpoint, f"{registry.address}/{repository}")
+            tags = registry_session.tags(endpoint, f"{registry.address}/{repository}")
             names = sorted(ImageName(repository, int(tag)) for tag in tags if NUMBER.fullmatch(tag))
             with ThreadPoolExecutor(max_workers=4) as pool:
                 answers = list(pool.map(lambda name: _remote(endpoint, registry, name), names))

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from builder.storage import state_file
+from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _VERSION = 1
+_LARGEST = 64 << 20
 
 
 def load(path: Path) -> dict[str, Any]:
     """Returns the sections of the file; none where it is missing, damaged or of another version."""
     try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        value = json.loads(regular_file.read(path, _LARGEST))
+    except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(value, dict) or value.get("version") != _VERSION:
         return {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.engine.client import stream_demux
 from builder.engine.client.api import DISK_SECONDS, raw, request
-from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
+from builder.engine.client.errors import EngineAnswerTooLargeError, EngineHTTPError, EngineTimeoutError
 from builder.errors import BuildFailedError, ImageStateError
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ Devices = tuple[dict[str, Any], ...]
 ALL_GPUS: Devices = ({"Count": -1, "Capabilities": [["gpu"]]},)
 # A container whose builder was killed ends by itself, and is then removed by the engine.
 _LONGEST_LIFE = 6 * 3600
+# What a container may take that looks into the image of a stranger: of memory and output in bytes.
+_MEMORY = 2 << 30
+_MOST_PROCESSES = 4096
+_LARGEST_OUTPUT = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -34,23 +38,29 @@ class ExecResult:
 
 @dataclass(frozen=True)
 class Container:
-    """A running container."""
+    """A running container. ``entrypoint`` runs each command of `run`."""
 
     endpoint: Endpoint
     id: str
+    entrypoint: tuple[str, ...] = ()
 
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> ExecResult:
         """Runs a command and waits for it, ``timeout`` seconds at most.
 
-        Raises BuildFailedError when the time is over: the container and everything in it is then killed.
+        Raises BuildFailedError when the time is over, or for more output than anything here writes: the container and
+        everything in it is then killed.
         """
         try:
-            return execute(self.endpoint, self.id, argv, timeout, env)
+            return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
             _kill(self.endpoint, self.id)
             output = stream_demux.text(error.partial).rstrip()
             message = f"`{_shortened(argv)}` had not ended after {timeout:g} seconds and was stopped"
             raise BuildFailedError(f"{message}\n{output}" if output else message) from None
+        except EngineAnswerTooLargeError:
+            _kill(self.endpoint, self.id)
+            message = f"`{_shortened(argv)}` wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
+            raise BuildFailedError(message) from None
 
 
 def _shortened(argv: Sequence[str]) -> str:
@@ -64,7 +74,8 @@ def execute(
 ) -> ExecResult:
     """Runs a command in a running container.
 
-    Raises EngineTimeoutError after ``timeout`` seconds: command and container may then go on.
+    Raises EngineTimeoutError after ``timeout`` seconds, EngineAnswerTooLargeError for an output of 64 MiB: command and
+    container may then go on.
     """
     body = {
         "Cmd": list(argv),
@@ -73,7 +84,8 @@ def execute(
         "AttachStderr": True,
     }
     exec_id = request(endpoint, "POST", f"/containers/{container_id}/exec", body=body)["Id"]
-    output = raw(endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": False}, timeout=timeout)
+    path, body = f"/exec/{exec_id}/start", {"Detach": False}
+    output = raw(endpoint, "POST", path, body=body, timeout=timeout, largest=_LARGEST_OUTPUT)
     exit_code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
     return ExecResult(int(exit_code), stream_demux.text(output))
 
@@ -104,12 +116,15 @@ def running(
     mounts: Mapping[str, str] | None = None,
     platform: str = "",
     devices: Devices = (),
+    memory: int = _MEMORY,
+    entrypoint: tuple[str, ...] = (),
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
 
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
     container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what it gets of
-    the machine. The image's entrypoint does not run. A process that is killed leaves the container behind:
+    the machine; ``memory`` is the most that it may take in bytes, 0 for what may take all. The image's own entrypoint
+    does not run, but ``entrypoint`` runs each command. A process that is killed leaves the container behind:
     `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
     """
     body: dict[str, Any] = {
@@ -119,7 +134,14 @@ def running(
         "Labels": dict(labels),
         # An image's own health check would run commands beside ours.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": {"Init": True, "NetworkMode": network, "AutoRemove": True},
+        "HostConfig": {
+            "Init": True,
+            "NetworkMode": network,
+            "AutoRemove": True,
+            "PidsLimit": _MOST_PROCESSES,
+            "Memory": memory,
+            "MemorySwap": memory,
+        },
     }
     if workdir is not None:
         body["WorkingDir"] = workdir
@@ -141,7 +163,7 @@ def running(
         raise ImageStateError(f"the engine has no image {image}") from None
     try:
         request(endpoint, "POST", f"/containers/{container_id}/start", timeout=DISK_SECONDS)
-        yield Container(endpoint, container_id)
+        yield Container(endpoint, container_id, entrypoint)
     finally:
         remove(endpoint, container_id)
 

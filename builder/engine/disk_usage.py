@@ -53,30 +53,30 @@ def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[L
     """Returns the unpacked size in bytes of each layer of these images; 0 where the history does not tell it."""
     measured = tuple(of_images)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        histories = pool.map(lambda image: _history(endpoint, image), measured)
+        histories = pool.map(lambda image: history(endpoint, image), measured)
         sizes: dict[Layer, int] = {}
-        for image, history in zip(measured, histories, strict=True):
-            of_image = _sizes(history, len(image.layers))
+        for image, steps in zip(measured, histories, strict=True):
+            of_image = _sizes(steps, len(image.layers))
             for layer, size in zip(layers(image), of_image, strict=True):
                 sizes[layer] = size or sizes.get(layer, 0)
     return sizes
 
 
-def _history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
+def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
     """Returns the history of an image, oldest step first; empty for one that was removed since it was listed."""
     try:
-        history = request(endpoint, "GET", f"/images/{quoted(image.id)}/history")
+        steps = request(endpoint, "GET", f"/images/{quoted(image.id)}/history")
     except EngineHTTPError as error:
         if error.is_not_found:
             return []
         raise
-    return list(reversed(history or []))
+    return list(reversed(steps or []))
 
 
-def _sizes(history: Sequence[Mapping[str, object]], count: int) -> list[int]:
+def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
     """Returns the sizes of ``count`` layers; the history lists steps without telling which of them made a layer."""
-    not_empty = [entry for entry in history if entry["Size"]]
-    changing = [entry for entry in history if not _NO_LAYER.match(str(entry["CreatedBy"]))]
+    not_empty = [entry for entry in steps if entry["Size"]]
+    changing = [entry for entry in steps if not _NO_LAYER.match(str(entry["CreatedBy"]))]
     for made in (not_empty, changing):
         if len(made) == count:
             return [int(str(entry["Size"])) for entry in made]

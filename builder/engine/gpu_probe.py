@@ -81,7 +81,7 @@ def read(container: Container, python: str) -> GpuFacts:
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
         return parse(json.loads((result.output.strip().splitlines() or [""])[-1]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ImageStateError(f"its Python does not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from builder.engine.containers import Container
 
 READ_SECONDS = 300
+_KILLED = 128 + signal.SIGKILL
 METADATA = "/workspace/build-metadata.yaml"
 
 # Prints the Python that has vLLM, else any: those that PATH finds first, then the one that the command `vllm` runs by,
@@ -115,25 +117,33 @@ class InstalledSoftware:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "") -> InstalledSoftware:
+def read(
+    endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "", seconds: float = READ_SECONDS
+) -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
-    of an image of several.
+    of an image of several. Finding its Python takes at most ``seconds``, and so does reading.
 
     Raises ImageStateError where the engine lacks the image, ImageContentsError where it cannot run its programs or
     finds no Python in it.
     """
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
-        executable = require_python(container, image)
-        answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA])
-        try:
-            return parse(executable, answer)
-        except (KeyError, TypeError, AttributeError):
-            raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
+        executable = require_python(container, image, seconds=seconds)
+        answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA], seconds)
+        return parse(executable, answer)
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     """Returns the software that the answer of the Python ``executable`` of an image tells of. A package whose name or
-    version is none is left out; raises ImageStateError where that is vLLM or FlashInfer."""
+    version is none is left out; raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another
+    form."""
+    try:
+        return _software(executable, data)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        message = f"the Python of the image, {executable}, answers with something else than was asked"
+        raise ImageStateError(message) from None
+
+
+def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     metadata = _plain_values(data["metadata"])
     named = {
         re.sub(r"[-_.]+", "-", name).lower(): version
@@ -150,7 +160,7 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     }
     versions = {name: packages.get(package) for name, package in _SOURCES.items()}
     return InstalledSoftware(
-        python=data["python"],
+        python=_python_version(data["python"]),
         executable=executable,
         packages=dict(sorted(packages.items())),
         sources={name: InstalledPackage(version, commits[name]) for name, version in versions.items() if version},
@@ -178,13 +188,13 @@ def read_files(
         raise ImageStateError(f"{image} cannot be looked into: its Python answers with something else") from None
 
 
-def find_python(container: Container) -> str:
+def find_python(container: Container, seconds: float = READ_SECONDS) -> str:
     """Returns the path of the Python in a container that has vLLM, or of another where none has; empty without any."""
-    result = container.run(["sh", "-c", _FIND_PYTHON], timeout=READ_SECONDS)
+    result = container.run(["sh", "-c", _FIND_PYTHON], timeout=seconds)
     return (result.output.strip().splitlines() or [""])[-1] if result.exit_code == 0 else ""
 
 
-def require_python(container: Container, image: str, hint: str = "") -> str:
+def require_python(container: Container, image: str, hint: str = "", seconds: float = READ_SECONDS) -> str:
     """Returns the path of the Python in a container of ``image`` as `find_python` does. Raises ImageContentsError where
     there is none, with ``hint``, or it does not run here."""
     if not containers.can_execute(container):
@@ -193,25 +203,33 @@ def require_python(container: Container, image: str, hint: str = "") -> str:
             hint="it is for another processor: do this on a machine of its own kind",
         )
     try:
-        executable = find_python(container)
+        executable = find_python(container, seconds)
     except BuildFailedError:
         raise ImageContentsError(
-            f"the Python of {image} did not tell its version in {READ_SECONDS} seconds", hint=hint
+            f"the Python of {image} did not tell its version in {seconds:g} seconds", hint=hint
         ) from None
     if not executable.startswith("/"):
         raise ImageContentsError(f"{image} has no Python 3, so no vLLM either", hint=hint)
     return executable
 
 
-def _answer(container: Container, image: str, argv: list[str]) -> dict[str, Any]:
-    result = container.run(argv, timeout=READ_SECONDS)
+def _answer(container: Container, image: str, argv: list[str], seconds: float = READ_SECONDS) -> dict[str, Any]:
+    result = container.run(argv, timeout=seconds)
     try:
         answer = json.loads((result.output.strip().splitlines() or [""])[-1])
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
+    if result.exit_code == _KILLED:
+        raise ImageStateError(f"{image} cannot be looked into: its Python was killed, as for want of memory")
     if result.exit_code or not isinstance(answer, dict):
         raise ImageStateError(f"{image} cannot be looked into; its Python said:\n{result.output.strip()[-2000:]}")
     return answer
+
+
+def _python_version(text: str) -> str:
+    if not _PACKAGE_VERSION.fullmatch(text):
+        raise ValueError(text)
+    return text
 
 
 def _commit_of(version: str, *texts: str) -> str | None:

@@ -36,22 +36,24 @@ class JudgedRun:
 @dataclass(frozen=True)
 class ImageEvidence:
     """The evidence of one image: its runs in the order in which they were added, its standing with each model that it
-    serves or served or was run with, those that it ``serves`` now, and the problems of files that are no evidence.
-    ``last`` are the last runs of each kind, name and model, those of others apart; ``files`` the names of the files of
-    ``runs``, in the same order."""
+    serves or served or was run with, those that it ``serves`` now and ever ``served``, and the problems of files that
+    are no evidence. ``last`` are the last runs of each kind, name and model, those of others apart; ``files`` the names
+    of the files of ``runs``, in the same order."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
     serves: frozenset[str] = frozenset()
+    served: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
     last: tuple[JudgedRun, ...] = ()
     files: tuple[str, ...] = ()
 
     @property
     def standing(self) -> Standing | None:
-        """The standing that asks for attention first, of the models that it serves, or else of all; None where nothing
-        was ever run, nor any model paired with it."""
-        return standing.worst([each for each in self.pairings if each.model in self.serves] or self.pairings)
+        """The standing that asks for attention first, of the models that it serves, or else of those that it served, or
+        of all; None where nothing was ever run, nor any model paired with it."""
+        chosen = self.serves or self.served
+        return standing.worst([each for each in self.pairings if each.model in chosen] or self.pairings)
 
     def standing_with(self, model: str) -> Standing | None:
         """The standing with one model; None where it is not one of ``pairings``."""
@@ -146,7 +148,13 @@ def _judged(
             for run, file in store.last_runs(each)
         )
         evidence[name] = ImageEvidence(
-            each.runs, pairings, serving.get(name, frozenset()), each.problems, judged, each.files
+            runs=each.runs,
+            pairings=pairings,
+            serves=serving.get(name, frozenset()),
+            served=frozenset(paired.get(name, ())),
+            problems=each.problems,
+            last=judged,
+            files=each.files,
         )
     return evidence
 

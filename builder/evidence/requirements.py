@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.required_evidence import RequiredFigure
-    from builder.evidence.record import Evidence, Kind, Subject
+    from builder.evidence.record import Evidence, Finding, Kind, Subject, Verdict
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
 
@@ -89,15 +89,16 @@ def missing(
     recipe: Recipe | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[MissingEvidence, ...]:
-    """Each part of the required evidence that ``image`` lacks for ``model``; empty where it may serve it. ``recipe`` is
-    `recipe_of` unless given.
+    """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not;
+    empty where it may serve it. ``recipe`` is `recipe_of` unless given.
 
     Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence that cannot be read.
     """
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
-    if not wanted:
-        return ()
+    if not wanted:  # a damaged file of evidence is in nobody's way then
+        run = last_proof(project, lock, image, model, environ or {}, recipe=recipe)
+        return () if isinstance(run, str) or run.verdict != "fail" else (_missing_run("prove", "", run),)
     paired = lock.models.get(model or "")
     now = paired.pairing.image if paired else None
     if model is None:
@@ -108,6 +109,29 @@ def missing(
     if now and now != image and any(figure.of_current for figure in wanted.figures):
         of_current = _recorded(project, lock, now, model, recipe, environ or {})
     return tuple(unmet(wanted, of_image, of_current))
+
+
+def last_proof(
+    project: Project,
+    lock: Lock,
+    image: ImageName,
+    model: str | None,
+    environ: Mapping[str, str],
+    *,
+    recipe: Recipe | None = None,
+) -> Evidence | str:
+    """The last proof of an image for ``model`` that counts now, or why there is none; files of evidence that cannot be
+    read are left out. ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe that cannot be
+    read."""
+    runs = store.look(project, image).runs
+    if not runs:
+        return "has not been run"
+    served_by = recipe or recipe_of(project, lock, image, model)
+
+    def present(kind: Kind) -> Subject:
+        return subjects.present(project, lock, image, model, kind, recipe=served_by, environ=environ)
+
+    return recorded_runs.latest(RecordedRuns(image, runs, present), "prove", lambda _: True)
 
 
 def figures_in_turn(
@@ -127,12 +151,13 @@ def figures_in_turn(
 def unmet(
     wanted: RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
-    """Each part of ``wanted`` that the runs of an image do not show. ``of_current`` are those of the image that serves
-    the model now, None where it is the same one, or there is none to be compared with."""
-    if wanted.prove:
-        run = recorded_runs.latest(of_image, "prove", lambda _: True)
-        if isinstance(run, str) or run.verdict != "pass":
-            yield _missing_run("prove", "", run)
+    """Each part of ``wanted`` that the runs of an image do not show, and its proof where that failed: no pointer goes
+    to such an image by itself. ``of_current`` are the runs of the image that serves the model now, None where it is the
+    same one, or there is none to be compared with."""
+    proof = recorded_runs.latest(of_image, "prove", lambda _: True)
+    verdict = "" if isinstance(proof, str) else proof.verdict
+    if verdict == "fail" or (wanted.prove and verdict != "pass"):
+        yield _missing_run("prove", "", proof)
     for name in wanted.probes:
         run = recorded_runs.latest(of_image, "probe", lambda each, name=name: each.name == name)  # type: ignore[misc]
         if isinstance(run, str) or run.verdict != "pass":
@@ -162,13 +187,14 @@ def _missing_run(kind: Kind, name: str, run: Evidence | str) -> MissingEvidence:
     if isinstance(run, str):
         return MissingEvidence(kind, name, run)
     if run.verdict == "unclear":
-        return MissingEvidence(kind, name, f"came to no verdict{_first_finding(run)}")
+        return MissingEvidence(kind, name, f"came to no verdict{first_finding(run.findings, run.verdict)}")
     word = "differs from the number before" if run.verdict == "changed" else "failed"
-    return MissingEvidence(kind, name, f"{word}{_first_finding(run)}", failed=True)
+    return MissingEvidence(kind, name, f"{word}{first_finding(run.findings, run.verdict)}", failed=True)
 
 
-def _first_finding(run: Evidence) -> str:
-    findings = [finding for finding in run.findings if finding.verdict == run.verdict] or list(run.findings)
+def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
+    """The first check that led to a ``verdict``, with its place, in brackets; empty where there are no findings."""
+    findings = [finding for finding in findings if finding.verdict == verdict] or findings
     if not findings:
         return ""
     more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
@@ -181,7 +207,13 @@ def _unmet_figure(
 ) -> MissingEvidence | None:
     run = recorded_runs.latest(of_image, "bench", lambda each: bool(recorded_runs.figures(each, wanted)))
     if isinstance(run, str):
-        return MissingEvidence("bench", wanted.figure, run)
+        failed = recorded_runs.latest(
+            of_image, "bench", lambda each: each.verdict == "fail" and not recorded_runs.figures(each, wanted)
+        )
+        if isinstance(failed, str):
+            return MissingEvidence("bench", wanted.figure, run)
+        why = f"not measured: bench {failed.name} {_verdict_words(failed)}"
+        return MissingEvidence("bench", wanted.figure, why, failed=True)
     if run.verdict not in {"pass", "changed"}:
         return MissingEvidence("bench", wanted.figure, f"its run {_verdict_words(run)}", failed=run.verdict == "fail")
     figures = recorded_runs.figures(run, wanted)
@@ -215,7 +247,8 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
 
 
 def _verdict_words(run: Evidence) -> str:
-    return f"failed{_first_finding(run)}" if run.verdict == "fail" else f"came to no verdict{_first_finding(run)}"
+    word = "failed" if run.verdict == "fail" else "came to no verdict"
+    return f"{word}{first_finding(run.findings, run.verdict)}"
 
 
 def _within(mean: float, wanted: RequiredFigure) -> bool:

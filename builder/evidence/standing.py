@@ -52,7 +52,10 @@ def of(
             reasons = staleness.reasons(run, present(kind), sets.get((kind, name)))
             if not reasons:
                 return PairingStanding(model, "failed", f"{kind} {name} failed", run, foreign)
-    proof = latest(own, "prove")
+    served = present("prove").recipe
+    proofs = [run for run in own if run.kind == "prove"]
+    # A trial with another recipe tells of that recipe: what is known of the one that serves the model stays.
+    proof = latest([run for run in proofs if served in {None, run.subject.recipe}] or proofs, "prove")
     if proof is None:
         return PairingStanding(model, "unproven", "proven elsewhere" if foreign else "", None, foreign)
     reasons = staleness.reasons(proof, present("prove"), sets.get(("prove", proof.name)))

@@ -16,6 +16,7 @@ from builder.errors import LockError
 from builder.lock.model import ImageName
 from builder.lock.name_kinds import REPOSITORY
 from builder.lock.value_kinds import WrongError
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from builder.project import Project
 
 _ENGINE_ID = re.compile("(?:sha256:[0-9a-f]{64})?")
+_LARGEST = 1 << 16
 _NO_NUMBER = 10**18  # images.lock holds smaller ones
 
 
@@ -60,7 +62,7 @@ def entries(project: Project) -> Iterator[Entry]:
             yield _entry(path)
         except FileNotFoundError:
             continue
-        except (ValueError, KeyError, TypeError, RecursionError, WrongError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, WrongError):
             raise LockError(
                 f"{project.relative(path)} announces no change that this program makes",
                 hint="find out where it came from, and remove it; `builder verify` then tells what does not agree",
@@ -68,7 +70,7 @@ def entries(project: Project) -> Iterator[Entry]:
 
 
 def _entry(path: Path) -> Entry:
-    announced = json.loads(path.read_text(encoding="utf-8"))
+    announced = json.loads(regular_file.read(path, _LARGEST))
     number, engine_id = announced["number"], announced["engine_id"]
     if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
         raise ValueError(f"number {number} of {engine_id}")

@@ -54,7 +54,7 @@ class NumberedImage:
     in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was
     removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed.
     ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its checks,
-    None where it was built without one."""
+    None where it was built without one. ``unchecked`` are the checks that the user left out, each with the reason."""
 
     built: str
     definition: str
@@ -72,6 +72,7 @@ class NumberedImage:
     digest: str | None = None
     builder: str | None = None
     gpu: str | None = None
+    unchecked: dict[str, str] = field(default_factory=dict)
     adopted: Adoption | None = None
 
 

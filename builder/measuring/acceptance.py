@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.evidence.record import Figure, Finding
+from builder.http_client import NoAnswerError
 from builder.measuring import counters, served_model
 from builder.measuring.counters import UnreadableCountersError
-from builder.measuring.served_model import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

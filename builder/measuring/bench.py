@@ -80,6 +80,7 @@ def bench(
             lambda share, left: report(MeasuringProgress("throughput", share, left)),
         )
         figures += throughput.figures
+        findings += throughput.notes
         if throughput.fault:
             findings.append(Finding(throughput.check, "throughput", "fail", throughput.fault))
         else:

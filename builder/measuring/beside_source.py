@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from builder import timestamp
 from builder.errors import MeasuringError
 from builder.evidence.record import Figure, Finding
+from builder.http_client import NoAnswerError
 from builder.measuring import likeness, outcome, token_scores
 from builder.measuring.outcome import MeasuringProgress, Outcome
-from builder.measuring.served_model import NoAnswerError
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:

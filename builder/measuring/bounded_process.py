@@ -10,18 +10,20 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder import child_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
 
 LARGEST_OUTPUT = 1 << 20
+_REAPER = Path(__file__).with_name("reaper.py")
 _TICK_SECONDS = 0.25
 _GRACE_SECONDS = 5.0
 _CHUNK = 1 << 16
@@ -56,11 +58,11 @@ def run(
     tick: Callable[[float], None] | None = None,
 ) -> EndedProcess:
     """Runs ``argv`` in ``folder`` for ``seconds`` at most; it may print ``largest`` bytes. ``tick`` is called a few
-    times a second with the seconds so far; what it raises ends the process. Raises OSError where there is no such
-    program."""
+    times a second with the seconds so far; what it raises ends the process. A program that is not there ends with
+    127."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [*child_process.tied_to_parent(), *argv],
+        [*child_process.tied_to_parent(), sys.executable, "-I", str(_REAPER), *argv],
         cwd=folder,
         env=dict(environ),
         stdin=subprocess.DEVNULL,

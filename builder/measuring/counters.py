@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from builder.http_client import NoAnswerError
 from builder.measuring import served_model
-from builder.measuring.served_model import NoAnswerError, ServedModel
 from builder.serving import metrics
+
+if TYPE_CHECKING:
+    from builder.measuring.served_model import ServedModel
 
 _TOKENS = "vllm:generation_tokens_total"
 _DRAFTS = "vllm:spec_decode_num_drafts_total"

@@ -3,7 +3,8 @@
 Three of its habits would make figures that are none, or reach for the network, and are kept from it: a tokenizer that
 it cannot find becomes gpt2's (so it gets the file of the model's own, and that line of its output is refused); it
 fetches a book (so our own text lies where it keeps the book); and it follows the user's proxies to the server (so it
-sees none). Its home is an empty folder, and the Hub is off.
+sees none). Its home is an empty folder, and the Hub is off. It runs with a client of ours (`benchy_client.py`), as its
+own counts no token that is not yet text.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import json
 import math
 import tempfile
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from builder import humanize
 from builder.errors import MeasuringError
-from builder.evidence.record import Figure
+from builder.evidence.record import Figure, Finding
 from builder.measuring import api_key, bounded_process, filler_text, python_tool
 from builder.measuring.python_tool import LLAMA_BENCHY
 
@@ -36,15 +39,11 @@ _WRONG_TOKENIZER = "Falling back to 'gpt2'"
 _DOWNLOAD = "Downloading book"
 _INCOHERENT = "Coherence test FAILED"
 _STALL_SECONDS = 600.0
-# It takes a key as an argument alone, which every user of the machine can list: those of the process are others.
-_WITH_KEY = f"""\
-import os, sys
-from llama_benchy.__main__ import main
-sys.argv[1:1] = ["--api-key", os.environ.pop("{api_key.PASSED_ON}")]
-main()
-"""
+_CLIENT = Path(__file__).with_name("benchy_client.py")
 _LARGEST_RESULT = 16 << 20
 _LARGEST_VALUE = 1e15
+# Three requests do not tell the latency better than to this share of it.
+_LEAST_SHARE = 0.1
 # The time of a generated token in that of one that is only read, for the estimate of the time left.
 _GENERATING = 20
 _METRICS: tuple[tuple[str, str, str, Better], ...] = (
@@ -58,12 +57,13 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 @dataclass(frozen=True)
 class Throughput:
     """The result of a run: its figures and the tool's own file. ``fault`` tells how the server failed, and is empty
-    where it did not; ``check`` is which check that was."""
+    where it did not; ``check`` is which check that was. ``notes`` report what was counted again or left out."""
 
     figures: tuple[Figure, ...]
     raw: bytes
     check: str = ""
     fault: str = ""
+    notes: tuple[Finding, ...] = ()
 
 
 def run(
@@ -89,11 +89,13 @@ def run(
             "HF_HUB_OFFLINE": "1",
             "TRANSFORMERS_OFFLINE": "1",
             "PYTHONUNBUFFERED": "1",
+            "RECONCILED": str(folder / "reconciled.jsonl"),
         }
+        script = _CLIENT.read_text(encoding="utf-8")
         watch = _Watch(folder / "progress.jsonl", profile, progress)
         try:
             ended = bounded_process.run(
-                [*_argv(served, variables), *_options(served, profile, tokenizer, folder)],
+                [*LLAMA_BENCHY.argv_with_script(variables, script), *_options(served, profile, tokenizer, folder)],
                 folder=folder,
                 environ={**python_tool.environ_of_uv(environ), **api_key.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
@@ -101,11 +103,7 @@ def run(
             )
         except _StalledError:
             return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
-        return _result(ended, folder / "result.json", profile)
-
-
-def _argv(served: ServedModel, variables: Mapping[str, str]) -> list[str]:
-    return LLAMA_BENCHY.argv_with_script(variables, _WITH_KEY) if served.key else LLAMA_BENCHY.argv(variables)
+        return _result(ended, folder, profile)
 
 
 def _put_text(folder: Path) -> None:
@@ -128,7 +126,7 @@ def _options(served: ServedModel, profile: BenchProfile, tokenizer: Path, folder
     return [*options, *(["--exact-tg"] if profile.exact else []), *([] if profile.coherence else ["--skip-coherence"])]
 
 
-def _result(ended: EndedProcess, file: Path, profile: BenchProfile) -> Throughput:
+def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
     printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
@@ -141,20 +139,57 @@ def _result(ended: EndedProcess, file: Path, profile: BenchProfile) -> Throughpu
         return Throughput((), b"", "coherence", _line_with(printed, _INCOHERENT))
     if ended.exit_code:
         return Throughput((), b"", "answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}")
+    file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
-        figures = parse(raw)
+        reconciled = _reconciled(folder / "reconciled.jsonl")
+        figures, notes = parse(raw, reconciled.noise)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
-    if not any(figure.name == "tg" for figure in figures):
+    notes = (*reconciled.notes, *notes)
+    has_speed = any(figure.name == "tg" for figure in figures)
+    if not has_speed and not reconciled.is_void:
         return Throughput(figures, raw, "text", "its answers have no text that could be timed")
-    return Throughput(figures, raw)
+    if not has_speed:
+        notes = (*notes, Finding("tg", "", "unclear", "no run is left that the server's own count agrees with"))
+    return Throughput(figures, raw, notes=notes)
 
 
-def parse(raw: bytes) -> tuple[Figure, ...]:
-    """The figures in a result file. Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where
-    it is none."""
-    figures = []
+@dataclass(frozen=True)
+class _Reconciled:
+    """The comparison of every run with the server's own counts. ``noise`` is the time in milliseconds below which a
+    difference from the latency says nothing; ``is_void`` is true if a run was left out."""
+
+    noise: float
+    notes: tuple[Finding, ...]
+    is_void: bool
+
+
+def _reconciled(file: Path) -> _Reconciled:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())]
+    spread = max(latencies) - min(latencies) if latencies else 0.0
+    mean = math.fsum(latencies) / len(latencies) if latencies else 0.0
+    runs = [line for line in lines if "void" in line]
+    notes = []
+    if again := [run for run in runs if run["is_recounted"]]:
+        counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
+        text = f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"
+        notes.append(Finding("tokens", humanize.counted(len(again), "run"), "pass", text))
+    for reason, count in Counter(run["void"] for run in runs if run["void"]).items():
+        notes.append(Finding("tokens", humanize.counted(count, "run"), "pass", f"left out, as {reason}"))
+    if without := sum(not run["has_counters"] for run in runs):
+        text = "the server shows no counters of tokens: compared with the `usage` of its answers alone"
+        notes.append(Finding("tokens", humanize.counted(without, "run"), "pass", text))
+    return _Reconciled(max(spread, _LEAST_SHARE * mean), tuple(notes), any(run["void"] for run in runs))
+
+
+def parse(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
+    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` comes from the
+    time to the first response less the latency, and what is left of it must be more than ``noise`` milliseconds.
+
+    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result."""
+    figures, notes = [], []
     for run_of_all in json.loads(raw)["benchmarks"]:
         at = {
             "depth": int(run_of_all["context_size"]),
@@ -164,11 +199,19 @@ def parse(raw: bytes) -> tuple[Figure, ...]:
         }
         for key, name, unit, better in _METRICS:
             values = _values(run_of_all.get(key))
+            if name == "pp" and at["concurrency"] == 1 and (left := _values(run_of_all.get("est_ppt"))):
+                # The tool has no value where nothing was left.
+                with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
+                values = tuple(value for value, time_left in with_value if time_left > noise)
+                if dropped := len(left) - len(values):
+                    text = f"{dropped} of {len(left)} values left out: the prompt took less than the latency varies"
+                    place = f"pp {at['pp']}, tg {at['tg']}, depth {at['depth']}"
+                    notes.append(Finding("pp", place, "pass", f"{text} ({noise:.1f} ms)"))
             if values:
                 figures.append(Figure(name, at, unit, better, values))
-    if not figures:
+    if not figures and not json.loads(raw)["benchmarks"]:
         raise ValueError("it holds no figures")
-    return tuple(figures)
+    return tuple(figures), tuple(notes)
 
 
 def _values(metric: Any) -> tuple[float, ...]:

@@ -41,12 +41,21 @@ def parse(files: str, driver: str = "", cpu: str = "", of_platform: str = "") ->
     """The machine that the texts of these files tell."""
     gpus = re.findall(r"^Model:\s*(\S.*?)\s*$", files, re.MULTILINE)
     version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", driver)
-    model = re.search(r"^model name\s*:\s*(\S.*)$", cpu, re.MULTILINE)
     return Machine(
         gpu=gpus[0][:_LONGEST] if gpus else "",
         gpus=len(gpus),
         driver=version[1][:_LONGEST] if version else "",
         platform=of_platform,
-        cpu=model[1].strip()[:_LONGEST] if model else "",
+        cpu=_processor(cpu)[:_LONGEST],
         memory=proc_files.sizes(files).get("MemTotal", 0),
     )
+
+
+def _processor(cpu: str) -> str:
+    """The name of the processor in /proc/cpuinfo. On arm64 the kernel writes none, but the number of each core's
+    implementer and part (https://docs.kernel.org/arch/arm64/cpu-feature-registers.html, MIDR_EL1)."""
+    if model := re.search(r"^model name\s*:\s*(\S.*)$", cpu, re.MULTILINE):
+        return model[1].strip()
+    cores = re.findall(r"^CPU (?:implementer|part)\s*:\s*(0x[0-9a-f]+)$", cpu, re.MULTILINE)
+    kinds = dict.fromkeys(f"{implementer}/{part}" for implementer, part in zip(cores[::2], cores[1::2], strict=False))
+    return " ".join(["arm64", *kinds]) if kinds else ""

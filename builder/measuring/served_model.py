@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from builder import http_client
 from builder.errors import MeasuringError
+from builder.http_client import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_Part = TypeVar("_Part", bytes, str)
 
 _SECONDS = 30.0
 _LARGEST = 16 << 20
@@ -37,10 +36,6 @@ class ServedModel:
         return self.address.removesuffix("/v1")
 
 
-class NoAnswerError(Exception):
-    """A request without a usable answer; the text says why. While a model is measured this is a result."""
-
-
 def look(address: str, key: str = "") -> ServedModel:
     """The model that the server at ``address``, which asks for ``key``, answers for. Raises MeasuringError where it
     does not answer."""
@@ -60,16 +55,7 @@ def look(address: str, key: str = "") -> ServedModel:
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:
     """The text at ``address``, of a server that asks for ``key``. Raises NoAnswerError where it does not come,
     or not completely."""
-    import httpx2
-
-    try:
-        with _client(seconds, key) as client, client.stream("GET", address) as response:
-            content = _content(response.iter_bytes(), seconds)
-            if not response.is_success:
-                raise NoAnswerError(_refusal(response.status_code, content))
-            return content.decode()
-    except (httpx2.HTTPError, OSError, UnicodeDecodeError) as error:
-        raise NoAnswerError(_reason(error)) from None
+    return _sent("GET", address, key, seconds).decode(errors="replace")
 
 
 def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -79,19 +65,11 @@ def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[
 
 def post(served: ServedModel, url: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
     """The answer of the served model's server at ``url`` to a request for the model. Raises NoAnswerError."""
-    import httpx2
-
+    content = _sent("POST", url, served.key, seconds, {"model": served.name, **body})
     try:
-        with (
-            _client(seconds, served.key) as client,
-            client.stream("POST", url, json={"model": served.name, **body}) as answer,
-        ):
-            content = _content(answer.iter_bytes(), seconds)
-            if not answer.is_success:
-                raise NoAnswerError(_refusal(answer.status_code, content))
         parsed = json.loads(content)
-    except (httpx2.HTTPError, OSError, ValueError) as error:
-        raise NoAnswerError(_reason(error)) from None
+    except ValueError as error:
+        raise NoAnswerError(str(error)) from None
     if not isinstance(parsed, dict):
         raise NoAnswerError("the answer is no JSON object")
     return parsed
@@ -99,31 +77,27 @@ def post(served: ServedModel, url: str, body: dict[str, Any], seconds: float) ->
 
 def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
     """The events of a streamed chat completion. Raises NoAnswerError, also where it ends before it is complete."""
-    import httpx2
-
     wanted = {"model": served.name, "stream": True, "stream_options": {"include_usage": True}, **body}
-    is_complete = False
-    try:
-        with (
-            _client(seconds, served.key) as client,
-            client.stream("POST", f"{served.address}/chat/completions", json=wanted) as answer,
-        ):
-            if not answer.is_success:
-                raise NoAnswerError(_refusal(answer.status_code, _content(answer.iter_bytes(), seconds)))
-            for line in _limited(answer.iter_lines(), seconds):
-                text = line.removeprefix("data:").strip()
-                if not line.startswith("data:"):
-                    continue
-                if text == "[DONE]":
-                    is_complete = True
-                    break
+    with (
+        http_client.near(seconds, _headers(served.key)) as client,
+        client.stream("POST", f"{served.address}/chat/completions", json=wanted) as answer,
+    ):
+        if not answer.is_success:
+            refusal = b"".join(http_client.limited(answer.iter_bytes(), _LARGEST, seconds))
+            raise _refused(answer.status_code, refusal)
+        for line in http_client.limited(answer.iter_lines(), _LARGEST, seconds):
+            text = line.removeprefix("data:").strip()
+            if not line.startswith("data:"):
+                continue
+            if text == "[DONE]":
+                return
+            try:
                 event = json.loads(text)
-                if isinstance(event, dict):
-                    yield event
-    except (httpx2.HTTPError, OSError, ValueError) as error:
-        raise NoAnswerError(_reason(error)) from None
-    if not is_complete:
-        raise NoAnswerError("the stream ended before it was complete")
+            except ValueError as error:
+                raise NoAnswerError(str(error)) from None
+            if isinstance(event, dict):
+                yield event
+    raise NoAnswerError("the stream ended before it was complete")
 
 
 def answers(served: ServedModel, seconds: float = _SECONDS) -> bool:
@@ -135,37 +109,17 @@ def answers(served: ServedModel, seconds: float = _SECONDS) -> bool:
         return False
 
 
-def _client(seconds: float, key: str) -> Any:
-    import ssl
-
-    import httpx2
-
-    # The server is here or on a node: no proxy of the user's environment leads to it. Nor does TLS: to load the
-    # certificates takes longer than a short answer.
-    headers = {b"Authorization": f"Bearer {key}".encode()} if key else {}
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return httpx2.Client(timeout=seconds, trust_env=False, verify=tls, headers=headers)
+def _sent(method: str, url: str, key: str, seconds: float, body: dict[str, Any] | None = None) -> bytes:
+    with http_client.near(seconds, _headers(key)) as client:
+        answer = http_client.send(client, method, url, largest=_LARGEST, seconds=seconds, body=body)
+    if not answer.is_success:
+        raise _refused(answer.status_code, answer.content)
+    return answer.content
 
 
-def _content(parts: Iterator[bytes], seconds: float) -> bytes:
-    return b"".join(_limited(parts, seconds))
+def _headers(key: str) -> dict[bytes, bytes]:
+    return {b"Authorization": f"Bearer {key}".encode()} if key else {}
 
 
-def _limited(parts: Iterator[_Part], seconds: float) -> Iterator[_Part]:
-    """Passes the parts of an answer on, for so long and as many as an answer may take: one byte a second never ends."""
-    began, size = time.monotonic(), 0
-    for part in parts:
-        size += len(part)
-        if size > _LARGEST:
-            raise NoAnswerError(f"the answer is longer than {_LARGEST >> 20} MiB")
-        if time.monotonic() - began > seconds:
-            raise NoAnswerError(f"the answer was not complete after {seconds:g} s")
-        yield part
-
-
-def _refusal(status: int, content: bytes) -> str:
-    return f"the server answers {status}: {content[:300].decode(errors='replace')}"
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _refused(status: int, content: bytes) -> NoAnswerError:
+    return NoAnswerError(f"the server answers {status}: {content[:300].decode(errors='replace')}")

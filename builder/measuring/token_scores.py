@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from builder.http_client import NoAnswerError
 from builder.measuring import served_model
-from builder.measuring.served_model import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

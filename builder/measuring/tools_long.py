@@ -16,9 +16,9 @@ from builder import timestamp
 from builder.errors import UsageError
 from builder.events import Message
 from builder.evidence.record import Figure, Finding
+from builder.http_client import NoAnswerError
 from builder.measuring import filler_text, outcome, repetition, served_model, tool_answer, tool_job
 from builder.measuring.outcome import MeasuringProgress, Outcome
-from builder.measuring.served_model import NoAnswerError
 from builder.measuring.tool_answer import AnswerFault, NoMessageError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from builder.definitions.mods import mod_files, mod_reading
 from builder.definitions.recipes import finding
 from builder.errors import FileProblemsError, Location, Problem, UsageError
 from builder.sources.git.foreign_files import PlainFile
+from builder.storage import regular_file
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def read_mod(checkout: Checkout, path: Path) -> tuple[PlainFile, ...]:
         try:
             reason = _unfit(path / inside, path.resolve(), room)
             if not reason:
-                content = (path / inside).read_bytes()
+                content = regular_file.read((path / inside).resolve(), mod_files.LARGEST_FILE)
                 executable = bool((path / inside).stat().st_mode & 0o100)
         except OSError as error:
             reason = str(error.strerror)

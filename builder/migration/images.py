@@ -1,20 +1,32 @@
-"""Images of the engine that a checkout's recipes name: those that could get a number, and the state of each name."""
+"""Images of the engine that could get a number: those that recipes name, those of yesterday, which have lost their
+name to a later build, and the state of each name."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shlex
+import time
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.definitions import image
-from builder.engine import images, reference
-from builder.errors import ImageStateError
+from builder.definitions.required_evidence import NOTHING_REQUIRED
+from builder.diagnosis import Diagnosis
+from builder.engine import disk_usage, images, installed, reference
+from builder.engine.client.errors import EngineHTTPError
+from builder.errors import BuildFailedError, ImageContentsError, ImageStateError
+from builder.events import Message
 from builder.lock import reading
+from builder.numbered import orphans
+from builder.plan import labels
 from builder.serving import image_selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.definitions.recipes.recipe import Recipe
     from builder.engine.images import ImageDetails
@@ -26,6 +38,11 @@ if TYPE_CHECKING:
 DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")
 # What an engine takes for a name: for any other it refuses the whole question.
 _NAME = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+|:[0-9]+/)[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
+_LOCAL_NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+# An image with vLLM for a GPU has 19 GB and more.
+_AS_LARGE_AS_VLLM = 5_000_000_000
+_READING_SECONDS = 20
+_LOOKING_SECONDS = 40
 # Numbers, and the names that images have while they get one.
 _OURS = re.compile(r"[0-9]+|adopting-[0-9a-f]+")
 
@@ -43,6 +60,33 @@ class AdoptableImage:
     @property
     def repository(self) -> str:
         return reference.repository(self.tag)
+
+
+@dataclass(frozen=True)
+class UntaggedImage:
+    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` are those
+    that it most likely served, by the recipes; ``model`` is empty where they do not tell. ``promote`` where that
+    repository has no number yet."""
+
+    id: str
+    size: int
+    created: str
+    vllm: str
+    repository: str
+    model: str
+    promote: bool
+
+    @property
+    def contents(self) -> str:
+        """The vLLM in it, its size and its age."""
+        return f"vllm {self.vllm}, {humanize.size(self.size)}, made {humanize.ago(self.created)}"
+
+    @property
+    def command(self) -> str:
+        """The command that gives it a number."""
+        argv = ["builder", "adopt", self.id, "--as", self.repository]
+        argv += ["--model", self.model] if self.model else []
+        return shlex.join([*argv, *([] if self.promote else ["--no-promote"])])
 
 
 @dataclass(frozen=True)
@@ -84,6 +128,94 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
             is_first = repository not in lock.images or not lock.images[repository].numbers
             collected.append(AdoptableImage(tag, details.size, details.created, is_first and tag.endswith(":latest")))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
+
+
+def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[UntaggedImage, ...], int]:
+    """The images without a name that hold vLLM, the newest first, and the number of those that could not be looked into
+    in the time that this may take.
+
+    Left out are what builds of this program have left, its numbers and their bases, and what other images stand on. The
+    others are looked into where anything that is recorded of them names vLLM, or where they are as large as it is:
+    their vLLM is read in a container, for no metadata has its version. Raises as `adoptable` does.
+    """
+    lock = reading.of(workspace.project)
+    listed = {
+        entry["Id"]: entry["Size"]
+        for entry in images.listing(workspace.engine)
+        if labels.INPUT_HASH not in (entry.get("Labels") or {})
+        and all(tag.startswith("<none>") or "@" in tag for tag in entry.get("RepoTags") or ())
+    }
+    candidates = list(_unknown(workspace, lock, listed)) if listed else []
+    repository, model = _likely(lock, recipes)
+    promote = repository not in lock.images or not lock.images[repository].numbers
+    holding, unread, ends = [], 0, time.monotonic() + _LOOKING_SECONDS
+    for details in candidates:
+        short = details.id.removeprefix("sha256:")[:12]
+        seconds = ends - time.monotonic()
+        try:
+            vllm = _vllm(workspace, details, short, min(seconds, _READING_SECONDS)) if seconds > 0 else None
+        except (ImageStateError, EngineHTTPError, BuildFailedError):
+            vllm = None
+        if vllm is None:
+            unread += 1
+        elif vllm:
+            size = listed[details.id]
+            holding.append(UntaggedImage(short, size, details.created, vllm, repository, model, promote))
+    return tuple(holding), unread
+
+
+def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
+    """Tells of the images without a name that hold vLLM. Raises as `untagged` does."""
+    holding, unread = untagged(workspace, recipes)
+    for each in holding:
+        message = f"{each.id} has no name any more, so that `docker image prune` deletes it: {each.contents}"
+        whose = "" if each.model else "; `--model MODEL` pairs it with a model"
+        yield Diagnosis("untagged", "warning", message, f"`{each.command}` gives it a number{whose}")
+    if unread:
+        message = f"{humanize.counted(unread, 'image')} without a name could not be looked into in time"
+        yield Diagnosis("untagged", "warning", message, "`docker image ls --filter dangling=true` lists them")
+
+
+def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> Iterator[ImageDetails]:
+    """Those of the images ``listed``, by id with their sizes, that may hold a vLLM that nothing here knows of."""
+    recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
+    bases = orphans.base_digests(workspace.project, lock)
+    every = disk_usage.all_images(workspace.engine)
+    for details in sorted(every, key=lambda each: each.created, reverse=True):
+        is_below = any(
+            len(other.layers) > len(details.layers) and other.layers[: len(details.layers)] == details.layers
+            for other in every
+        )
+        is_base = any(name.partition("@")[2] in bases for name in (*details.digests, f"@{details.id}"))
+        if details.id not in listed or is_below or is_base or images.fingerprint(details) in recorded:
+            continue
+        history = disk_usage.history(workspace.engine, details)
+        text = json.dumps([*details.config.items(), *details.labels.items(), *history]).lower()
+        if "vllm" in text or installed.METADATA in text or listed[details.id] >= _AS_LARGE_AS_VLLM:
+            yield details
+
+
+def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str:
+    """The version of vLLM in an image; empty where it has none, or its programs do not run here."""
+    workspace.report(Message(f"looking into {shown}, which has no name"))
+    marks = {"builder.reading": f"{os.getpid()}-{shown}"}
+    try:
+        software = installed.read(workspace.engine, details.id, marks, details.platform, seconds)
+    except ImageContentsError:
+        return ""
+    return software.packages.get("vllm", "")
+
+
+def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
+    """The repository and the model that an image without a name most likely served: the repository that most recipes
+    name, and their model where they have one alone that nothing serves yet."""
+    local = [each for each in recipes if each.number is None and _LOCAL_NAME.fullmatch(each.repository)]
+    counts = Counter(recipe.repository for recipe in local)
+    repository = min(counts, key=lambda name: (-counts[name], name), default=DEFAULT_NAMES[0])
+    named = [each for each in local if each.repository == repository and each.model]
+    model = next((each.model for each in named), None) or ""
+    is_clear = len({each.model for each in named}) == 1 and all(each.requires == NOTHING_REQUIRED for each in named)
+    return repository, model if is_clear and model not in lock.models else ""
 
 
 def states(

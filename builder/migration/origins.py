@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 from builder.copies import origin
 from builder.copies.address import DEFAULT_BRANCH
 from builder.copies.origin import Origin
+from builder.definitions.reading import LARGEST_TEXT
 from builder.errors import BuilderError
 from builder.sources.git import credentials, git_command
 from builder.sources.git.git_command import GitRepository
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from builder.sources.git.foreign_files import PlainFile
+
+
+# What its settings include may never end, such as a pipe that nobody writes to.
+_SECONDS = 30
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,15 @@ def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) ->
     are there."""
     blobs = upstream.blobs if upstream else {}
     there = [path for path in paths if (root / path).is_file()]
-    return tuple(path for path in there if _blob((root / path).read_bytes()) != blobs.get(path))
+    return tuple(path for path in there if _content(root / path) != blobs.get(path))
+
+
+def _content(path: Path) -> str:
+    """The blob of a file; empty of one that is none, or larger than any that is taken."""
+    try:
+        return _blob(regular_file.read(path.resolve(), LARGEST_TEXT))
+    except OSError:
+        return ""
 
 
 def _find(repository: GitRepository) -> UpstreamCommit | None:
@@ -74,14 +88,14 @@ def _find(repository: GitRepository) -> UpstreamCommit | None:
     commit = _output(repository, "merge-base", "HEAD", branch)
     if not url or url.startswith(".") or not commit:
         return None
-    listed = git_command.run_local(repository, ["ls-tree", "-r", "-z", "--full-tree", commit]).output
+    listed = git_command.run_local(repository, ["ls-tree", "-r", "-z", "--full-tree", commit], seconds=_SECONDS).output
     pairs = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
     blobs = {name.decode("utf-8", "surrogateescape"): meta.split()[2].decode() for meta, _, name in pairs}
     return UpstreamCommit(url, DEFAULT_BRANCH if branch == default else ref, commit, blobs)
 
 
 def _output(repository: GitRepository, *arguments: str) -> str:
-    result = git_command.run_local(repository, arguments)
+    result = git_command.run_local(repository, arguments, seconds=_SECONDS)
     return result.text if result.status == 0 else ""
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from builder.comparing import texts
 from builder.copies import contents, origin
 from builder.definitions.mods import mod_reading
-from builder.definitions.reading import read_text
+from builder.definitions.reading import LARGEST_TEXT, read_text
 from builder.errors import BuilderError, ConflictError
 from builder.migration import checkout as checkouts
 from builder.migration import origins
 from builder.sources.git.foreign_files import PlainFile
+from builder.storage import regular_file
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
@@ -26,14 +27,15 @@ if TYPE_CHECKING:
     from builder.migration.origins import UpstreamCommit
     from builder.project import Project
 
-State = Literal["new", "same", "unrecorded", "differs", "unfit"]
+State = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 
 
 @dataclass(frozen=True)
 class TakenPart:
     """A recipe or mod of the checkout: the ``files`` that ``name`` would get, and those that are there ``before``, None
     where there is nothing. ``origin`` is None for what is the user's own; an unrecorded one is here already, and where
-    it came from is not. ``reason`` says why an unfit one is left out."""
+    it came from is not. One is shipped where it differs from what came with this program, and nobody edited that.
+    ``reason`` says why an unfit one is left out."""
 
     kind: Kind
     name: str
@@ -57,7 +59,7 @@ def recipe(project: Project, checkout: Checkout, name: str, upstream: UpstreamCo
     try:
         if not path.resolve().is_relative_to(checkout.root):
             return TakenPart("recipe", name, "unfit", reason="a link that leaves the checkout")
-        files = (PlainFile(contents.RECIPE, executable=False, content=path.read_bytes()),)
+        files = (PlainFile(contents.RECIPE, executable=False, content=regular_file.read(path.resolve(), LARGEST_TEXT)),)
         return _held_against(project, "recipe", name, files, origins.of(upstream, checkout.shown(path), files))
     except OSError as error:
         return TakenPart("recipe", name, "unfit", reason=error.strerror or str(error))
@@ -113,6 +115,8 @@ def _held_against(
     state: State = "new" if before is None else "same" if _plain(before) == _plain(files) else "differs"
     if own and before == files and origin.read(project, kind, name) is None:
         state = "unrecorded"
+    elif state == "differs" and contents.is_shipped(project, kind, name, before):
+        state = "shipped"
     return TakenPart(kind, name, state, files, before, own)
 
 

@@ -2,8 +2,8 @@
 
 ``ibdev2netdev`` (of NVIDIA's DOCA) tells which interface a RoCE device has and if its link is up, as
 ``rocep1s0f1 port 1 ==> enp1s0f1np1 (Up)``; where it is missing, the kernel's own files in ``/sys/class/infiniband`` do:
-https://docs.kernel.org/admin-guide/abi-stable.html (infiniband). ``BUILDER_SYSFS`` and ``BUILDER_DEV`` name other
-folders than /sys and /dev, on a machine that keeps them elsewhere.
+https://docs.kernel.org/admin-guide/abi-stable.html (infiniband). ``BUILDER_SYSFS``, ``BUILDER_DEV`` and
+``BUILDER_PROC`` name other folders than /sys, /dev and /proc, on a machine that keeps them elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from builder.errors import NodeError
-from builder.nodes import machine_shell
+from builder.nodes import machine_shell, spark_facts
 from builder.storage import huggingface_cache
 
 if TYPE_CHECKING:
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 _SCRIPT = r"""
 set -u
 PATH=$PATH:/usr/sbin:/sbin
-sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev}
+sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev} proc=${BUILDER_PROC:-/proc}
 echo "time $(date +%s.%N)"
 echo "name $(uname -n)"
+echo "kernel $(cat "$proc/sys/kernel/osrelease" 2>/dev/null)"
+grep -hs '^Model:' "$proc"/driver/nvidia/gpus/*/information | sed 's/^Model:[[:space:]]*/gpu /'
+sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
 for file in "$devices"/infiniband/*; do
   if [ -e "$file" ]; then echo "verbs ${file##*/}"; fi
 done
@@ -84,7 +87,8 @@ class RoceLink:
 class MachineFacts:
     """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
     ``snapshots`` are those in the folder of models that was asked about, each as (ORG--NAME, commit); ``clock_offset``
-    is how far its clock is ahead of this machine's, in seconds, as exact as ``clock_error``."""
+    is how far its clock is ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release;
+    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10."""
 
     name: str
     interfaces: tuple[NetworkInterface, ...]
@@ -93,6 +97,8 @@ class MachineFacts:
     snapshots: frozenset[tuple[str, str]]
     clock_offset: float
     clock_error: float
+    kernel: str = ""
+    driver: str | None = None
 
     def interface(self, name: str) -> NetworkInterface | None:
         """The interface of that name, if there is one."""
@@ -128,6 +134,7 @@ def parse(text: str, before: float, after: float) -> MachineFacts:
         name = values["name"][0]
     except (KeyError, ValueError, TypeError) as error:
         raise NodeError(f"it does not say which interfaces it has: {text.strip()[:200]!r} ({error})") from None
+    is_spark = any("GB10" in gpu.split() for gpu in values.get("gpu", ()))
     return MachineFacts(
         name=name.partition(".")[0],
         interfaces=interfaces,
@@ -139,6 +146,8 @@ def parse(text: str, before: float, after: float) -> MachineFacts:
         # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
         clock_offset=clock - (before + after) / 2,
         clock_error=(after - before) / 2,
+        kernel=values.get("kernel", [""])[0],
+        driver=spark_facts.driver_version("\n".join(values.get("driver", ()))) if is_spark else None,
     )
 
 

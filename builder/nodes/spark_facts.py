@@ -24,11 +24,12 @@ _SECONDS = 20.0
 
 @dataclass(frozen=True)
 class SparkFacts:
-    """The facts: the driver's version, empty where the kernel has not loaded it; the GPU's compute capability, empty
-    where ``silence`` says why `nvidia-smi` does not tell; sizes in bytes by their names in /proc/meminfo; and if
-    earlyoom is running."""
+    """The facts: the driver's version, empty where the kernel has not loaded it; the ``kernel``'s release; the
+    GPU's compute capability, empty where ``silence`` says why `nvidia-smi` does not tell; sizes in bytes by their names
+    in /proc/meminfo; and if earlyoom is running."""
 
     driver: str
+    kernel: str
     compute_capability: str
     silence: str
     sizes: Mapping[str, int]
@@ -39,15 +40,21 @@ def read(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
     """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
     if not is_spark(proc):
         return None
-    driver = _DRIVER.search(proc_files.text(proc / "driver/nvidia/version"))
     capability, silence = _compute_capability(environ)
     return SparkFacts(
-        driver=driver[1] if driver else "",
+        driver=driver_version(proc_files.text(proc / "driver/nvidia/version")),
+        kernel=proc_files.text(proc / "sys/kernel/osrelease").strip(),
         compute_capability=capability,
         silence=silence,
         sizes=proc_files.sizes(proc_files.text(proc / proc_files.MEMORY)),
         earlyoom=any(proc_files.text(path).strip() == "earlyoom" for path in proc.glob("[0-9]*/comm")),
     )
+
+
+def driver_version(text: str) -> str:
+    """The driver's version in the text of /proc/driver/nvidia/version; empty where there is none."""
+    match = _DRIVER.search(text)
+    return match[1] if match else ""
 
 
 def is_spark(proc: Path) -> bool:

@@ -25,8 +25,9 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class AdoptedContents:
-    """The contents of an adopted image, as they were read out of it: the labels, and the software as
-    `engine.installed.InstalledSoftware` has it. ``unknown`` says why the software is not known; empty where it is."""
+    """The contents of an adopted image, as they were read out of it: the labels, the software as
+    `engine.installed.InstalledSoftware` has it, and the entrypoint. ``unknown`` says why the software is not known;
+    empty where it is."""
 
     fingerprint: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class AdoptedContents:
     packages: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     unknown: str = ""
+    entrypoint: tuple[str, ...] = ()
 
 
 def dump(contents: AdoptedContents) -> bytes:
@@ -47,9 +49,10 @@ def read(directory: Path) -> AdoptedContents | None:
         data = json.loads(regular_file.read(directory / FILE, _LARGEST))
         if data.pop("version") != _VERSION:
             return None
-        contents = AdoptedContents(**data)
+        contents = AdoptedContents(**{**data, "entrypoint": tuple(data.get("entrypoint", ()))})
         mappings = (contents.labels, contents.packages, contents.metadata)
         texts = (contents.fingerprint, contents.python, contents.unknown, *(v for m in mappings for v in m.values()))
+        texts = (*texts, *contents.entrypoint)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return contents if all(isinstance(text, str) for text in texts) else None

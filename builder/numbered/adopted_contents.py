@@ -27,7 +27,8 @@ def look_into(
     """Reads what is in an image, in a container with the labels ``marks``; without its software where that cannot be
     read, which is no error."""
     workspace.report(Message(f"looking into {image}"))
-    contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels))
+    entrypoint = tuple(map(str, details.config.get("Entrypoint", ())))
+    contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels), entrypoint=entrypoint)
     try:
         software = installed.read(workspace.engine, details.id, marks, details.platform)
     except (ImageContentsError, ImageStateError, EngineHTTPError) as error:

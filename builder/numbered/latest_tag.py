@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.engine import images
-from builder.events import Message
+from builder.events import Fact, Message
 from builder.lock.model import ImageName
 from builder.numbered import claims, identity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from builder.engine.client.endpoint import Endpoint
+    from builder.numbered.pointers import PointerMove
     from builder.numbered.succession import Claim
     from builder.workspace import Workspace
 
@@ -22,11 +25,18 @@ def point(workspace: Workspace, repository: str, current: int | None) -> None:
     if current is None or images.inspect(engine, f"{repository}:{current}") is None:
         return
     if foreign := claims.take_latest(engine, identity.of(workspace.project), repository):
-        workspace.report(Message(_foreign_latest(repository, foreign)))
+        workspace.report(Fact(_foreign_latest(repository, foreign)))
         return
     if kept := move(engine, ImageName(repository, current)):
         gets = f"`builder adopt {kept}` gives it one"
         workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+
+
+def foreign(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[str, ...]:
+    """The repositories of ``moves`` whose ``latest`` another project has: that tag stays."""
+    own = identity.existing(workspace.project)
+    repositories = [move.what for move in moves if not move.is_model]
+    return tuple(each for each in repositories if claims.owner_of_latest(workspace.engine, own, each))
 
 
 def move(endpoint: Endpoint, name: ImageName) -> str:

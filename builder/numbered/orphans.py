@@ -54,9 +54,30 @@ def superseded_bases(
 ) -> dict[str, ImageDetails]:
     """The images of others that were pulled because numbers stand on them, by name: without a tag, no longer pinned,
     and with no image left on them among those ``staying``."""
-    pinned = {pins.base.resolved for platforms in lock.pins.values() for pins in platforms.values() if pins.base}
+    pinned = _pinned_bases(lock)
+    bases = {}
+    on_top = [image.layers for image in staying]
+    for reference in sorted(_bases_of_numbers(project, lock)):
+        image = images.inspect(endpoint, reference) if reference.partition("@")[2] not in pinned else None
+        if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
+            bases[reference] = image
+    return bases
+
+
+def base_digests(project: Project, lock: Lock) -> frozenset[str]:
+    """The digests of the images of others that this program pulled: those that are pinned, and those that numbers stand
+    on."""
+    numbered = (reference.partition("@")[2] for reference in _bases_of_numbers(project, lock))
+    return frozenset([*_pinned_bases(lock), *numbered])
+
+
+def _pinned_bases(lock: Lock) -> set[str]:
+    return {pins.base.resolved for platforms in lock.pins.values() for pins in platforms.values() if pins.base}
+
+
+def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
     names = [ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers]
-    references = {
+    return {
         f"{repository(step.takes.get('image', ''))}@{step.takes['content']}"
         for name in names
         for steps in [plan_file.read_if_possible(project.build_directory(name.repository, name.number)) or ()]
@@ -64,13 +85,6 @@ def superseded_bases(
         for step in steps
         if step.name.rpartition(": ")[2] == "base" and step.takes.get("content", "").startswith("sha256:")
     }
-    bases = {}
-    on_top = [image.layers for image in staying]
-    for reference in sorted(references):
-        image = images.inspect(endpoint, reference) if reference.partition("@")[2] not in pinned else None
-        if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
-            bases[reference] = image
-    return bases
 
 
 def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:

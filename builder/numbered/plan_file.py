@@ -12,6 +12,7 @@ from builder.plan import explain, layout
 from builder.storage import regular_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from builder.plan.model import Step
@@ -24,6 +25,17 @@ UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Recursio
 def read(directory: Path) -> tuple[Step, ...]:
     """Returns the steps of the build in ``directory``. Raises one of UNREADABLE where the file is gone or damaged."""
     return explain.read_steps(regular_file.read(directory / FILE, LARGEST).decode())
+
+
+def packages(steps: Iterable[Step]) -> dict[str, str]:
+    """Returns the version of each Python package that ``steps`` installed or found in the base, by name."""
+    takes = {
+        name: at
+        for step in steps
+        if step.name.rpartition(": ")[2] in {"base packages", "python packages"}
+        for name, at in step.takes.items()
+    }
+    return {name: identity.partition(" ")[0] for name, identity in sorted(takes.items())}
 
 
 def read_if_possible(directory: Path) -> tuple[Step, ...] | None:

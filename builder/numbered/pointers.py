@@ -53,13 +53,19 @@ def pairing_with(model: Model | None, image: ImageName) -> Pairing:
     return earlier or replace(model.pairing, image=image, status="untested", note="")
 
 
-def pairing_before(lock: Lock, paired: Model) -> Pairing | None:
-    """The latest earlier pairing of a model with an image that may serve: neither marked bad nor pruned."""
-    for pairing in paired.previous:
-        image = lock.image(pairing.image)
-        if image and image.status != "bad" and pairing.status != "bad" and not image.pruned:
-            return pairing
-    return None
+def unfit(lock: Lock, name: ImageName, now: ImageName) -> str:
+    """The reason in images.lock for which a step back from the image ``now`` passes over ``name``, or nothing. An image
+    that the user found good needs no vLLM that is known: of an adopted one, it may not be."""
+    image, left = lock.image(name), lock.image(now)
+    if image is None:
+        return "is not in images.lock"
+    if image.status == "bad":
+        return "is marked bad"
+    if image.pruned:
+        return f"was pruned on {image.pruned[:10]}"
+    if left and "vllm" in left.versions and "vllm" not in image.versions and image.status != "good":
+        return "holds no vLLM that is known"
+    return ""
 
 
 def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove], *, force: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from builder.engine import tag_cache
@@ -11,6 +11,8 @@ from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.numbered import claims, identity
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.workspace import Workspace
 
 ImageState = Literal["present", "missing", "moved", "pruned", "unknown"]
@@ -30,28 +32,31 @@ class ImageRow:
 @dataclass(frozen=True)
 class ImageOverview:
     """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
-    not the current number, though no other project has it; ``engine_error`` says why every state is unknown, and is
-    empty where an engine answered."""
+    not the current number, though no other project has it; ``foreign`` those where another project has it, with that
+    project. ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
 
     rows: tuple[ImageRow, ...]
     stray: tuple[str, ...]
     engine_error: str
+    foreign: Mapping[str, str] = field(default_factory=dict)
 
 
 def overview(workspace: Workspace, lock: Lock) -> ImageOverview:
     """Looks at every number in the lock; where no engine answers, every state is unknown."""
     try:
         by_name, ids = states(workspace, lock)
-        stray = tuple(
-            name
+        own = identity.existing(workspace.project)
+        owners = {
+            name: claims.owner_of_latest(workspace.engine, own, name)
             for name, repository in lock.images.items()
             if by_name.get(ImageName(name, repository.current or 0)) == "present"
             and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
-            and claims.owner_of_latest(workspace.engine, identity.existing(workspace.project), name) is None
-        )
+        }
     except EngineError as error:
         return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
-    return ImageOverview(_rows(lock, by_name), stray, "")
+    stray = tuple(name for name, owner in owners.items() if owner is None)
+    foreign = {name: str(owner) for name, owner in owners.items() if owner}
+    return ImageOverview(_rows(lock, by_name), stray, "", foreign)
 
 
 def states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:

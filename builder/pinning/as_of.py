@@ -57,12 +57,16 @@ def limit(
         resolver.say(f"{definition.name}: the day of its {name} is not known, so its packages are those of today")
         return ""
     end = timestamp.of(datetime.fromisoformat(made) + timedelta(days=DAYS))
-    return max(end, _after_newest(before)) if stays else end
+    return max(end, _limit_before(before)) if stays else end
 
 
-def _after_newest(pins: Pins) -> str:
-    """The first moment after the upload of the newest package of a closure; empty where none is known."""
-    newest = pins.python.newest if pins.python else ""
+def _limit_before(pins: Pins) -> str:
+    """The moment after which nothing was taken into a closure. Where it had no limit, the first moment after the upload
+    of its newest package; empty where none is known. A package named with an exact version may be younger than the
+    limit, and must not move it: all others would follow."""
+    if pins.python is None or pins.python.as_of:
+        return pins.python.as_of if pins.python else ""
+    newest = pins.python.newest
     return timestamp.of(datetime.fromisoformat(newest) + timedelta(seconds=1)) if newest else ""
 
 

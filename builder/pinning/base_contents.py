@@ -124,7 +124,10 @@ def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDet
 def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
     path, _, digest = name.partition("@")
     if not digest:
-        raise SourceError(f"{name} is not what is pinned, and no registry has it", hint="`--update base` pins it anew")
+        raise SourceError(
+            f"{name} is not what is pinned, and no registry has it",
+            hint="`builder lock --update base` pins the base again",
+        )
     last = time.monotonic()
 
     def on_progress(progress: LayerProgress) -> None:

@@ -254,8 +254,12 @@ def _held_against_vllm(definition: ImageDefinition, resolved: ResolvedPins, reso
         return resolved
     try:
         named = named_versions.read(definition, resolved.pins, resolver)
-        patches = vendored.load(resolver.project, definition.name, resolved.pins, resolved.patches) if named else {}
+        rust = named_versions.rust(definition, resolved.pins, resolver) if definition.args.get("rust") else ""
+        patches = {}
+        if named or rust:
+            patches = vendored.load(resolver.project, definition.name, resolved.pins, resolved.patches)
         version_agreement.check(resolver.project, definition, resolved.pins, patches, named)
+        version_agreement.check_rust(resolver.project, definition, rust, patches)
     except SourceError as error:
         return replace(resolved, faults=(Fault(definition.name, "vllm", error),))
     return resolved

@@ -6,6 +6,7 @@ is compiled, or first run.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 FLASHINFER = "flashinfer-python"
 PACKAGES = frozenset([*image.PACKAGES_BUILT_FROM["flashinfer"], "torch", "triton", "tilelang", "apache-tvm-ffi"])
 _USUAL_FILE = "requirements/cuda.txt"
+# At the top of vLLM's repository since 0.22; dockerfiles/_parts/rust.j2 reads the same line when vLLM is built.
+RUST_FILE = "rust-toolchain.toml"
+_CHANNEL = re.compile(rb'^ *channel *= *"([^"]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,19 @@ def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) 
         text = f"{FLASHINFER}{named.specifiers}"
         raise SourceError(f"`version: from-vllm`: {named.by} names {text}, which is no single version", hint=hint)
     return f"v{version}"
+
+
+def rust(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
+    """The Rust toolchain that the pinned vLLM names for its front end: a version, or a channel such as ``stable``.
+    Empty where it is not built from git, or names none. Raises SourceError."""
+    from builder.sources.git import mirror_reading
+
+    pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
+    if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
+        return ""
+    files = mirror_reading.read_files(resolver.project.mirrors, source.git, pin.commit, [RUST_FILE], resolver.say)
+    channel = _CHANNEL.search(files.get(RUST_FILE, b""))
+    return channel[1].decode("utf-8", "replace") if channel else ""
 
 
 def _of_commit(

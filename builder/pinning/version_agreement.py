@@ -63,6 +63,22 @@ def check(
         raise SourceError("\n".join(problems), hint="; ".join(dict.fromkeys(problems.values())))
 
 
+def check_rust(project: Project, definition: ImageDefinition, named: str, patches: Mapping[str, bytes]) -> None:
+    """Raises SourceError where ``definition`` has another Rust than the pinned vLLM has ``named`` for its front end.
+    The build would end there, after hours where FlashInfer is compiled before. Nothing is known against a definition
+    without Rust, and where a pull request, one of ``patches``, changes the name."""
+    rust = str(definition.args.get("rust") or "")
+    fits = named == "stable" or f"{rust}.".startswith(f"{named}.")
+    if not rust or not named or fits or any(named_versions.RUST_FILE.encode() in patch for patch in patches.values()):
+        return
+    location = image.location(project, definition.name, "args", "rust")
+    version = "" if named[:1].isalpha() else f"write `rust: {named}` and its `rust_sha256` under `args:`, or "
+    raise SourceError(
+        f"{location}: Rust {rust}, and the front end of the pinned vllm is written for Rust {named}",
+        hint=f"{version}take `rust` out: vllm is then built without that front end",
+    )
+
+
 def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, named: Named) -> dict[str, str]:
     """The problem with a FlashInfer that is built from git, and what to do; none where its version is the named one."""
     pin, source = pins.sources.get("flashinfer"), definition.sources.get("flashinfer")

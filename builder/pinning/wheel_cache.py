@@ -7,6 +7,8 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
+from builder.storage import regular_file
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock
     from builder.project import Project
 
+_LARGEST = 16 << 20
 _WHEEL = re.compile("[0-9a-f]{64}")
 
 
@@ -46,6 +49,6 @@ def remove(paths: Iterable[Path]) -> None:
 def _named(answer: Path) -> set[str]:
     """The SHA-256 of each wheel in an index's answer."""
     try:
-        return {str(sha256) for _, sha256 in json.loads(answer.read_bytes())}
-    except (OSError, ValueError, TypeError):
+        return {str(sha256) for _, sha256 in json.loads(regular_file.read(answer, _LARGEST))}
+    except (OSError, ValueError, TypeError, RecursionError):
         return set()

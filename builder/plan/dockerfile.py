@@ -14,6 +14,8 @@ from builder.plan.model import WORKSPACE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import jinja2
+
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mods.mod import FileCopy, Mod
     from builder.lock.model import Version
@@ -108,36 +110,25 @@ def render(inputs: TemplateInputs) -> str:
     """Renders the Dockerfile. Raises FileProblemsError with the line of a template that uses something undefined, and
     for a template that leaves out a mod."""
     import jinja2
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    own, texts = _template_name(inputs.name), inputs.texts
-    # Not a DictLoader: it has no file names, which errors need.
-    load = jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None)
-    # A template comes with a clone, too: it makes text, and reaches nothing of this program or machine.
-    environment = ImmutableSandboxedEnvironment(
-        loader=load,
-        undefined=jinja2.StrictUndefined,
-        autoescape=False,  # a Dockerfile is not HTML; values are quoted by the `sh` filter
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        auto_reload=False,
-    )
-    environment.filters["sh"] = lambda value: shlex.quote(str(value))
-    environment.filters["env"] = _env
+    own = _template_name(inputs.name)
     try:
-        text = environment.get_template(own).render(
-            definition=inputs.name,
-            description=inputs.description,
-            platform=inputs.platform,
-            arch=inputs.platform.removeprefix("linux/"),
-            base=inputs.base,
-            args=inputs.args,
-            python={"version": inputs.python_version, "groups": inputs.groups},
-            sources=inputs.sources,
-            versions={name: source.version for name, source in inputs.sources.items()},
-            mods=inputs.mods,
-            workspace=WORKSPACE,
+        text = (
+            _environment(inputs.texts)
+            .get_template(own)
+            .render(
+                definition=inputs.name,
+                description=inputs.description,
+                platform=inputs.platform,
+                arch=inputs.platform.removeprefix("linux/"),
+                base=inputs.base,
+                args=inputs.args,
+                python={"version": inputs.python_version, "groups": inputs.groups},
+                sources=inputs.sources,
+                versions={name: source.version for name, source in inputs.sources.items()},
+                mods=inputs.mods,
+                workspace=WORKSPACE,
+            )
         )
     except jinja2.TemplateSyntaxError as error:
         location = Location(_file(error.name or own), error.lineno)
@@ -152,6 +143,42 @@ def render(inputs: TemplateInputs) -> str:
         message = f"template: it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does"
         raise FileProblemsError((Problem(Location(own), message),))
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def require_parsed(definition: ImageDefinition) -> None:
+    """Raises FileProblemsError for the first template of ``definition`` that Jinja cannot read, its parts included."""
+    import jinja2
+
+    texts = {**definition.parts, _template_name(definition.name): definition.template}
+    environment = _environment(texts)
+    for name in texts:
+        if not name.endswith(".j2"):
+            continue
+        try:
+            environment.get_template(name)
+        except jinja2.TemplateSyntaxError as error:
+            location = Location(_file(name), error.lineno)
+            raise FileProblemsError((Problem(location, f"template: {error.message}"),)) from None
+
+
+def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
+    """Templates by name. One comes with a clone, too: it makes text, and reaches nothing of this program or machine."""
+    import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    environment = ImmutableSandboxedEnvironment(
+        # Not a DictLoader: it has no file names, which errors need.
+        loader=jinja2.FunctionLoader(lambda name: (texts[name], name, None) if name in texts else None),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # a Dockerfile is not HTML; values are quoted by the `sh` filter
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        auto_reload=False,
+    )
+    environment.filters["sh"] = lambda value: shlex.quote(str(value))
+    environment.filters["env"] = _env
+    return environment
 
 
 def _template_mod(mod: Mod, pinned: Mapping[str, Version]) -> TemplateMod:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +23,7 @@ _OUTPUTS = ("hermes", "xml", "glm", "gpt-oss", "plain")
 # As long as Mistral's template wants it.
 _CALL_ID = "call{:05}"
 _OFFERED = ("weather",)
+_LONG = re.compile(r"⟦(?P<size>[0-9]+) (?P<word>[a-z]+)⟧")
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class Conversation:
     same_as: str
     like: str
     hidden: tuple[str, ...]
+    outside: tuple[str, ...]
+    unlike: Mapping[str, str]
+    without: str
+    under_way: tuple[str, ...]
+    past: tuple[str, ...]
+    is_parsed: bool
 
     def request(self, turns: int | None = None, *, generation: bool | None = None) -> Json:
         """The request for its prompt, or for that of its first ``turns``."""
@@ -75,12 +83,14 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Output:
-    """A recorded output of a ``family``; ``expected`` is None for one that may be read in any way."""
+    """A recorded output of a ``family``; ``expected`` is None for one that may be read in any way. It is parsed in
+    pieces ``streams`` times."""
 
     name: str
     family: str
     text: str
     reasoning: bool
+    streams: int
     expected: ParsedMessage | None
 
 
@@ -120,7 +130,8 @@ class Question:
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
     """The questions for a model that is served with these parsers; without one, no tools are offered to it."""
     family = families.of_calls(tool_parser)
-    chosen = [each for each in conversations() if tool_parser or not each.tools]
+    is_tagged = families.thinks_in_tags(reasoning_parser)
+    chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
     chosen_questions = [Question(each.name, "prompt", each, 0, {"request": each.request()}) for each in chosen]
     chosen_questions += [question for each in chosen if tool_parser for question in _turns(each)]
     with_reasoning = families.reads_reasoning(tool_parser, reasoning_parser)
@@ -149,7 +160,14 @@ def conversations() -> tuple[Conversation, ...]:
 def outputs() -> tuple[Output, ...]:
     """Every recorded output."""
     return tuple(
-        Output(f"{family}/{name}", family, content["text"], content.get("reasoning", False), _expected(content))
+        Output(
+            name=f"{family}/{name}",
+            family=family,
+            text=content["text"],
+            reasoning=content.get("reasoning", False),
+            streams=content.get("streams", 3),
+            expected=_expected(content),
+        )
         for family in _OUTPUTS
         for name, content in _read(family).items()
     )
@@ -174,8 +192,15 @@ def tool_schemas() -> Mapping[str, Json]:
 
 def _read(name: str) -> dict[str, Json]:
     path = FOLDER / f"{name}.yaml"
-    content: dict[str, Json] = yaml_file.load(path.read_text(encoding="utf-8"), path.name)
+    text = _LONG.sub(lambda match: _long(int(match["size"]), match["word"]), path.read_text(encoding="utf-8"))
+    content: dict[str, Json] = yaml_file.load(text, path.name)
     return content
+
+
+def _long(size: int, word: str) -> str:
+    """A text of about ``size`` characters without a part that is there twice: whatever is cut out of it is missed."""
+    width = len(f"{word} 00000 ")
+    return " ".join(f"{word} {number:05}" for number in range(1, size // width + 1))
 
 
 def _conversation(name: str, content: Json) -> Conversation:
@@ -189,13 +214,19 @@ def _conversation(name: str, content: Json) -> Conversation:
         same_as=content.get("same_as", ""),
         like=content.get("like", ""),
         hidden=tuple(content.get("hidden", ())),
+        outside=tuple(content.get("outside", ())),
+        unlike=content.get("unlike", {}),
+        without=content.get("without", ""),
+        under_way=tuple(content.get("under_way", ())),
+        past=tuple(content.get("past", ())),
+        is_parsed=content.get("turns", True),
     )
 
 
 def _read_turns(messages: list[Json]) -> Iterator[Turn]:
     waiting: list[str] = []
     count = 0
-    for each in messages:
+    for each in _exchanges(messages):
         content = each["content"]
         message: Json = {"role": each["role"], "content": content}
         calls = tuple(_calls(each))
@@ -211,6 +242,15 @@ def _read_turns(messages: list[Json]) -> Iterator[Turn]:
         texts = (content,) if isinstance(content, str) else tuple(part["text"] for part in content or ())
         shown = (each["shown"],) if "shown" in each else texts
         yield Turn(each["role"], texts, shown, calls, message)
+
+
+def _exchanges(messages: list[Json]) -> Iterator[Json]:
+    for each in messages:
+        for number in range(1, each.get("exchanges", 0) + 1):
+            yield {"role": "user", "content": f"What is item {number:03} of the list"}
+            yield {"role": "assistant", "content": f"Shelf {number:03} has it"}
+        if "role" in each:
+            yield each
 
 
 def _tool_call(call: Call, ident: str) -> Json:
@@ -237,14 +277,16 @@ def _output_question(output: Output, *, has_tools: bool) -> Question:
     called = dict.fromkeys(name for name, _ in output.expected.calls) if output.expected else {}
     tools = (tuple(called) or _OFFERED) if has_tools else ()
     request = request_of([{"role": "user", "content": "Go on"}], tools, options, generation=True)
-    return Question(output.name, "output", output, 0, {"request": request, "text": output.text, "streams": 3})
+    body = {"request": request, "text": output.text, "streams": output.streams}
+    return Question(output.name, "output", output, 0, body)
 
 
 def _turns(conversation: Conversation) -> Iterator[Question]:
     """The turns with calls that a template writes: the parser has to read them back."""
     for at, turn in enumerate(conversation.turns):
         # A template may drop the rest of such a turn, and the question is about its calls.
-        if turn.role != "assistant" or not turn.calls or conversation.hidden or conversation.same_as:
+        is_about_calls = conversation.is_parsed and not conversation.hidden and not conversation.same_as
+        if turn.role != "assistant" or not turn.calls or not is_about_calls:
             continue
         options = {**conversation.options, "enable_thinking": False}
         before = [each.message for each in conversation.turns[:at]]

@@ -34,7 +34,12 @@ SINGLE_TOKENS = 6
 
 
 class RefusedError(Exception):
-    """The front end answered a request with an error."""
+    """The front end answered a request with an error. ``fault`` tells of an exception of the template, see
+    `note_template_errors`; empty where the template raised none."""
+
+    def __init__(self, reason: str, fault: Json | None = None) -> None:
+        super().__init__(reason)
+        self.answer: Json = {"refused": reason, **(fault or {})}
 
 
 class NoSuchAddressError(Exception):
@@ -44,14 +49,17 @@ class NoSuchAddressError(Exception):
 class Client:
     """A connection to the front end that is kept between requests."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, fault: Path | None = None) -> None:
         self.port = port
+        self.fault = fault
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=READ_SECONDS)
         self.rendered: dict[str, list[int]] = {}
 
     def post(self, path: str, body: Json) -> Any:
         """The JSON that a request is answered with. Raises RefusedError for an error, OSError for no answer."""
         content = json.dumps(body).encode()
+        if self.fault:
+            self.fault.unlink(missing_ok=True)
         try:
             response, data = self._exchange(path, content)
         except TimeoutError:
@@ -63,8 +71,14 @@ class Client:
         if response.status == http.client.NOT_FOUND and path.endswith("render"):
             raise NoSuchAddressError(path)
         if response.status != http.client.OK:
-            raise RefusedError(_reason(response.status, data))
+            raise RefusedError(_reason(response.status, data), self._noted_fault())
         return json.loads(data)
+
+    def _noted_fault(self) -> Json:
+        if self.fault is None or not self.fault.exists():
+            return {}
+        fault: Json = json.loads(self.fault.read_text(encoding="utf-8"))
+        return fault
 
     def _exchange(self, path: str, content: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         self.connection.request("POST", path, content, {"Content-Type": "application/json"})
@@ -175,7 +189,7 @@ def answer_prompt(client: Client, wanted: Json) -> Json:
         ids = client.render(wanted["request"])
         return {"ids": ids, "text": client.decode(ids)}
     except RefusedError as error:
-        return {"refused": str(error)}
+        return error.answer
 
 
 def answer_output(client: Client, wanted: Json) -> Json:
@@ -184,7 +198,7 @@ def answer_output(client: Client, wanted: Json) -> Json:
         prompt = client.render(wanted["request"])
         ids = client.encode(wanted["text"])
     except RefusedError as error:
-        return {"refused": str(error)}
+        return error.answer
     return _parsed(client, wanted, prompt, ids)
 
 
@@ -197,7 +211,7 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     try:
         before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
     except RefusedError as error:
-        return {"refused": str(error)}
+        return error.answer
     start = _common(before, after)
     end = len(after) - _common(after[::-1], other[::-1])
     ids = after[start:end]
@@ -218,13 +232,13 @@ def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> 
     try:
         whole = client.parse(wanted["request"], prompt, ids)
     except RefusedError as error:
-        return {"refused": str(error)}
+        return error.answer
     streamed = []
     for _ in range(wanted["streams"]):
         try:
             streamed.append(client.parse_streamed(wanted["request"], prompt, split(ids, chance)))
         except RefusedError as error:
-            streamed.append({"refused": str(error)})
+            streamed.append(error.answer)
     return {"whole": whole, "streamed": streamed}
 
 
@@ -261,7 +275,38 @@ def import_front_end() -> Any:
     return main
 
 
-def start(main: Any, setup: Json, port: int, log: Path) -> int:
+def note_template_errors(note: Path) -> None:
+    """Has each exception of a template written to ``note``: vLLM answers with its text alone, which does not tell a
+    refusal of the template's author (``raise_exception`` raises a TemplateError) from a name that is undefined.
+
+    `Environment.handle_exception` is where Jinja passes every exception of a template that is compiled or rendered:
+    https://jinja.palletsprojects.com/en/stable/api/#jinja2.Environment
+    """
+    environment: Any = importlib.import_module("jinja2").Environment
+    handle = environment.handle_exception
+
+    def noting(self: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return handle(self, *arguments, **named)
+        except Exception as error:
+            write(note, {"error": type(error).__name__, "line": _template_line(error)})
+            raise
+
+    environment.handle_exception = noting
+
+
+def _template_line(error: Exception) -> int:
+    """The line of the template where an exception arose; 0 where that is not known."""
+    line = getattr(error, "lineno", None) or 0
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename in {"<template>", "<unknown>"}:
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return line
+
+
+def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
     """Forks the front end of a setup; its process id."""
     process = os.fork()
     if process:
@@ -272,8 +317,12 @@ def start(main: Any, setup: Json, port: int, log: Path) -> int:
         os.dup2(output, 2)
         os.environ.update(setup["env"])
         os.chdir(setup["cwd"])
+        with suppress(ImportError):
+            note_template_errors(note)
         sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
-        main()
+        # argparse has written why it refuses the options: a traceback would only hide it.
+        with suppress(SystemExit):
+            main()
     except BaseException:  # noqa: BLE001
         traceback.print_exc()
     finally:
@@ -382,9 +431,9 @@ def main(folder: Path) -> None:
     for number, setup in enumerate(work["setups"]):
         report(step="starting", version=version, setup=number)
         began = time.monotonic()
-        port, log = PORT + number, folder / f"log-{number}"
-        process = start(front_end, setup, port, log)
-        client = Client(port)
+        port, log, note = PORT + number, folder / f"log-{number}", folder / f"template-error-{number}.json"
+        process = start(front_end, setup, port, log, note)
+        client = Client(port, note)
         result: Json = {"template": template(setup)}
         try:
             if wait(client, process, work["start_seconds"]):

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from builder import humanize
 from builder.engine import container_files, containers, installed
+from builder.errors import BuildFailedError
 from builder.events import Message
 from builder.plan.model import WORKSPACE
 
@@ -46,6 +48,8 @@ printf '%s\\n%s' "$ended" "$now"
 """
 _START_SECONDS = 600
 _LONGEST = 3600
+# vLLM with a tokenizer of 200,000 words takes 2 GiB; a template that writes without an end takes what there is.
+_MEMORY = 6 << 30
 _KILLED = 128 + signal.SIGKILL
 _NO_PYTHON = "a proof runs vLLM's front end by it; `builder probe` and `builder bench` ask a server from outside"
 # Nothing is downloaded, counted or compiled; with CPU's vLLM nothing is set aside for a cache that is not there.
@@ -104,15 +108,21 @@ def ask(
     """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
     image, ImageContentsError for one without a Python that runs here."""
     report(Message(f"starting vLLM's front end for {_models(setups)}"))
-    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE) as container:
+    with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=_MEMORY) as container:
         python = installed.require_python(container, image, _NO_PYTHON)
         container_files.put(container, _files(setups))
         containers.start(container, ["sh", "-c", _DRIVE, "sh", str(_FOLDER), python])
-        state = _await(container, setups, report)
-        if state["step"] != "done":
-            return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
-        answers = tuple(_read(container, f"answers-{number}.json") for number in range(len(setups)))
-    return FrontEndRun(state["version"], tuple(map(_setup_answers, answers)))
+        try:
+            state = _await(container, setups, report)
+            if state["step"] != "done":
+                return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
+            answers = tuple(_read(container, f"answers-{number}.json") for number in range(len(setups)))
+            return FrontEndRun(state["version"], tuple(map(_setup_answers, answers)))
+        except BuildFailedError as error:
+            return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
+        # The image is anybody's: its shell and its Python may say whatever they like.
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+            return FrontEndRun("", failure="it answers with something else than was asked")
 
 
 def _models(setups: Sequence[Setup]) -> str:
@@ -164,14 +174,14 @@ def _await(container: Container, setups: Sequence[Setup], report: Report) -> Jso
             return {**state, "step": "failed", "reason": f"vLLM was not imported within {_START_SECONDS} seconds"}
         if state.get("step") == "asking":
             setup = setups[state["setup"]]
-            report(Message(f"asking it {len(setup.questions)} questions as {setup.model}"))
+            report(Message(f"asking it {humanize.counted(len(setup.questions), 'question')} as {setup.model}"))
     return {**state, "step": "failed", "reason": f"it had not ended after {_LONGEST} seconds"}
 
 
 def _reason(container: Container, code: int) -> str:
     """The reason for which the driver ended before its work did."""
     if code == _KILLED:
-        return "it was killed, as for want of memory"
+        return f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB"
     lines = container.run(["tail", "-n", "5", str(_FOLDER / "output")], timeout=60).output.strip()
     return f"its Python ended with {code} before the work was done" + (f":\n{lines}" if lines else "")
 
@@ -184,7 +194,7 @@ def _read(container: Container, name: str) -> Json:
 def _parsed(text: str) -> Json:
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.evidence.record import Finding
-from builder.proving import properties, template_limits
+from builder.proving import differences, properties, template_limits
 from builder.proving.conversations import Conversation
 
 if TYPE_CHECKING:
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
     from builder.evidence.record import Verdict
     from builder.proving.conversations import ParsedMessage, Question
+    from builder.proving.properties import Style
 
     Answers = Mapping[str, Mapping[str, Any]]
 
 TOKENIZER = "tokenizer"
 _DIGITS = 16
 _NO_STREAM = "derender failed"
+# The exception of ``raise_exception``, by which the author of a template refuses what it is not for.
+_REFUSAL = "TemplateError"
 # vLLM's words for a prompt that leaves no room in `--max-model-len`.
 _TOO_LONG = "maximum context length"
 
@@ -67,14 +70,14 @@ def judge(
     answers: Answers,
     *,
     tokenizer: str,
-    is_known: bool,
+    style: Style,
     reference: Reference | None = None,
     dates: Collection[str] = (),
     is_published: bool = False,
 ) -> Judgement:
-    """Judges the answers to ``questions``. ``tokenizer`` tells it from others; ``is_known`` for a family whose roles
-    and calls are known here; ``dates`` are those of today, which templates write into prompts; ``is_published`` for a
-    template of others, whose limits are told and fail nothing."""
+    """Judges the answers to ``questions``. ``tokenizer`` tells it from others; ``style`` is the manner of the template;
+    ``dates`` are those of today, which templates write into prompts; ``is_published`` for a template of others, whose
+    limits are told and fail nothing."""
     tally = _Tally(goldens={TOKENIZER: tokenizer})
     prompts = {
         question.name: answers[question.name]["text"]
@@ -89,10 +92,15 @@ def judge(
             _keep(tally, question, "longer than the context", "too long")
         elif "failed" in answer:
             tally.find(question, "fail", iter([("answer", f"the front end broke off: {answer['failed']}")]))
+        elif _is_fault(answer):
+            _keep(tally, question, f"{differences.REFUSED}{answer['refused']}", "refused")
+            line = f"line {answer['line']} of the template: " if answer.get("line") else ""
+            what = f"the template breaks: {line}{answer['error']}: {answer['refused']}"
+            tally.find(question, "fail", iter([("template", what)]))
         elif isinstance(question.subject, Conversation) and question.kind == "prompt":
-            _judge_prompt(tally, question, question.subject, answer, prompts, is_known=is_known, dates=dates)
+            _judge_prompt(tally, question, question.subject, answer, prompts, style, dates=dates)
         else:
-            _judge_message(tally, question, answer, is_known=is_known)
+            _judge_message(tally, question, answer, is_known=style.names_roles)
     unread = sum("missing" in answer for answer in answers.values())
     if unread:
         text = f"{unread} outputs were not parsed back: this release of vLLM has nothing that does it without a GPU"
@@ -104,7 +112,7 @@ def judge(
     changed = list(_changes(tally, reference)) if reference else []
     broken = template_limits.told(questions, tally.findings) if is_published else tally.findings
     # Limits, which pass, come last.
-    findings = tuple(sorted((*broken, *changed), key=lambda finding: finding.verdict == "pass"))
+    findings = sorted((*broken, *changed), key=lambda finding: finding.verdict == "pass")
     verdicts = [finding.verdict for finding in findings]
     counts = {
         "conversations": len(prompts),
@@ -118,11 +126,16 @@ def judge(
         "changed": verdicts.count("changed"),
         "limits": verdicts.count("pass"),
     }
-    return Judgement(worst(verdicts), counts, findings, tally.goldens, tally.texts)
+    return Judgement(worst(verdicts), counts, tuple(_grouped(findings, questions)), tally.goldens, tally.texts)
 
 
 def _is_too_long(answer: Mapping[str, Any]) -> bool:
     return _TOO_LONG in answer.get("refused", "")
+
+
+def _is_fault(answer: Mapping[str, Any]) -> bool:
+    """True where an exception that its author did not raise kept the template from its work."""
+    return bool(answer.get("error", _REFUSAL) != _REFUSAL)
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -137,8 +150,8 @@ def _judge_prompt(
     conversation: Conversation,
     answer: Mapping[str, Any],
     prompts: Mapping[str, str],
+    style: Style,
     *,
-    is_known: bool,
     dates: Collection[str],
 ) -> None:
     if "refused" in answer:
@@ -147,8 +160,8 @@ def _judge_prompt(
             tally.find(question, "fail", iter([("refused", f"the template refuses it: {answer['refused']}")]))
         return
     text = answer["text"]
-    tally.find(question, "fail", properties.of_prompt(conversation, text, names_roles=is_known))
-    tally.find(question, "fail", properties.of_prompts(conversation, prompts))
+    tally.find(question, "fail", properties.of_prompt(conversation, text, style))
+    tally.find(question, "fail", properties.of_prompts(conversation, prompts, style))
     settled = _without(text, dates)
     # A prompt with today's date in it has other ids tomorrow.
     _keep(tally, question, settled, json.dumps(answer["ids"]) if settled == text else settled)
@@ -189,14 +202,34 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
         if same_tokens and reference.goldens[key] == tally.goldens[key]:
             continue
         if before is None:
-            text = "it is not what it was; the text of before is not on this machine"
+            text = "it changed; the previous text is not stored on this machine"
         elif before != now:
-            text = properties.side_by_side(before, now)
+            text = differences.difference(before, now)
         elif same_tokens:
             text = "the text is the same, the tokens are others"
         else:
             continue
-        yield Finding("golden", key.partition("#")[0], "changed", f"other than at {reference.image}:\n{text}")
+        around = 120 if text else 400
+        shown = "" if before is None or before == now else f"\n{differences.side_by_side(before, now, around)}"
+        what = f"{text or 'it changed'}, compared with {reference.image}"
+        yield Finding("golden", key.partition("#")[0], "changed", f"{what}{shown}")
+
+
+def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iterator[Finding]:
+    """The findings, those whose first lines say the same as one: with their number, and what the first one shows."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for each in findings:
+        groups.setdefault((each.check, each.verdict, each.text.partition("\n")[0]), []).append(each)
+    prompts = {question.name for question in questions if question.kind == "prompt"}
+    for group in groups.values():
+        first, count = group[0], len(group)
+        if count == 1:
+            yield first
+            continue
+        head, *below = first.text.splitlines()
+        are_prompts = all(each.at in prompts for each in group)
+        of_all = f"{len(prompts)} conversations" if are_prompts else f"{len(questions)} questions"
+        yield replace(first, at=f"{count} of {of_all}", text="\n".join((head, f"  first in {first.at}", *below)))
 
 
 def _comparable(tally: _Tally, reference: Reference) -> list[str]:

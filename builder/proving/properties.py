@@ -7,41 +7,109 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from builder.proving.conversations import ParsedMessage, tool_schemas
+from builder.proving.differences import common, cut, side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.proving.conversations import Conversation
 
+_SHOWN = 120
 _FREE = frozenset({"system", "developer"})
 _NOTHING = re.compile(r"\b(?:None|null|undefined)\b")
 _PRINTED_LIST = re.compile(r"""['"]type['"]:\s*['"]text['"]""")
 _ESCAPED = re.compile(r"\\u[0-9a-fA-F]{4}")
 _ROLES = {"user": "user", "assistant": "assistant"}
+# Marks by which turns begin, what follows them, and the marks by which the turns end: as the makers of the models that
+# are trained with them write them.
+_TURNS = (
+    ("<|im_start|>", re.compile(r"[\w.-]+( name=\S+)?\n"), ("<|im_end|>",)),
+    ("<|start_header_id|>", re.compile(r"[\w.-]+<\|end_header_id\|>\n\n"), ("<|eot_id|>", "<|eom_id|>")),
+    ("<start_of_turn>", re.compile(r"[\w.-]+[\n<]"), ("<end_of_turn>",)),
+)
+_MARK = r"<[^<>\s]{1,40}>|\[[A-Z_]{1,20}\]"
+_TWICE = re.compile(rf"({_MARK})\s*\1")
+_LAST_MARK = re.compile(rf"({_MARK})\Z")
+_BEGIN = re.compile(rf"\s*(?:{_MARK})*\s*")
+# Blocks of turns, and those of the instructions as well.
+_BLOCKS = ("tool_call", "tool_response", "tool_result", "arg_key", "arg_value")
+_BLOCKS_OF_TOOLS = ("parameters", "parameter", "function")
+_SYSTEM = re.compile(r"<[^<>\s]*>?system", re.IGNORECASE)
+_ROLE_MARK = re.compile(r"<[|\uff5c]|<\w+_of_\w+>")
+_ENTITY = re.compile(r"&(?:#34|#39|quot|lt|gt|amp);")
+_PYTHON = re.compile(r"""{'[a-z_]+':|\['[a-z_]+'[],]""")
+# A variable of the template, and no key of a message or word in a text.
+_SWITCH = re.compile(r"{[%{][^%}]*\b(?:el)?if\b[^%}]*(?<![\w.'\"])(?:enable_)?thinking(?![\w'\"])")
+_REASONING = re.compile(r"\breasoning(?:_content)?\b")
+_ALIKE = {
+    "generation": "the prompt is the same whether the model is to go on or not",
+    "developer": "a developer's message is written like one of the user or of the model",
+    "result": "the result of a tool is written like a message of the user",
+    "types": "the types of a tool's parameters are not in the prompt",
+    "required": "what a tool requires is not in the prompt",
+    "thinking": "the prompt is the same with thinking on and off, which the template has a switch for",
+}
 
 
-def of_prompt(conversation: Conversation, text: str, *, names_roles: bool) -> Iterator[tuple[str, str]]:
-    """Each property that a prompt breaks: its name, and what was seen. ``names_roles`` for a family whose turns begin
-    with the names of their roles."""
+@dataclass(frozen=True)
+class Style:
+    """The manner of a model's template, as far as it is known. ``names_roles`` for a family whose turns begin with the
+    names of their roles; ``reasons`` where the model reasons between <think> and </think>; ``call`` is the mark by
+    which its calls begin, empty where it is not known; ``source`` is the template's text, empty likewise.
+    ``always_begins`` where each prompt ends with the beginning of the model's turn, asked for or not: vLLM writes
+    GPT-OSS's prompts by code of its own, which does so."""
+
+    names_roles: bool = False
+    reasons: bool = False
+    call: str = ""
+    begins: str = ""
+    source: str = ""
+    always_begins: bool = False
+
+
+def of_prompt(conversation: Conversation, text: str, style: Style) -> Iterator[tuple[str, str]]:
+    """Each property that a prompt breaks: its name, and what was seen."""
     flat = _flat(text)
     yield from _contents(conversation, flat)
+    yield from _exactly(conversation, text, flat)
+    yield from _turns(conversation, text, style)
+    yield from _blocks(conversation, text, style)
+    yield from _encoded(conversation, text, style)
+    yield from _role_marks(conversation, text, style)
+    yield from _reasoning(conversation, flat, style)
+    if conversation.tools and style.call and style.call not in text[: _begin_of_turns(conversation, text)]:
+        yield "format", f"the prompt does not say how a tool is called: no {style.call} before the first question"
     yield from _order(conversation, flat)
     yield from _calls(conversation, flat)
     yield from _tools(conversation, flat)
     for hidden in conversation.hidden:
         if flat.count(_flat(hidden)) > 1:
             yield "reasoning", f"earlier reasoning is there {flat.count(_flat(hidden))} times: {hidden!r}"
+    for call in filter(flat.count, conversation.outside):
+        before = flat.partition(call)[0]
+        if before.rfind("<think>") > before.rfind("</think>"):
+            yield "reasoning", f"the call with {call!r} stands inside a <think> that is still open"
     if _PRINTED_LIST.search(text) and not _PRINTED_LIST.search(json.dumps([t.texts for t in conversation.turns])):
         yield "parts", "a content of several parts is printed as a list"
-    yield from _turn_marks(conversation, text, names_roles=names_roles)
+    yield from _turn_marks(conversation, text, names_roles=style.names_roles)
 
 
-def of_prompts(conversation: Conversation, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Iterator[tuple[str, str]]:
     """Each property that a prompt breaks beside others; ``texts`` are the prompts by conversation."""
+    for name, check in conversation.unlike.items():
+        is_alike = check != "thinking" and texts.get(name) == texts[conversation.name]
+        if is_alike and (check != "generation" or _begins_turns_if_asked(texts, style)):
+            yield check, _ALIKE[check]
+    if not style.always_begins:
+        yield from _ends(conversation, texts)
+    yield from _thinking(conversation, texts, style)
+    yield from _outer_space(conversation, texts)
+    yield from _empty_result(conversation, texts)
     text = texts[conversation.name]
     other = texts.get(conversation.same_as)
     if other is not None and other != text:
@@ -84,17 +152,6 @@ def same_json(first: Any, second: Any) -> bool:
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def side_by_side(before: str, now: str, longest: int = 400) -> str:
-    """Two texts where they begin to differ, one below the other."""
-    start = _common(before, now)
-    begin = max(0, before.rfind("\n", 0, start) + 1, start - longest // 4)
-    return f"  before: {_cut(before[begin:], longest)}\n  now:    {_cut(now[begin:], longest)}"
-
-
-def _cut(text: str, longest: int) -> str:
-    return repr(text if len(text) <= longest else f"{text[:longest]}…")
-
-
 def _contents(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
     for turn in conversation.turns:
         for shown in filter(_flat, turn.shown):
@@ -107,6 +164,174 @@ def _contents(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]
                 yield "content", f"what {turn.role} says {why}: {text!r}"
             elif count > 1:
                 yield "content", f"what {turn.role} says is there {count} times: {text!r}"
+
+
+def _exactly(conversation: Conversation, text: str, flat: str) -> Iterator[tuple[str, str]]:
+    """White space within contents; that around them many templates take away."""
+    for turn in conversation.turns:
+        for shown in filter(_flat, turn.shown):
+            exact = shown.strip()
+            if exact not in text and _flat(exact) in flat and _json(exact)[1:-1] not in text:
+                yield "white space", f"what {turn.role} says has other white space: {cut(exact, _SHOWN)}"
+
+
+def _turns(conversation: Conversation, text: str, style: Style) -> Iterator[tuple[str, str]]:
+    """The marks between which turns stand."""
+    rest = _without_contents(conversation, text)
+    if not text.startswith(style.begins):
+        yield "delimiters", f"the prompt does not begin with {style.begins}"
+    if twice := _TWICE.match(text):
+        yield "delimiters", f"the prompt begins with {twice[1]} twice"
+    for begin, header, ends in _TURNS:
+        first, *turns = rest.split(begin)
+        if turns and not _BEGIN.fullmatch(first):
+            yield "delimiters", f"the prompt does not begin with a turn: {cut(first, _SHOWN)}"
+        for number, turn in enumerate(turns, start=1):
+            count = sum(turn.count(end) for end in ends)
+            if not header.match(turn):
+                yield "delimiters", f"{begin} is followed by {cut(turn, 40)}"
+            if count != 1 and (number < len(turns) or count):
+                yield "delimiters", f"a turn has {count} of {ends[0]}: {cut(begin + turn, _SHOWN)}"
+        # Some write the turns of the system and of tools otherwise.
+        of_dialogue = [turn for turn in turns[:-1] if turn.startswith(tuple(_ROLES)) and "<tool_" not in turn]
+        between = {turn[max(map(turn.rfind, ends)) :] for turn in of_dialogue}
+        if len({each.partition(">")[2] for each in between}) > 1:
+            yield "delimiters", f"turns end in several ways: {', '.join(map(repr, sorted(between)))}"
+
+
+def _blocks(conversation: Conversation, text: str, style: Style) -> Iterator[tuple[str, str]]:
+    """Blocks like <tool_call>…</tool_call>, which are closed as often as they are opened."""
+    after = _without_contents(conversation, text[_begin_of_turns(conversation, text) :])
+    whole = _without_contents(conversation, text)
+    for name, part in ((name, after if name in _BLOCKS else whole) for name in (*_BLOCKS, *_BLOCKS_OF_TOOLS)):
+        opened, closed = len(re.findall(rf"<{name}[=>]", part)), part.count(f"</{name}>")
+        if opened != closed and (style.names_roles or opened > closed):
+            yield "delimiters", f"<{name}> is opened {opened} times and closed {closed} times"
+    is_open = after.rstrip().endswith("<think>") or not conversation.generation
+    if after.count("<think>") > after.count("</think>") + is_open:
+        yield "delimiters", "<think> is opened more often than closed"
+
+
+def _without_contents(conversation: Conversation, text: str) -> str:
+    for shown in sorted({text for turn in conversation.turns for text in turn.texts}, key=len, reverse=True):
+        text = text.replace(shown.strip(), " ") if shown.strip() else text
+    return text
+
+
+def _encoded(conversation: Conversation, text: str, style: Style) -> Iterator[tuple[str, str]]:
+    """Parts of a prompt that went through one filter too many."""
+    messages = _json([turn.message for turn in conversation.turns])
+    if (entity := _ENTITY.search(text)) and "&" not in messages:
+        yield "escaped", f"signs are written as entities of HTML: {cut(text[max(0, entity.start() - 30) :], 60)}"
+    if style.names_roles and (python := _PYTHON.search(text)) and not _PYTHON.search(messages):
+        yield "escaped", f"a value is printed as Python writes it: {cut(text[python.start() :], 60)}"
+    for each in conversation.tools:
+        name, description = tool_schemas()[each].get("name", each), tool_schemas()[each]["description"]
+        if f'\\"{name}\\"' in text:
+            yield "escaped", f"the tool {name} is encoded as JSON twice"
+        if style.names_roles and text.count(description) > 1:
+            yield "tools", f"the tool {name} is in the prompt {text.count(description)} times"
+    for turn in (each for each in conversation.turns if each.role != "tool"):
+        for shown in filter(_flat, turn.shown):
+            if f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
+                yield "escaped", f"what {turn.role} says is written as JSON: {cut(shown, 60)}"
+
+
+def _role_marks(conversation: Conversation, text: str, style: Style) -> Iterator[tuple[str, str]]:
+    """The marks of instructions and of results, beside those of the user."""
+    first = conversation.turns[0]
+    if style.names_roles and first.role == "system" and (shown := "".join(first.texts[:1]).strip()):
+        before = text[: text.find(shown)]
+        if shown in text and not _SYSTEM.search(before):
+            yield "delimiters", f"instructions stand after {cut(before[-60:], 60)}, which does not say that it is they"
+    question = _begin_of_turns(conversation, text)
+    if not _ROLE_MARK.search(text[max(0, question - 40) : question]):
+        return
+    for asking, turn in pairwise(conversation.turns):
+        if turn.role != "tool" or not asking.calls or not turn.texts or not turn.texts[0].strip():
+            continue
+        at = text.find(turn.texts[0].strip())
+        begin = max(text.rfind(call.name, 0, max(at, 0)) for call in asking.calls)
+        if question < begin < at and not _ROLE_MARK.search(text[begin:at]):
+            yield "result", f"the result of a tool has no turn of its own: {cut(text[begin:at], _SHOWN)}"
+
+
+def _begin_of_turns(conversation: Conversation, text: str) -> int:
+    """The place of the first content that is no instruction; 0 where it is not found."""
+    first = next((t.texts[0].strip() for t in conversation.turns if t.role not in _FREE and t.texts), "")
+    return max(0, text.find(first)) if first else 0
+
+
+def _reasoning(conversation: Conversation, flat: str, style: Style) -> Iterator[tuple[str, str]]:
+    if not style.reasons:
+        return
+    for each in conversation.under_way:
+        if each not in flat:
+            if _REASONING.search(style.source):
+                yield "reasoning", f"the reasoning of the turn under way is lost: {each!r}"
+        elif not re.search(rf"<think>\s*{re.escape(each)}\s*</think>", flat):
+            yield "reasoning", f"the reasoning of the turn under way does not stand in its block: {each!r}"
+    for each in conversation.past:
+        if each in flat:
+            yield "reasoning", f"the reasoning of a turn that is past is there: {each!r}"
+
+
+def _ends(conversation: Conversation, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """A turn that ends the prompt with a call, beside one that ends it with text."""
+    answered = texts.get("ends-with-an-answer", "")
+    if conversation.generation or not conversation.turns[-1].calls or not answered:
+        return
+    text, end = texts[conversation.name].rstrip(), answered[answered.rfind("It opens the pantry") + 19 :].strip()
+    last = _LAST_MARK.search(text)
+    if end and not text.endswith(end) and (last is None or last[0].startswith("</")):
+        yield "calls", f"a turn with calls does not end with {end!r}: {cut(text[-60:], 60)}"
+
+
+def _thinking(conversation: Conversation, texts: Mapping[str, str], style: Style) -> Iterator[tuple[str, str]]:
+    """Thinking switched off leaves no block of it open, and switched on closes none."""
+    name = next((name for name, check in conversation.unlike.items() if check == "thinking"), None)
+    if name is None or name not in texts:
+        return
+    off, on = texts[conversation.name].rstrip(), texts[name].rstrip()
+    if on != off and off.count("<think>") > off.count("</think>"):
+        yield "thinking", f"with thinking off the prompt ends within a block of it: {cut(off[-60:], 60)}"
+    if style.reasons and on.endswith("</think>"):
+        yield "thinking", f"with thinking on the prompt ends after a block of it: {cut(on[-60:], 60)}"
+    # Models that always reason begin within a block, and have no switch.
+    is_hybrid = _SWITCH.search(style.source) or (style.reasons and not off.endswith(("<think>", "</think>")))
+    if on == off and is_hybrid:
+        yield "thinking", _ALIKE["thinking"]
+
+
+def _empty_result(conversation: Conversation, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    empty = texts.get(conversation.without)
+    if empty is None:
+        return
+    text = texts[conversation.name]
+    for turn in conversation.turns:
+        text = text.replace(turn.texts[0], "") if turn.role == "tool" else text
+    if len("".join(empty.split())) < len("".join(text.split())):
+        yield "result", f"an empty result loses its turn:\n{side_by_side(text, empty)}"
+
+
+def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """White space around results, in a template that keeps it around what the user says."""
+    if "  indented by two, and blank at the end  " not in texts.get("outer-space", ""):
+        return
+    for turn in conversation.turns:
+        for shown in turn.texts if turn.role == "tool" else ():
+            text = texts[conversation.name]
+            begin = shown[: len(shown) - len(shown.lstrip())]
+            if shown.strip() in text and begin + shown.strip() not in text:
+                yield "white space", f"the white space before a result is lost: {cut(shown, 60)}"
+
+
+def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
+    """True for a template that has a mark for the model, and writes it where it is asked to."""
+    text = texts.get("answer-before-a-question", "")
+    begin, end = text.find("Is the ferry late"), text.find("It left on time")
+    has_mark = 0 <= begin < end and bool(text[begin + len("Is the ferry late") : end].strip())
+    return has_mark and not style.always_begins and (style.names_roles or "add_generation_prompt" in style.source)
 
 
 def _order(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
@@ -133,6 +358,9 @@ def _calls(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
                 yield "calls", f"the call of {call.name} is lost"
                 continue
             at = place + len(call.name)
+            lost = [key for key in call.arguments if flat.find(key, before) < 0]
+            if lost:
+                yield "arguments", f"arguments of {call.name} are lost: {', '.join(lost)}"
             for leaf in _leaves(call.arguments):
                 # Some write the arguments before the name.
                 if flat.find(_flat(leaf), before) < 0:
@@ -154,16 +382,26 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _tools(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
-    for name in conversation.tools:
-        schema = tool_schemas()[name]
-        missing = [
-            part for part in (name, schema["description"], *schema["parameters"]["properties"]) if part not in flat
-        ]
+    for each in conversation.tools:
+        schema = tool_schemas()[each]
+        name = schema.get("name", each)
+        properties = schema["parameters"]["properties"]
+        missing = [part for part in (name, schema["description"], *properties) if part not in flat]
+        inside = [part for part in _described(properties) if part not in flat]
+        if inside and not missing and not _ESCAPED.search(flat):
+            yield "types", f"parts of the parameters of {name} are not in the prompt: {', '.join(map(repr, inside))}"
         if missing:
             why = (
                 "is escaped" if _ESCAPED.search(flat) and missing == [schema["description"]] else "is not in the prompt"
             )
             yield "tools", f"the tool {name} {why}, or not whole: {', '.join(map(repr, missing))}"
+
+
+def _described(properties: Mapping[str, Any]) -> Iterator[str]:
+    """The descriptions of parameters, the values that they take, and the names of those within others."""
+    for each in properties.values():
+        yield from filter(None, (each.get("description"), *each.get("enum", ()), *each.get("properties", ())))
+        yield from _described(each.get("properties", {}))
 
 
 def _turn_marks(conversation: Conversation, text: str, *, names_roles: bool) -> Iterator[tuple[str, str]]:
@@ -203,17 +441,11 @@ def _generation(mark: str, tail: str, to_user: Sequence[str]) -> Iterator[tuple[
         yield "generation", "the prompt does not begin the turn of the model"
     elif not mark.startswith(tail) and not tail.startswith(mark):
         # After the role a model that reasons may be put into a block that its earlier turns have closed, or have not.
-        of_any_role = max((_common(mark, other) for other in to_user), default=0)
-        if _common(mark, tail) <= of_any_role:
+        of_any_role = max((common(mark, other) for other in to_user), default=0)
+        if common(mark, tail) <= of_any_role:
             yield "generation", f"the prompt ends with {tail!r}, while turns of the model begin with {mark!r}"
     elif len(tail) < len(mark) and mark.lower().rfind("assistant") >= len(tail):
         yield "generation", f"the prompt ends with {tail!r}, and does not begin the turn of the model"
-
-
-def _common(first: str, second: str) -> int:
-    """The number of first characters that two texts share."""
-    pairs = enumerate(zip(first, second, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _arguments(text: str) -> Any:
@@ -236,4 +468,4 @@ def _json(value: Any) -> str:
 
 
 def _differs(what: str, wanted: str, got: str) -> str:
-    return f"{what}\n  wanted: {_cut(wanted, 400)}\n  read:   {_cut(got, 400)}"
+    return f"{what}\n  wanted: {cut(wanted, 400)}\n  read:   {cut(got, 400)}"

@@ -15,6 +15,7 @@ from builder.evidence import subjects
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.plan.model import WORKSPACE
 from builder.proving import conversations, families, front_end, harmony, judging, mistral, model_files, served_options
+from builder.proving.properties import Style
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,8 @@ _OWN_FAULT = re.compile(
     r"|invalid reasoning parser|The supplied chat template|not found.*(?:tool|reasoning)[ _]parser",
     re.IGNORECASE,
 )
+# The last line of argparse: `vllm launch render: error: argument --max-model-len: invalid …`.
+_REFUSED_OPTION = re.compile(r"^vllm\b[^:\n]*: error: (?P<why>.+)$", re.MULTILINE)
 _DATES = ("%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d/%m/%Y", "%m/%d/%Y", "%A, %B %d, %Y")
 
 
@@ -146,9 +149,11 @@ def _judgement(
         what = f"vLLM {run.version}" if run.version else "an image without vLLM"
         return _without_answers(f"it cannot be proven with {what}: {run.failure}")
     if answers.answers is None:
-        last = "\n".join(f"  {line}" for line in answers.log.strip().splitlines()[-12:])
-        is_own = bool(_OWN_FAULT.search(answers.log)) and not chosen.unread
-        return _without_answers(f"the front end does not start:\n{last}", is_own=is_own)
+        refused = _REFUSED_OPTION.search(answers.log)
+        is_own = bool(refused or _OWN_FAULT.search(answers.log)) and not chosen.unread
+        if refused:
+            return _without_answers(f"vLLM refuses the recipe's options: {refused['why']}", is_own=is_own)
+        return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
     if own.stand_in and not chosen.template:
         return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
     if own.stand_in and families.of_calls(chosen.tool_parser) == "gpt-oss":
@@ -162,7 +167,14 @@ def _judgement(
         questions,
         answers.answers,
         tokenizer=own.digest,
-        is_known=bool(families.of_calls(chosen.tool_parser)) and bool(chosen.tool_parser),
+        style=Style(
+            names_roles=bool(families.of_calls(chosen.tool_parser)) and bool(chosen.tool_parser),
+            reasons=families.forgets_reasoning(chosen.reasoning_parser),
+            call=families.call_mark(chosen.tool_parser),
+            begins=families.beginning(chosen.tool_parser),
+            always_begins=families.of_calls(chosen.tool_parser) == "gpt-oss",
+            source=answers.template or (_template_that_comes_with(own) or b"").decode(errors="replace"),
+        ),
         reference=reference,
         dates=dates,
         is_published=_is_published(chosen.template),
@@ -170,9 +182,12 @@ def _judgement(
     if not answers.broke_off:
         return judgement
     left = len(setup.questions) - len(questions)
-    last = "\n".join(f"  {line}" for line in answers.log.strip().splitlines()[-12:])
-    text = f"{answers.broke_off}, so that {left} others were not asked\n{last}"
+    text = f"{answers.broke_off}, so that {left} others were not asked\n{_end(answers.log)}"
     return replace(judgement, verdict="fail", findings=(Finding("front end", "", "fail", text), *judgement.findings))
+
+
+def _end(log: str) -> str:
+    return "\n".join(f"  {line}" for line in log.strip().splitlines()[-12:])
 
 
 def _is_published(template: str) -> bool:
@@ -204,13 +219,19 @@ def _own_template(own: ModelFiles) -> str | None:
     """The digest of the template that comes with the model."""
     if own.stand_in:
         return None
+    template = _template_that_comes_with(own)
+    return subjects.of_template(template) if template else None
+
+
+def _template_that_comes_with(own: ModelFiles) -> bytes | None:
+    """The template among a model's files; as JSON where it is a part of tokenizer_config.json."""
     if "chat_template.jinja" in own.files:
-        return subjects.of_template(own.files["chat_template.jinja"])
+        return own.files["chat_template.jinja"]
     try:
         template = json.loads(own.files.get("tokenizer_config.json", b"{}")).get("chat_template")
     except (ValueError, AttributeError):
         return None
-    return subjects.of_template(json.dumps(template, sort_keys=True).encode()) if template else None
+    return json.dumps(template, sort_keys=True).encode() if template else None
 
 
 def _figures(answers: SetupAnswers | None) -> tuple[Figure, ...]:

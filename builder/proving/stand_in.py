@@ -12,6 +12,8 @@ from typing import Any
 from builder.proving import byte_characters
 
 END = "<|im_end|>"
+# vLLM refuses a `--max-model-len` above the model's own. A recipe's is that of its real model, so no recipe's is above.
+CONTEXT = 1 << 24
 # What templates write and parsers look for as single tokens.
 _MARKS = (
     *("<|endoftext|>", "<|im_start|>", END, "<think>", "</think>", "<tool_call>", "</tool_call>"),
@@ -50,9 +52,12 @@ def files() -> dict[str, bytes]:
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END,
+        # A template that writes it would break on its absence, which is no fault of its own.
+        "bos_token": "<|begin_of_text|>",
+        "unk_token": "<|endoftext|>",
         "pad_token": "<|endoftext|>",
         "clean_up_tokenization_spaces": False,
-        "model_max_length": 131072,
+        "model_max_length": CONTEXT,
     }
     config = {
         "architectures": ["Qwen3ForCausalLM"],
@@ -64,7 +69,7 @@ def files() -> dict[str, bytes]:
         "num_attention_heads": 2,
         "num_key_value_heads": 1,
         "head_dim": 32,
-        "max_position_embeddings": 131072,
+        "max_position_embeddings": CONTEXT,
         "torch_dtype": "bfloat16",
         "eos_token_id": ids[END],
     }

@@ -21,21 +21,28 @@ if TYPE_CHECKING:
     from builder.proving.conversations import Question
 
 _BROKEN = frozenset({"fail", "unclear"})
-# The front end gave no answer at all, whatever the template is.
-_NO_ANSWER = "answer"
+# No answer of the front end at all, or a template that breaks: nobody wants that, whoever published the template.
+_NEVER = frozenset({"answer", "template"})
+# The manner of a template: its maker has trained the model with it.
+_MANNER = frozenset(
+    {
+        *("white space", "delimiters", "format", "types", "required", "developer", "result", "generation"),
+        *("thinking", "reasoning", "escaped"),
+    }
+)
 
 
 def told(questions: Sequence[Question], findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings with those that are limits as `pass`: what is told of a template beside its verdict."""
     kinds = {question.name: kind for question in questions if (kind := _kind(question))}
     sizes = Counter(kinds.values())
-    broken = {finding.at for finding in findings if finding.verdict in _BROKEN and finding.at in kinds}
-    counts = Counter(kinds[name] for name in broken)
+    broken = {each.at for each in findings if each.verdict in _BROKEN and each.check not in _MANNER}
+    counts = Counter(kinds[name] for name in broken if name in kinds)
     limited = {kind for kind in sizes if 2 * counts[kind] <= sizes[kind]}
 
     def settled(finding: Finding) -> Finding:
-        is_limit = finding.verdict in _BROKEN and finding.check != _NO_ANSWER and kinds.get(finding.at) in limited
-        return replace(finding, verdict="pass") if is_limit else finding
+        is_limit = finding.check in _MANNER or (finding.check not in _NEVER and kinds.get(finding.at) in limited)
+        return replace(finding, verdict="pass") if finding.verdict in _BROKEN and is_limit else finding
 
     return tuple(map(settled, findings))
 

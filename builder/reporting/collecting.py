@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.events import Message
 from builder.evidence import matrix, overview
 from builder.lock import reading
@@ -25,7 +26,7 @@ def collect(project: Project, environ: Mapping[str, str], report: Report) -> Rep
     """Reads all that the page shows. Raises LockError where images.lock is lost or cannot be read."""
     lock = reading.of(project)
     names = newest_first(lock)
-    report(Message(f"reading the runs of {len(names)} images"))
+    report(Message(f"reading the runs of {humanize.counted(len(names), 'image')}"))
     evidence = overview.of(project, lock, names, environ, present_sets.of(project))
     images = images_shown.of(project, lock, names, evidence, report)
     models = models_shown.of(lock, evidence)

@@ -63,7 +63,7 @@ def _image(
     repository = lock.images[name.repository]
     record = repository.numbers[name.number]
     side = sides[name]
-    own = compared_images.contents_of_both(lock, side, side)[0] if not isinstance(side, str) else None
+    own = compared_images.contents_of(lock, side) if not isinstance(side, str) else None
     has_packages = own is not None and bool(own.packages)
     return PageImage(
         image=str(name),
@@ -103,6 +103,8 @@ def _change(
     old, new = sides[origin], sides[name]
     if isinstance(old, str) or isinstance(new, str):
         return PageChange(str(origin), (), (), (), (), str(old if isinstance(old, str) else new))
+    if compared_images.are_same(old, new):
+        return PageChange(str(origin), (), (), (), (), "")
     differing = changes.between(*compared_images.contents_of_both(lock, old, new))
     is_whole = bool(old.directory and new.directory)
     return PageChange(

@@ -6,7 +6,9 @@ Drawn by hand: a dozen lines and their labels need no library, and the page no s
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from builder.reporting import figures
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 _COLUMN, _LEFT, _RIGHT = 36, 64, 84
 _STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
+_PHONE = 330  # what the narrowest phones show of it
+_LETTER = 6  # the width of one, about
 _UNITS = {"bytes": "GB"}
 # The title and the height of each figure's panel.
 _PANELS = {
@@ -29,13 +33,15 @@ _PANELS = {
 
 @dataclass(frozen=True)
 class PlotColumn:
-    """A number on the axis. ``step`` is its place in the history; ``side`` says on which side of ``x`` its text is."""
+    """A number on the axis. ``step`` is its place in the history; ``side`` says on which side of ``x`` its text is.
+    ``repository`` tells numbers of several repositories apart; empty in a history of one."""
 
     x: int
     left: int
     step: PageStep
     label: str
     side: str
+    repository: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,8 @@ class PlotMove:
 
 @dataclass(frozen=True)
 class HistoryPlot:
-    """The whole drawing, in pixels. ``readout`` is where the text of a number begins that is pointed at."""
+    """The whole drawing, in pixels. ``readout`` is where the text of a number begins that is pointed at. ``is_long`` is
+    true where a phone does not show the newest number unless the drawing is scrolled to its end."""
 
     width: int
     height: int
@@ -86,6 +93,7 @@ class HistoryPlot:
     moves: tuple[PlotMove, ...]
     panels: tuple[PlotPanel, ...]
     profile: str
+    is_long: bool
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ def of(steps: Sequence[PageStep]) -> HistoryPlot:
     """The drawing of these steps."""
     wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
     right = _LEFT + wide * len(steps)
+    repositories = _repositories(steps, wide // _LETTER)
     columns = tuple(
         PlotColumn(
             _LEFT + wide * place + wide // 2,
@@ -107,6 +116,7 @@ def of(steps: Sequence[PageStep]) -> HistoryPlot:
             step,
             step.image.rpartition(":")[2],
             "start" if place < len(steps) / 2 else "end",
+            repositories[place],
         )
         for place, step in enumerate(steps)
     )
@@ -124,7 +134,22 @@ def of(steps: Sequence[PageStep]) -> HistoryPlot:
         moves=tuple(_moves(columns)),
         panels=panels,
         profile=profile,
+        is_long=right > _PHONE,
     )
+
+
+def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
+    """The repository of each step, by the part that differs, where they are of several; else empty texts."""
+    names = [step.image.rpartition(":")[0] for step in steps]
+    if len(set(names)) < 2:
+        return [""] * len(names)
+    parts = [re.split("(?<=[-/])", name) for name in names]
+    # The last part of a name is never left out.
+    alike = sum(
+        1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*(part[:-1] for part in parts), strict=False))
+    )
+    texts = ["".join(part[alike:]) for part in parts]
+    return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
 
 
 def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator[PlotPanel]:

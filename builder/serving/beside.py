@@ -79,15 +79,14 @@ def running(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
 
 def _renamed(planned: PlannedContainer, request: ServeRequest) -> PlannedContainer:
     settings = planned.settings
-    name = f"{settings.name}{SUFFIX}"
     options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
     labels = {
         **settings.labels,
-        LABEL: name,
+        LABEL: f"{settings.labels[LABEL]}{SUFFIX}",
         PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
         REQUEST: json.dumps(options),
     }
-    return replace(planned, settings=replace(settings, name=name, labels=labels, restart="no"))
+    return replace(planned, settings=replace(settings, name=f"{settings.name}{SUFFIX}", labels=labels, restart="no"))
 
 
 def _free_port() -> int:

@@ -30,10 +30,12 @@ _NO_CAUSE = re.compile(
 
 @dataclass(frozen=True)
 class KnownCause:
-    """A cause that no other image mends: ``hint`` says what does, with ``{model}`` for the model's name."""
+    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image does not
+    help, unless the cause is ``in_image``."""
 
     pattern: re.Pattern[str]
     hint: str
+    in_image: bool = False
 
 
 _KNOWN = (
@@ -59,6 +61,18 @@ _KNOWN = (
         re.compile("address already in use", re.IGNORECASE),
         "`--port N` takes another port; `builder status` shows what serves on this one",
     ),
+    KnownCause(
+        # Both sentences of InstantTensor 0.2.0 (instanttensor/_impl.py). It takes half of what CUDA calls free; 0.2.1
+        # takes half of MemAvailable where the GPU is integrated.
+        re.compile(
+            r"Device memory budget \(\d+ B\) is too small for one I/O operation"
+            r"|buffer_size \(\d+ B\) exceeds device memory budget"
+        ),
+        "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
+        " `python.packages` in image.yaml and build again. Until then, `builder run … -- --load-format auto` loads"
+        " without InstantTensor",
+        in_image=True,
+    ),
 )
 
 
@@ -72,7 +86,7 @@ def cause(lines: Sequence[str]) -> str:
 
 
 def known_cause(lines: Sequence[str]) -> KnownCause | None:
-    """Returns what is known of the cause where the image has no part in it; None for any other."""
+    """Returns the cause that ``lines`` give, where its remedy is known; None for any other."""
     text = cause(lines)
     return next((each for each in _KNOWN if each.pattern.search(text)), None) if text else None
 

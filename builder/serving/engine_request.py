@@ -28,8 +28,8 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
         bindings.setdefault(f"{port.inside}/{port.protocol}", []).append(binding)
     return {
         "Image": settings.image,
-        # Empty rather than left out, which would mean the image's own.
-        "Entrypoint": [],
+        # Where it is left out, the image's own runs the command; an empty one runs none.
+        **({} if settings.keep_entrypoint else {"Entrypoint": []}),
         "Cmd": list(settings.argv),
         "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
         "Labels": dict(settings.labels),

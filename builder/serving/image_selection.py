@@ -3,7 +3,8 @@ has none, the engine's own image of that name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder.definitions import image, serving, target
@@ -12,8 +13,11 @@ from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import ImageStateError, UsageError
 from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbered import adopted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from builder.definitions.recipes.recipe import Recipe
     from builder.definitions.serving import ServeSettings
     from builder.project import Project
@@ -72,6 +76,10 @@ class UnnumberedImage:
 
 ServedImage = SelectedImage | UnnumberedImage
 
+# The entrypoint of NVIDIA's images, in /opt/nvidia. It turns on CUDA's forward compatibility where the driver is older
+# than the image's CUDA, and then runs the command that it is given.
+_NVIDIA = "nvidia_entrypoint.sh"
+
 
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
     """Selects the image for ``text`` as `select` does; where its container has no number yet, the engine's own image of
@@ -118,13 +126,24 @@ def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
     return SelectedImage(recipe, name, record, "numbered")
 
 
-def serve_settings(project: Project, selection: ServedImage) -> ServeSettings:
+def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequence[str] | None = None) -> ServeSettings:
     """The settings for containers of the selected image: those of its definition, or for an image that was built
-    elsewhere those of the definition whose images have the same name, if there is one."""
+    elsewhere those of the definition whose images have the same name, if there is one. Such an image keeps its
+    ``entrypoint`` where that is NVIDIA's; None is the one that was recorded when it was adopted. One whose vLLM is a
+    build for the CPU (``0.32.0+cpu``) gets no GPU."""
     if isinstance(selection, UnnumberedImage):
-        return serving.of(project, selection.definition or "")
-    definition = selection.record.definition or image.of_repository(project, selection.image.repository)
-    return serving.of(project, definition or "")
+        settings = serving.of(project, selection.definition or "")
+    elif selection.record.definition:
+        return serving.of(project, selection.record.definition)
+    else:
+        settings = serving.of(project, image.of_repository(project, selection.image.repository) or "")
+        contents = adopted.read(project.build_directory(selection.image.repository, selection.image.number))
+        entrypoint = contents.entrypoint if entrypoint is None and contents else entrypoint
+        vllm = selection.record.versions.get("vllm")
+        if vllm and vllm.version.partition("+")[2].split(".")[0] == "cpu":
+            settings = replace(settings, gpus="none", ipc="private")
+    is_nvidias = len(entrypoint or ()) == 1 and PurePosixPath((entrypoint or ("",))[0]).name == _NVIDIA
+    return replace(settings, keep_entrypoint=settings.keep_entrypoint or is_nvidias)
 
 
 def warning(selection: ServedImage) -> str:

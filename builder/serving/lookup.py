@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from builder.project import Project
     from builder.workspace import Workspace
 
-_NODE_TIMEOUT = 10  # seconds
-
 
 @dataclass(frozen=True)
 class RunningServers:
@@ -40,9 +38,12 @@ def find_all(workspace: Workspace) -> RunningServers:
     answer; a node may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
-    nodes = configuration.load(workspace.project).nodes
+    config = configuration.load(workspace.project)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        lookups = [(node, pool.submit(_node_members, workspace.environment, node)) for node in nodes]
+        lookups = [
+            (node, pool.submit(_node_members, workspace.environment, node, config.node_timeout))
+            for node in config.nodes
+        ]
         members = {member.service.id: member for member in _members(ServingEngine(workspace.engine), 60)}
         unreachable = []
         for node, lookup in lookups:
@@ -55,26 +56,24 @@ def find_all(workspace: Workspace) -> RunningServers:
     return RunningServers(_grouped(tuple(members.values())), tuple(unreachable))
 
 
-def find(workspace: Workspace, text: str | None) -> RunningServer:
+def find(workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` serves one") -> RunningServer:
     """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, or more
-    than one."""
+    than one; ``hint`` is the advice where nothing is served at all."""
     running = find_all(workspace)
     if (match := pick(workspace.project, running, text)) is not None:
         return match
     names = ", ".join(server.name for server in running.servers)
     unreachable = f"; {'; '.join(running.unreachable)}" if running.unreachable else ""
     problem = f"`{text}` is not being served" if text else "this project serves nothing"
-    raise UsageError(
-        f"{problem}{unreachable}", hint=f"served now: {names}" if names else "`builder run RECIPE` serves one"
-    )
+    raise UsageError(f"{problem}{unreachable}", hint=f"served now: {names}" if names else hint)
 
 
 def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
     """Returns the server called ``text``, or the only one if that is None; None if there is no such server. A server of
-    another project is found by its own name only, as that project may have a recipe or a model of the same name. Raises
-    UsageError if several match."""
+    another project is found by its own name or its container's only, as that project may have a recipe or a model of
+    the same name. Raises UsageError if several match."""
     of_project = tuple(server for server in running.servers if server.labels.get(PROJECT) == str(project.root))
-    exact = tuple(server for server in running.servers if server.name == text)
+    exact = tuple(server for server in running.servers if text in {server.name, server.head.service.name})
     matches = exact or tuple(server for server in of_project if text is None or server.is_named(text))
     if len(matches) > 1:
         raise UsageError(
@@ -84,8 +83,8 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
     return matches[0] if matches else None
 
 
-def _node_members(environ: Mapping[str, str], node: Node) -> tuple[ServerMember, ...]:
-    return _members(engine_of_node(environ, node), _NODE_TIMEOUT)
+def _node_members(environ: Mapping[str, str], node: Node, timeout: float) -> tuple[ServerMember, ...]:
+    return _members(engine_of_node(environ, node), timeout)
 
 
 def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:

@@ -31,6 +31,7 @@ _CHANGES_CONFIG = frozenset(
     }
 )
 _CHANGES_HUB = frozenset({"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "VLLM_USE_MODELSCOPE"})
+_OFFLINE = frozenset({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
 _INSIDE = "/root/.cache/huggingface"
 _HUMAN = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -136,7 +137,12 @@ def _of_hub(container: ContainerSettings, environ: Mapping[str, str], model: str
     try:
         hub_models.find_snapshot({**environ, **settings}, model, revision)
     except ModelUnavailableError as error:
-        raise NoImageHelpsError(f"nothing was started: {error.message}", hint=error.hint) from None
+        # A recipe that keeps its server from the hub keeps nobody from downloading.
+        is_own = not _OFFLINE & {*environ} and bool(_OFFLINE & {*settings})
+        hint = (
+            f"`builder download {model}` brings it; the recipe keeps the server from the hub" if is_own else error.hint
+        )
+        raise NoImageHelpsError(f"nothing was started: {error.message}", hint=hint) from None
     except SourceError:
         return None  # a hub that does not answer may do so in a minute
     return None

@@ -30,13 +30,19 @@ class PairingSource:
 
 
 def source(
-    project: Project, environ: Mapping[str, str], lock: Lock, model: str, repository: str, adopted: str = ""
+    project: Project,
+    environ: Mapping[str, str],
+    lock: Lock,
+    model: str,
+    repository: str,
+    adopted: str = "",
+    named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe for the
-    model and the repository, where there is exactly one; the revision is the one that a build would record. ``adopted``
-    is the name that the image was adopted from, which the recipe may have as well."""
+    """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe that was
+    ``named``, else the one for the model and the repository, where there is exactly one; the revision is the one that a
+    build would record. ``adopted`` is the name that the image was adopted from, which the recipe may have as well."""
     names = (repository, adopted.removesuffix(":latest"))
-    matching = None if model in lock.models else _matching_recipe(project, model, names)
+    matching = None if model in lock.models else named or _matching_recipe(project, model, names)
     recipe = matching or _paired_by(project, lock, model)
     revision = model_revision.to_record(project, environ, model, recipe)
     return PairingSource(matching.file if matching else None, revision, recipe)

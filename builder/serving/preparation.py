@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder import redaction
 from builder.definitions import configuration
-from builder.definitions.recipes import cluster, cluster_guard, command, container, container_options
+from builder.definitions.recipes import arguments, cluster, cluster_guard, command, container, container_options
+from builder.definitions.recipes.container import LABEL
 from builder.definitions.recipes.volumes import Mount
 from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
 from builder.engine import images
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings
     from builder.definitions.recipes.container_options import ContainerOptions
     from builder.definitions.recipes.recipe import Recipe
+    from builder.engine.images import ImageDetails
     from builder.lock.model import ImageName
     from builder.project import Project
     from builder.serving.image_selection import ServedImage
@@ -93,6 +96,11 @@ class PreparedServer:
     def head(self) -> PlannedContainer:
         return self.containers[0]
 
+    @property
+    def port(self) -> str:
+        """The port that it will answer on; empty where its command names none."""
+        return self.head.settings.labels.get(f"{container.LABEL}.port", "")
+
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` serves in
@@ -115,11 +123,14 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     labels = {PROJECT: str(workspace.project.root), REQUEST: json.dumps(options)}
     engines = tuple(lookup.engine_of_node(workspace.environment, node) for node in planned.nodes)
     engines = engines or (ServingEngine(workspace.engine),)
-    image_ids, fingerprint = _require_image(selection, engines)
+    details, fingerprint = _require_image(selection, engines)
+    entrypoint = tuple(details[0].config.get("Entrypoint", ()))
+    keeps = image_selection.serve_settings(workspace.project, selection, entrypoint).keep_entrypoint
     all_settings = [
-        _with_digest(replace(each, labels={**each.labels, **labels}), fingerprint) for each in planned.containers
+        _with_digest(replace(each, labels={**each.labels, **labels}, keep_entrypoint=keeps), fingerprint)
+        for each in planned.containers
     ]
-    containers = tuple(map(PlannedContainer, engines, all_settings, image_ids))
+    containers = tuple(map(PlannedContainer, engines, all_settings, [image.id for image in details]))
     endpoints = (engine.endpoint for engine in engines)
     server_options.require_usable(tuple(zip(all_settings, endpoints, strict=True)), planned.options)
     if not planned.nodes and workspace.engine.host.startswith("unix://"):
@@ -151,6 +162,9 @@ def settings(
     if together:
         nodes = tuple(member.node for member in together.members)
     rendered = together.command if together else command.render(recipe, request.overrides, request.extra)
+    # vLLM writes its arguments into its log, of which a part is shown and kept where it does not start.
+    for key in (arguments.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
+        redaction.learn(key or "")
     of_image = image_selection.serve_settings(project, selection)
     alike = container.settings(recipe, rendered, of_image, selection.run_from, environ, options)
     containers = [_with_models(alike, node, environ) for node in nodes] or [alike]
@@ -195,19 +209,21 @@ def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str
 
 def _with_digest(planned: ContainerSettings, fingerprint: str) -> ContainerSettings:
     """Adds the label with a digest of everything that decides how the container serves."""
-    content = json.dumps([fingerprint, asdict(replace(planned, labels={}))], sort_keys=True)
+    # By the server's name: earlier releases gave the container that name, too.
+    settings = replace(planned, name=planned.labels[LABEL], labels={})
+    content = json.dumps([fingerprint, asdict(settings)], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()
     return replace(planned, labels={**planned.labels, DIGEST: digest})
 
 
-def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[str, ...], str]:
-    """Returns each engine's id of the image, and its fingerprint, which is the one that images.lock records.
+def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[ImageDetails, ...], str]:
+    """Returns the image as each engine has it, and its fingerprint, which is the one that images.lock records.
 
     Raises ImageStateError if the image is missing from one of them, or another.
     """
     name = selection.name
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
-    ids, problems = [], []
+    details, problems = [], []
     for engine in engines:
         where = f"node {engine.node}" if engine.node else "this engine"
         image = images.inspect(engine.endpoint, name)
@@ -219,14 +235,14 @@ def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> 
         elif images.fingerprint(image) != expected:
             problems.append(f"{name} is another image in {where} than in the first engine")
         else:
-            ids.append(image.id)
+            details.append(image)
     if problems:
         has_nodes = any(engine.node for engine in engines)
         hint = f"`builder copy {name} NODE` brings it to a node" if has_nodes else _hint(selection)
         if has_nodes and isinstance(selection, UnnumberedImage):
             hint = f"`builder adopt {name}` gives it a number, and `builder copy` brings that to a node"
         raise ImageStateError("\n".join([f"{problems[0]}: nothing was started", *problems[1:]]), hint=hint)
-    return tuple(ids), expected
+    return tuple(details), expected
 
 
 def _hint(selection: ServedImage) -> str:

@@ -6,20 +6,25 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.definitions.recipes import cluster_guard
+from builder.definitions.recipes.container import LABEL
 from builder.engine import services
 from builder.errors import ConflictError, NoImageHelpsError, ServeFailedError
 from builder.events import Message, Report
+from builder.evidence import gate
 from builder.lock import reading
-from builder.numbered import pointers
 from builder.redaction import redacted
 from builder.serving import crash_cause, phases, starting
 from builder.serving.running import answers
 from builder.storage import plain_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from builder.engine.services import Service
     from builder.project import Project
+    from builder.serving.answered import StartLimit
     from builder.serving.running import RunningServer, ServerMember
     from builder.serving.starting import StartedServer
 
@@ -39,12 +44,18 @@ _SETTLE_SECONDS = 1.0
 _STOPPED = frozenset({0, 130, 137, 143})
 
 
-def wait(project: Project, started: StartedServer, report: Report, crashes: int = CRASHES) -> float:
+def wait(
+    project: Project,
+    started: StartedServer,
+    report: Report,
+    crashes: int = CRASHES,
+    limit: StartLimit | None = None,
+) -> float:
     """Waits until the server answers, reporting each `phases.Phase`; returns the seconds that this took. One that
-    serves alone may crash so many times.
+    serves alone may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
 
-    If it crashes repeatedly, it is removed, its log is kept, and ServeFailedError says how it ended. If the wait is
-    interrupted, a server that this command started is stopped, and one that was running before goes on.
+    If it crashes repeatedly or the limit is over, it is removed, its log is kept, and ServeFailedError says why. If the
+    wait is interrupted, a server that this command started is stopped, and one that was running before goes on.
     """
     server = started.server
     # The engine probes seldom once the server has answered: the health it reports may be ten minutes old.
@@ -55,11 +66,17 @@ def wait(project: Project, started: StartedServer, report: Report, crashes: int 
             hint=f"`builder logs {server.name}` may say why; `builder restart {server.name}` starts it anew",
         )
     try:
-        return _watch(server, report, crashes)
+        return _watch(server, report, crashes, limit)
     except _EndedError as error:
         failure = _failure(project, started, error)
         starting.remove(server)
         raise failure from None
+    except _OverdueError as error:
+        path = _keep_log(project, started.server, server.head)[0]
+        starting.remove(server)
+        raise ServeFailedError(
+            str(error), log=project.relative(path), hint="the log says how far the start got"
+        ) from None
     except KeyboardInterrupt:
         if not started.was_running:
             report(Message(f"stopping {server.name}; with `--detach` it starts without anybody waiting"))
@@ -83,12 +100,19 @@ class _EndedError(Exception):
         self.ended = ended
 
 
-def _watch(server: RunningServer, report: Report, most_crashes: int) -> float:
+class _OverdueError(Exception):
+    """A candidate did not answer within its limit; the text says which limit that is."""
+
+
+def _watch(server: RunningServer, report: Report, most_crashes: int, start_limit: StartLimit | None) -> float:
     began = probed = time.monotonic()
     head = server.head
     limit = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
     phase: phases.Phase | None = None
+    if start_limit:
+        most = humanize.duration(start_limit.seconds)
+        report(Message(f"waiting for {server.name} for at most {most} ({start_limit.reason})"))
     while True:
         service, ended = _look(server)
         lines = services.log(head.engine.endpoint, service.id, after=after)
@@ -110,6 +134,9 @@ def _watch(server: RunningServer, report: Report, most_crashes: int) -> float:
             time.sleep(_SETTLE_SECONDS)
             _, ended = _look(server)
             raise _EndedError(ended)
+        if start_limit and time.monotonic() - began > start_limit.seconds:
+            reached = f"; the last phase in its log: {phase}" if phase else ""
+            raise _OverdueError(f"{server.name} did not answer within {most} ({start_limit.reason}){reached}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -152,37 +179,43 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
     """Returns the error for a server that never answered; the whole log of each container that ended is kept in a
     file."""
     texts, logs = [], []
-    ended_logs = [
-        (ended, [line.text for line in services.log(ended.member.engine.endpoint, ended.member.service.id)])
-        for ended in error.ended
-    ]
+    ended_logs = [(ended, *_keep_log(project, started.server, ended.member)) for ended in error.ended]
     # Those that ended because another did have nothing to tell.
-    causes = [each for each in ended_logs if cluster_guard.ENDED_ELSEWHERE not in each[1]]
-    for ended, lines in causes or ended_logs:
-        service, node = ended.member.service, started.server.node_of(ended.member)
-        path = project.state / "serve-logs" / f"{service.name}{node and f'@{node}'}.log"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        plain_file.write(path, redacted("\n".join([*lines, ""])).encode())
+    causes = [each for each in ended_logs if cluster_guard.ENDED_ELSEWHERE not in each[2]]
+    for ended, path, lines in causes or ended_logs:
+        name, node = started.server.labels[LABEL], started.server.node_of(ended.member)
         times = f" {ended.crashes} times" if ended.crashes > 1 else ""
-        problem = f"{service.name}{node and f' on node {node}'} ended{times} before it answered"
+        problem = f"{name}{node and f' on node {node}'} ended{times} before it answered"
         cause = crash_cause.cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
         logs.append(project.relative(path))
-    known_cause = next((each for _, lines in causes or ended_logs if (each := crash_cause.known_cause(lines))), None)
+    known_cause = next((each for _, _, lines in causes or ended_logs if (each := crash_cause.known_cause(lines))), None)
     model = started.selection.recipe.model or started.server.name
-    hint = known_cause.hint.format(model=model) if known_cause else _rollback_hint(project, started)
+    hints = [known_cause.hint.format(model=model)] if known_cause else []
+    no_image_helps = known_cause is not None and not known_cause.in_image
+    hint = "; ".join(hints if no_image_helps else [*hints, _rollback_hint(project, started)])
     if len(started.server.members) > 1:
         hint = f"`builder nodes check {started.selection.recipe.file}` tries the nodes and their links; {hint}"
-    kind = NoImageHelpsError if known_cause else ServeFailedError
+    kind = NoImageHelpsError if no_image_helps else ServeFailedError
     return kind("\n".join(texts), log=", ".join(logs), hint=hint)
+
+
+def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
+    """Keeps the whole log of a container in a file; returns the file and the lines."""
+    lines = [line.text for line in services.log(member.engine.endpoint, member.service.id)]
+    node = server.node_of(member)
+    path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plain_file.write(path, redacted("\n".join([*lines, ""])).encode())
+    return path, lines
 
 
 def _rollback_hint(project: Project, started: StartedServer) -> str:
     name = started.selection.recipe.model
     lock = reading.read(project.lock)
     model = lock.models.get(name or "")
-    if model and (before := pointers.pairing_before(lock, model)):
+    if name and model and (before := gate.pairing_before(project, {}, lock, name)):
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
-        return f"every image that {name} was paired with before is marked bad or pruned: look at the log"
+        return f"no image that {name} was paired with before can take its place: look at the log"
     return f"no other image was ever paired with {name or 'it'} to go back to: look at the log"

@@ -114,9 +114,9 @@ class RunningServer:
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
     def is_named(self, text: str) -> bool:
-        """True if ``text`` is its name, its recipe (path or name) or its model."""
+        """True if ``text`` is its name, its container's, its recipe (path or name) or its model."""
         file = self.labels.get(f"{LABEL}.recipe", "")
-        names = {self.name, self.labels[LABEL], self.model, file, PurePosixPath(file).stem}
+        names = {self.name, self.labels[LABEL], self.head.service.name, self.model, file, PurePosixPath(file).stem}
         return bool(text) and text in names
 
 

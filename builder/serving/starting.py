@@ -10,7 +10,7 @@ from builder.definitions.recipes.cluster_network import RDMA_DEVICES
 from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, services
 from builder.engine.client.errors import EngineHTTPError
-from builder.errors import ConflictError, ImageStateError, ServeFailedError, UsageError
+from builder.errors import ConflictError, ImageStateError, NoImageHelpsError, ServeFailedError, UsageError
 from builder.serving import engine_request, ports
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
@@ -47,7 +47,7 @@ def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer
             if service
         )
         return StartedServer(RunningServer(members), prepared.selection, was_running=True)
-    require_free_port(prepared, leaving=[prepared.head.settings.name])
+    require_free_port(prepared, leaving=[service.name for service in existing if service])
     for planned, service in zip(prepared.containers, existing, strict=True):
         if service:
             containers.remove(planned.engine.endpoint, service.id)
@@ -67,8 +67,17 @@ def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
-    """The container of each name that the server needs, where there is one."""
-    return tuple(services.find(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers)
+    """The containers that the server has already, in the order of those that it needs; None for each that is missing.
+    Earlier releases gave a container the server's name alone."""
+    return tuple(
+        services.find(planned.engine.endpoint, planned.settings.name) or _of_earlier_release(planned)
+        for planned in prepared.containers
+    )
+
+
+def _of_earlier_release(planned: PlannedContainer) -> Service | None:
+    service = services.find(planned.engine.endpoint, planned.settings.labels[LABEL])
+    return service if service and LABEL in service.labels else None
 
 
 def is_running(prepared: PreparedServer) -> bool:
@@ -79,7 +88,7 @@ def is_running(prepared: PreparedServer) -> bool:
 def require_free_port(prepared: PreparedServer, leaving: Sequence[str] = ()) -> None:
     """Raises ConflictError if the port that it will answer on is in use by a container other than those ``leaving``."""
     settings = prepared.head.settings
-    if port := settings.labels.get(f"{LABEL}.port"):
+    if port := prepared.port:
         host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
         ports.require_free(prepared.head.engine.endpoint, host, int(port), leaving)
 
@@ -114,7 +123,7 @@ def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool
 
 
 def _conflict(prepared: PreparedServer, existing: Sequence[Service | None]) -> ConflictError:
-    name, image = prepared.head.settings.name, prepared.selection.name
+    name, image = prepared.head.settings.labels[LABEL], prepared.selection.name
     now = next(service for service in existing if service and service.is_up).labels.get(f"{LABEL}.image")
     same = now == image
     how = "with other options" if same else f"from {now}, and would now be served from {image}"
@@ -155,7 +164,14 @@ def _start(member: ServerMember) -> None:
     try:
         services.start(member.engine.endpoint, member.service.id)
     except EngineHTTPError as error:
-        hint = "`builder doctor` looks for what is missing" if "gpu" in error.explanation else ""
+        name = member.service.labels[LABEL]
+        if "gpu" in error.explanation.casefold():  # of each release of Docker in other words
+            raise NoImageHelpsError(
+                f"{name} needs a GPU, and this engine can give a container none ({error.explanation})",
+                hint="on a machine with an NVIDIA GPU, `builder doctor` looks for what is missing; an image for the CPU"
+                " has `serve: {gpus: none}` in its image.yaml",
+            ) from None
+        hint = ""
         if RDMA_DEVICES in error.explanation:
             hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml does without them"
-        raise ServeFailedError(f"{member.service.name} cannot be started: {error.explanation}", hint=hint) from None
+        raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None

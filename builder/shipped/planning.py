@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
 from builder.errors import UnsafePathError
 from builder.project import below
 from builder.shipped import record as records
+from builder.shipped import source
 from builder.shipped.selection import LINES
 from builder.storage import atomic_file
 
@@ -30,8 +31,8 @@ FileState = Literal["new", "same", "newer", "edited", "kept", "deleted"]
 class PlannedFile:
     """A file and its state in a project: ``new``; the ``same`` there; ``newer`` than the one there, which is as it was
     written; ``edited`` there since, or of unknown origin, and another one comes with this release; ``kept``, edited
-    there, while nothing newer comes; or ``deleted`` there. ``before`` is the content there, ``after`` the one to
-    write."""
+    there, while nothing newer comes; or ``deleted`` there, as whatever is not there of a folder that the user
+    brought. ``before`` is the content there, ``after`` the one to write."""
 
     file: ShippedFile
     state: FileState
@@ -54,7 +55,15 @@ def plan(project: Project, files: Mapping[str, ShippedFile], record: InitRecord 
     where one of them leads out of the project, OSError where one cannot be read."""
     digests = record.digests if record else {}
     gone = {_whole(path) for path in digests} - {_whole(path) for path in digests if (project.root / path).exists()}
-    return tuple(_planned(project, file, digests, gone) for file in files.values())
+    planned = [_planned(project, file, digests, gone) for file in files.values()]
+    # A folder that has other files under these names, and none of this program, is one that the user brought: a mod of
+    # the same name. A file of this program in it would change what it does.
+    there = {_whole(each.path) for each in planned if each.before is not None}
+    ours = {_whole(each.path) for each in planned if each.state in {"same", "newer"}}
+    return tuple(
+        replace(each, state="deleted") if each.state == "new" and _whole(each.path) in there - ours else each
+        for each in planned
+    )
 
 
 def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], gone: set[str]) -> PlannedFile:
@@ -99,6 +108,25 @@ def _with_lines(before: bytes, wanted: bytes) -> bytes:
 def _whole(path: str) -> str:
     first, *rest = PurePosixPath(path).parts
     return f"{first}/{rest[0]}" if first in _WHOLES and len(rest) > 1 else path
+
+
+def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> bool:
+    """True if ``files`` (contents by path) are all that a project has at ``place``, a file or a folder of it, and are
+    as this release ships them, or as `builder init` wrote them. Never in a checkout of this program, where whatever is
+    there is what it ships. Raises FileProblemsError for a damaged record."""
+    digests = {path: records.digest(content) for path, content in files.items()}
+    record = records.read(project)
+    written = record.digests if record else {}
+    if digests == {path: digest for path, digest in written.items() if _is_at(path, place)}:
+        return True
+    shipped = source.project()
+    if shipped.root.resolve() == project.root.resolve():
+        return False
+    return digests == {file.path: records.digest(file.content) for file in source.below(shipped.root, place)}
+
+
+def _is_at(path: str, place: str) -> bool:
+    return path == place or path.startswith(f"{place}/")
 
 
 def write(project: Project, planned: Iterable[PlannedFile]) -> None:

@@ -43,8 +43,9 @@ def project() -> Project:
 
 
 def below(root: Path, folder: str) -> Iterator[ShippedFile]:
-    """The files in ``folder`` of ``root``, sorted; a link is none of them."""
-    for path in sorted((root / folder).rglob("*")):
+    """The files in ``folder`` of ``root``, sorted, or the file that it is; a link is none of them."""
+    top = root / folder
+    for path in (top,) if top.is_file() else sorted(top.rglob("*")):
         inside = path.relative_to(root)
         if path.is_file() and not path.is_symlink() and not _LITTER.intersection(inside.parts):
             yield ShippedFile(inside.as_posix(), path.read_bytes(), bool(path.stat().st_mode & 0o100))

@@ -7,19 +7,21 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from builder import http_client
 from builder.errors import SourceError
+from builder.http_client import NoAnswerError
 from builder.lock.pins import LockedPackage
 from builder.plan import python
 from builder.sources import environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from builder.sources.environment import UserSettings
 
 _DEFAULT = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
-_TIMEOUT = 60.0
 _LARGEST = 64 << 20
 
 
@@ -64,30 +66,27 @@ def _files(package: str, environ: Mapping[str, str]) -> dict[str, set[str]]:
 
 def _files_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
     index = (settings.index_url or _DEFAULT).rstrip("/")
-    return _wheels(f"{index}/{package}/", str(settings.ca_file or ""))
+    return _wheels(f"{index}/{package}/", settings.ca_file)
 
 
 @functools.cache
-def _wheels(address: str, ca_file: str) -> dict[str, set[str]]:
+def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
     """The hashes of the wheels that were not withdrawn, by version."""
-    import ssl
-
-    import httpx2
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     from builder.sources.git import credentials
 
-    context = ssl.create_default_context(cafile=ca_file) if ca_file else True
     shown = credentials.split(address).url
     try:
-        with httpx2.Client(verify=context, timeout=_TIMEOUT, follow_redirects=True) as client:
-            response = client.get(address, headers={"Accept": f"{_JSON}, text/html;q=0.1"})
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        with http_client.following(ca_file) as client:
+            headers = {"Accept": f"{_JSON}, text/html;q=0.1"}
+            answer = http_client.send(client, "GET", address, largest=_LARGEST, headers=headers)
+    except NoAnswerError as error:
         raise SourceError(f"{shown} does not answer: {error}") from None
-    if not response.is_success or len(response.content) > _LARGEST:
-        raise SourceError(f"{shown}: the server says {response.status_code}")
+    if not answer.is_success:
+        raise SourceError(f"{shown}: the server says {http_client.status(answer)}")
     versions: dict[str, set[str]] = {}
-    for name, sha256 in _listed(response.text):
+    for name, sha256 in _listed(answer.text):
         try:
             version = str(parse_wheel_filename(name)[1])
         except InvalidWheelFilename:

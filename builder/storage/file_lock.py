@@ -12,6 +12,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from builder.storage import regular_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _TELL_AFTER = 0.3  # seconds; most locks are held for some tens of milliseconds
 _LONGEST_PAUSE = 0.02  # seconds between two tries
 _FOR_EVER = float("inf")
-_READ_AND_WRITE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_READ_AND_WRITE = os.O_RDWR | os.O_CREAT
 
 
 class LockHeldError(Exception):
@@ -130,7 +132,7 @@ def is_held(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _held_at_once(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = regular_file.opened(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -140,7 +142,7 @@ def _held_at_once(path: Path) -> Iterator[None]:
 
 def _open_and_lock(path: Path, flags: int, operation: int) -> int | None:
     """None where the locked file is no longer the one at ``path``."""
-    descriptor = os.open(path, _READ_AND_WRITE | flags, 0o666)
+    descriptor = regular_file.opened(path, _READ_AND_WRITE | flags)
     is_there = False
     try:
         fcntl.flock(descriptor, operation)
@@ -153,11 +155,11 @@ def _open_and_lock(path: Path, flags: int, operation: int) -> int | None:
 
 def _open(path: Path) -> int:
     try:
-        return os.open(path, _READ_AND_WRITE, 0o666)
+        return regular_file.opened(path, _READ_AND_WRITE)
     except OSError as error:
         if isinstance(error, PermissionError):  # made by another user, root for one: to hold it, reading is enough
             with contextlib.suppress(OSError):
-                return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                return regular_file.opened(path, os.O_RDONLY)
         raise LockFileError(error.errno, error.strerror) from None
 
 

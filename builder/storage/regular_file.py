@@ -5,19 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
 
 _PIECE = 1 << 16
+_STATE = ".builder"
 
 
 def read(path: Path | str, largest: int) -> bytes:
     """Returns the content of a plain file of at most ``largest`` bytes. Raises OSError for anything else; it never
     waits, as opening a pipe would."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = opened(path, os.O_RDONLY)
     except OSError as error:
         # ELOOP: a link; ENXIO: a socket.
         raise _no_file(path) if error.errno in (errno.ELOOP, errno.ENXIO) else error from None
@@ -33,6 +31,29 @@ def read(path: Path | str, largest: int) -> bytes:
     if len(content) > largest or status.st_size > largest:
         raise OSError(errno.EFBIG, f"larger than {largest:,} bytes", str(path))
     return content
+
+
+def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of a file, which is no link. In a state folder, which may have come along with other files, no
+    folder on the way there is one either, at the very moment of opening; the state folder itself may be on another
+    disk. It waits for nobody: a pipe is opened at once, or not at all. Raises OSError."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    parts = Path(path).parts
+    if _STATE not in parts[:-1]:
+        return os.open(path, flags, mode)
+    at = parts.index(_STATE) + 1
+    try:
+        folder = os.open(Path(*parts[:at]), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in parts[at:-1]:
+                inner = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            return os.open(parts[-1], flags, mode, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _up_to(descriptor: int, largest: int, size: int) -> bytes:

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from builder.storage import file_lock
+from builder.storage import file_lock, regular_file
 from builder.storage.named_errors import naming
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _until_named(temporary: Path, make: Callable[[Path], int]) -> Iterator[IO[by
 def _make(path: Path) -> int:
     # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
     path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    return regular_file.opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
 def _make_and_lock(path: Path) -> int:

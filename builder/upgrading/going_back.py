@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from builder import timestamp
 from builder.evidence import gate, requirements
 from builder.lock import reading
-from builder.numbered import images_lock, pointers
+from builder.numbered import images_lock
 from builder.serving import answered, image_selection
 from builder.serving.image_selection import SelectedImage
 
@@ -51,7 +51,7 @@ def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | N
     if paired is None or paired.pairing.image != served.image or not _is_new(paired.pairing):
         return None
     outcomes = answered.outcomes(project, model)
-    before = pointers.pairing_before(lock, paired)
+    before = gate.pairing_before(project, workspace.environment, lock, model)
     if before is None or served.record.fingerprint in outcomes:
         return None
     selected = image_selection.with_number(lock, served.recipe, before.image)

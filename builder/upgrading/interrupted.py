@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,10 @@ class InterruptedUpgrade:
         if self.problem:
             return f"an upgrade of {self.subject} was interrupted: {self.problem}"
         at = f"{self.stage} of {self.candidate}" if self.candidate else self.stage
+        command = f"builder upgrade {shlex.quote(self.text)}"
         return (
-            f"an upgrade of {self.subject} was interrupted ({at}): `builder upgrade {self.text}` goes on with it, "
-            f"`builder upgrade {self.text} --abort` gives it up"
+            f"an upgrade of {self.subject} was interrupted ({at}): `{command}` goes on with it, "
+            f"`{command} --abort` gives it up"
         )
 
 

@@ -2,6 +2,9 @@
 
 One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Who takes that lock holds a
 second one meanwhile; the guard of a killed upgrade keeps that one until the server is back.
+
+Anybody may have written the file: its names keep the grammars of images.lock, and how the model is served is not in it.
+That comes from what is typed again, and from the engine.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ from urllib.parse import quote, unquote
 
 from builder.errors import ConflictError
 from builder.events import Message
-from builder.storage import atomic_file, file_lock
+from builder.lock import name_kinds
+from builder.lock.value_kinds import WrongError
+from builder.storage import atomic_file, file_lock, regular_file
 from builder.upgrading.steps import RESULTS, STAGES, Upgrade
 
 if TYPE_CHECKING:
@@ -25,7 +30,8 @@ if TYPE_CHECKING:
     from builder.events import Report
     from builder.project import Project
 
-_FORMAT = 1
+_FORMAT = 2
+_LARGEST = 1 << 20
 
 
 @contextmanager
@@ -63,10 +69,10 @@ def read(project: Project, subject: str) -> Upgrade | None:
     """The upgrade that is unfinished, None where there is none. Raises ConflictError for a file that holds none."""
     path = _path(project, subject)
     try:
-        return _upgrade(json.loads(path.read_text(encoding="utf-8")))
+        return _upgrade(json.loads(regular_file.read(path, _LARGEST)))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, WrongError):
         raise ConflictError(
             f"{project.relative(path)} is no journal of an upgrade that this version of builder can read",
             hint="end it with the version that wrote it, or remove the file: pins and pointers move only at the end",
@@ -110,9 +116,17 @@ def _upgrade(data: dict[str, Any]) -> Upgrade:
     if data.pop("format") != _FORMAT or data["stage"] not in STAGES or data["result"] not in RESULTS:
         raise ValueError("of another version")
     data["models"], data["why"] = tuple(data["models"]), tuple(data["why"])
-    texts = [data["target"], data["before"], data["candidate"], data["started"], *data["models"], *data["why"]]
-    texts += [*data["update"], *(ref for ref in data["update"].values() if ref is not None)]
-    texts += [*data["served"], *data["served"].values()]
-    if not all(isinstance(text, str) for text in texts):
+    if not all(isinstance(text, str) for text in (data["target"], data["started"], *data["why"])):
         raise ValueError("not text")
+    if not isinstance(data["served"], bool) or not isinstance(data.get("older", False), bool):
+        raise TypeError("not a flag")
+    for model in data["models"]:
+        name_kinds.MODEL.read(model)
+    for source, ref in data["update"].items():
+        name_kinds.PART.read(source)
+        name_kinds.or_nothing(name_kinds.LINE).read(ref)
+    for image in filter(None, (data["before"], data["candidate"])):
+        repository, _, number = image.rpartition(":")
+        name_kinds.REPOSITORY.read(repository)
+        int(number)
     return Upgrade(**data)

@@ -9,7 +9,7 @@ alone, and only once nothing that is required is missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from builder.lock.model import ImageName
@@ -24,19 +24,20 @@ RESULTS: tuple[Result, ...] = ("", "promoted", "rejected", "aborted", "unchanged
 class Upgrade:
     """An upgrade as far as it is. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps
     each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
-    start, empty where there was none; ``served`` are the labels of its server, empty where none ran. ``why`` are the
-    reasons of the ``result``."""
+    start, empty where there was none; ``served`` is True where its server ran. ``why`` are the reasons of the
+    ``result``. With ``older``, packages and sources may go back to older versions."""
 
     target: str
     models: tuple[str, ...]
     update: Mapping[str, str | None]
     before: str
     started: str
-    served: Mapping[str, str] = field(default_factory=dict)
+    served: bool = False
     stage: Stage = "build"
     candidate: str = ""
     result: Result = ""
     why: tuple[str, ...] = ()
+    older: bool = False
 
     @property
     def subject(self) -> str:

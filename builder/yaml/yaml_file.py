@@ -51,6 +51,35 @@ _TextKeyLoader.yaml_implicit_resolvers = {
 }
 
 
+class Block(str):
+    """Text that is written as a literal block, line for line, where YAML can hold it so."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper whose text is read back as it was: PyYAML writes the other line breaks of Unicode as they are, and reads
+    them as blanks."""
+
+    def represent_text(self, text: str) -> yaml.Node:
+        escaped = '"' if any(char in text for char in "\x85\u2028\u2029") else None
+        return self.represent_scalar("tag:yaml.org,2002:str", str(text), style=escaped)
+
+    def represent_block(self, text: Block) -> yaml.Node:
+        is_plain = all(char.isprintable() or char in "\n\t" for char in text)
+        return self.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if is_plain else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
+_Dumper.add_representer(Block, _Dumper.represent_block)
+
+
+def dump(data: dict[str, Any]) -> str:
+    """The text of a mapping, in its order, one line for each value."""
+    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    return text
+
+
 def load(text: str, file: str) -> Any:
     """Parses the value in ``text``: dicts with text as keys, lists, text, numbers, booleans and None.
 

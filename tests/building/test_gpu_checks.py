@@ -85,13 +85,14 @@ def plan_of(*checks: ImageCheck) -> Plan:
     return replace(shipped.plan("tf5", "git", "linux/arm64"), checks=checks, versions=versions)
 
 
-def check(endpoint: Endpoint, image: str, *checks: ImageCheck) -> tuple[str | None, list[str]]:
+def check(
+    endpoint: Endpoint, image: str, *checks: ImageCheck, entrypoint: tuple[str, ...] = ()
+) -> tuple[str | None, list[str]]:
     messages: list[str] = []
     label = image.partition(":")[0]
     try:
-        card = gpu_checks.check(
-            endpoint, image, plan_of(*checks), {label: ""}, lambda event: messages.append(str(event)), devices=()
-        )
+        plan, report = plan_of(*checks), lambda event: messages.append(str(event))
+        card = gpu_checks.check(endpoint, image, plan, {label: ""}, report, devices=(), entrypoint=entrypoint)
     finally:
         assert containers.listing(endpoint, label) == []
     return card, messages
@@ -110,13 +111,24 @@ def test_an_image_that_runs_on_the_card(endpoint: Endpoint, make: Callable[..., 
 
 
 @pytest.mark.engine
+def test_the_entrypoint_of_an_image_that_keeps_it_runs_first(endpoint: Endpoint, make: Callable[..., str]) -> None:
+    """It may be what makes the GPU usable, and print what it likes."""
+    sets_up = " ".join(f"{name}='{value}'" for name, value in GB10.items())
+    entrypoint = ("sh", "-c", f'echo "== CUDA =="; export {sets_up}; exec "$@"', "sh")
+    image = make({}, flashinfer_python="0.7.2")
+    assert check(endpoint, image, kernel("test $CAPABILITY = 12.1"), entrypoint=entrypoint)[0] is not None
+    with pytest.raises(BuildFailedError, match="is_available"):
+        check(endpoint, image)
+
+
+@pytest.mark.engine
 def test_all_that_is_wrong_is_told_at_once(endpoint: Endpoint, make: Callable[..., str]) -> None:
     broken = {"CAPABILITY": "12.1", "ARCHITECTURES": "sm_90 sm_100a", "BROKEN": "no kernel image is available"}
     image = make(broken, wanted="0.7.3", flashinfer_python="0.7.1", flashinfer_cubin="0.7.2")
     with pytest.raises(BuildFailedError) as caught:
         check(endpoint, image, kernel("echo no tilelang; exit 1"))
     assert caught.value.message.splitlines() == [
-        "on the GPU of this machine:",
+        "check gpu, on the GPU of this machine:",
         "vLLM's kernel rms_norm does not run: RuntimeError: no kernel image is available",
         "torch has kernels for sm_90, sm_100a, and the card is NVIDIA GB10 (12.1)",
         "flashinfer-cubin is 0.7.2, and flashinfer-python 0.7.1: FlashInfer refuses kernels of another version",
@@ -125,6 +137,7 @@ def test_all_that_is_wrong_is_told_at_once(endpoint: Endpoint, make: Callable[..
         "check of mod flashqla: kernel.sh fails",
         "  no tilelang",
     ]
+    assert caught.value.hint.endswith("build with `--without-check gpu --without-check flashqla --note WHY`")
 
 
 @pytest.mark.engine

@@ -82,7 +82,13 @@ def foreign(host: str) -> str:
 
 
 def check(
-    endpoint: Endpoint, image: str, platform: str, host: str, *wanted: ImageCheck, templates: tuple[str, ...] = ()
+    endpoint: Endpoint,
+    image: str,
+    platform: str,
+    host: str,
+    *wanted: ImageCheck,
+    templates: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
 ) -> list[str]:
     """The messages while the image of a plan with vLLM 0.19.1 is checked."""
     plan = replace(shipped.plan("cpu", "wheel", platform), checks=wanted, versions={"vllm": Version("0.19.1", None)})
@@ -91,7 +97,7 @@ def check(
     expected = [ExpectedTemplate(path, Location("recipes/r.yaml", 7, 30)) for path in templates]
     try:
         verification.run_checks(
-            endpoint, image, plan, {label: ""}, host, lambda event: messages.append(str(event)), expected
+            endpoint, image, plan, {label: ""}, host, lambda event: messages.append(str(event)), expected, without
         )
     finally:
         assert containers.listing(endpoint, label) == []
@@ -111,9 +117,9 @@ def test_an_image_as_it_was_planned(endpoint: Endpoint, make: Make, host: str) -
 @pytest.mark.parametrize(
     ("image", "messages"),
     [
-        ({"version": "0.20.0"}, "the image holds vLLM 0.20.0, while 0.19.1 is pinned"),
-        ({"missing": 1}, "the image holds vLLM of no version, while 0.19.1 is pinned"),
-        ({"broken": 1}, "vLLM cannot be imported in the image:\n  ImportError: libcuda.so.1"),
+        ({"version": "0.20.0"}, "check vllm-version: the image holds vLLM 0.20.0, while 0.19.1 is pinned"),
+        ({"missing": 1}, "check vllm-version: the image holds vLLM of no version, while 0.19.1 is pinned"),
+        ({"broken": 1}, "check vllm-import: vLLM cannot be imported in the image:\n  ImportError: libcuda.so.1"),
     ],
 )
 def test_what_is_not_as_it_was_planned(
@@ -129,6 +135,21 @@ def test_a_check_of_a_mod_that_does_not_hold(endpoint: Endpoint, make: Make, hos
         check(endpoint, make(host), host, host, contains("tool_call"), contains("reasoning"))
     assert caught.value.message == "check of mod template: chat.jinja lacks 'reasoning'"
     assert "mods/template" in caught.value.hint
+    assert caught.value.hint.endswith("build with `--without-check template --note WHY`")
+    check(endpoint, make(host), host, host, contains("reasoning"), without=("template",))
+
+
+def test_each_check_of_an_image_may_be_left_out(endpoint: Endpoint, make: Make, host: str) -> None:
+    image = make(host, version="0.20.0", broken=1)
+    with pytest.raises(BuildFailedError, match="check vllm-version:") as caught:
+        check(endpoint, image, host, host, templates=("ours.jinja",))
+    assert "`--without-check vllm-version --note WHY`" in caught.value.hint
+    with pytest.raises(BuildFailedError, match="check vllm-import:"):
+        check(endpoint, image, host, host, templates=("ours.jinja",), without=("vllm-version",))
+    with pytest.raises(BuildFailedError, match="check chat-template:"):
+        check(endpoint, image, host, host, templates=("ours.jinja",), without=("vllm-version", "vllm-import"))
+    every = ("vllm-version", "vllm-import", "chat-template")
+    assert len(check(endpoint, image, host, host, templates=("ours.jinja",), without=every)) == 2
 
 
 def test_a_template_that_a_recipe_names_must_be_in_the_image_and_compile(
@@ -139,12 +160,13 @@ def test_a_template_that_a_recipe_names_must_be_in_the_image_and_compile(
     with pytest.raises(BuildFailedError) as caught:
         check(endpoint, image, host, host, templates=("chat.jinja", "ours.jinja", "/opt/ours.jinja"))
     assert caught.value.message.splitlines() == [
+        "check chat-template:",
         "recipes/r.yaml:7:30: the image has no chat template ours.jinja",
         "recipes/r.yaml:7:30: the image has no chat template /opt/ours.jinja",
     ]
     with pytest.raises(BuildFailedError) as caught:
         check(endpoint, make(host, fault="yes"), host, host, templates=("chat.jinja",))
-    told = "recipes/r.yaml:7:30: chat.jinja in the image is no chat template: line 3: Unexpected"
+    told = "check chat-template:\nrecipes/r.yaml:7:30: chat.jinja in the image is no chat template: line 3: Unexpected"
     assert caught.value.message == told
 
 

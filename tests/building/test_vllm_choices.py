@@ -16,24 +16,32 @@ from builder.errors import FileProblemsError, SourceError
 from builder.lock import text
 from builder.lock.model import Lock
 from builder.lock.pins import GitPin, LockedPackage, Pins, PythonPin, WheelPin
+from builder.pinning import packages
 from builder.pinning.packages import Package
 from builder.project import Project
 from builder.sources.git import mirror_reading
 from builder.sources.git.patch_dry_run import CandidatePatch, PackageFiles
 from builder.sources.wheels import wheel_files
 from builder.storage import state_file
-from tests import projects
+from tests import projects, shared
+from tests.mods import releases
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
 TOOLS, REASONING, FORMATS, METHODS = vllm_choices._PATHS
+# As vLLM 0.32 writes them, with fewer values.
 FILES = {
-    TOOLS: '_TOOL_PARSERS_TO_REGISTER = {"hermes": ("a", "A"), "qwen3_coder": ("b", "B")}\n',
-    REASONING: '_REASONING_PARSERS_TO_REGISTER: dict[str, object] = {"qwen3": 1}\n',
-    METHODS: 'M = Literal["mtp", "eagle3"]\nN = int\nSpeculativeMethod = Literal["ngram", M]\n',
-    FORMATS: 'import x\n_LOAD_FORMAT_TO_MODEL_LOADER = {"auto": x.A, "safetensors": x.A}\n',
+    TOOLS: '_TOOL_PARSERS_TO_REGISTER = {\n    "hermes": (  # name\n        "hermes_tool_parser",  # filename\n'
+    '        "Hermes2ProToolParser",  # class_name\n    ),\n    "qwen3_coder": ("b", "B"),\n}\n',
+    REASONING: '_REASONING_PARSERS_TO_REGISTER = {\n    "qwen3": (\n        "qwen3_reasoning_parser",\n'
+    '        "Qwen3ReasoningParser",\n    ),\n}\n',
+    METHODS: 'MTPModelTypes = Literal["mtp"]\nEagleModelTypes = Literal["eagle3", MTPModelTypes]\n'
+    'SpeculativeMethod = Literal[\n    "ngram",\n    EagleModelTypes,\n]\n'
+    'DraftSampleMethod = Literal["greedy", "probabilistic"]\n',
+    FORMATS: '_LOAD_FORMAT_TO_MODEL_LOADER: dict[str, type[BaseModelLoader]] = {\n    "auto": DefaultModelLoader,\n'
+    '    "safetensors": DefaultModelLoader,\n}\n',
 }
 COMMAND = "vllm serve x --tool-call-parser {} --load-format {} --enable-auto-tool-choice"
 
@@ -78,6 +86,17 @@ def test_what_a_package_registers_is_read() -> None:
         "load-format": {"auto", "safetensors"},
         "speculative method": {"ngram", "mtp", "eagle3"},
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.20.0", "0.33.0"])
+def test_what_a_release_registers_is_read(version: str) -> None:
+    reach = releases.releases(shared.folder() / "wheels").reach
+    values = vllm_choices.of_package(packages.released(reach, (), "vllm", version)).values
+    assert values["tool-call-parser"] > {"hermes", "qwen3_coder", "openai"}
+    assert values["reasoning-parser"] > {"qwen3", "deepseek_r1"}
+    assert values["load-format"] > {"auto", "safetensors", "fastsafetensors", "dummy"}
+    assert values["speculative method"] > {"ngram", "mtp", "eagle3", "dflash"}
 
 
 def test_a_draft_model_takes_a_method_that_vllm_knows(project: Project) -> None:

@@ -13,12 +13,15 @@ from pathlib import Path
 import pytest
 
 from builder.building import work_folder
+from builder.engine import images
 from builder.engine.buildkit import buildx
 from builder.engine.client.endpoint import Endpoint
 from builder.plan.model import StagedFile
 from builder.project import Project
 from builder.storage import file_lock
 from builder.workspace import Workspace
+from tests import shared
+from tests.conftest import BASE
 from tests.workspaces import workspace
 
 pytestmark = pytest.mark.engine
@@ -106,6 +109,24 @@ def test_a_name_that_was_cut_off_is_no_tag(context: Workspace) -> None:
     (folder / "also").touch()
     work_folder.remove_stale(context)
     assert not folder.exists()
+
+
+def test_a_tag_of_somebody_else_stays(context: Workspace) -> None:
+    """A folder that came with a project names an image of the machine."""
+    repository = shared.unique_name()
+    own, other = f"{repository}:adopting-{'a' * 12}", f"{repository}:theirs"
+    try:
+        for tag in (own, other):
+            images.tag(context.engine, BASE, tag)
+            folder = context.project.work / f"image-{tag[-1]}"
+            folder.mkdir(parents=True)
+            (folder / "also").write_text(tag, encoding="utf-8")
+        work_folder.remove_stale(context)
+        assert not list(context.project.work.iterdir())
+        assert images.tags(context.engine, [repository]).keys() == {other}
+    finally:
+        for tag in (own, other):
+            images.remove(context.engine, tag)
 
 
 def test_a_folder_that_cannot_be_locked_does_not_stay(context: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

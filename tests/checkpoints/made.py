@@ -11,13 +11,16 @@ from builder.commands.checkpoints_build import BuiltCheckpoint
 from builder.events import Report, ignore
 from builder.project import Project
 from tests import projects, safetensors_files
+from tests.safetensors_files import Dimensions
 from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from builder.workspace import Workspace
 
+SIZE = Dimensions(layers=4, width=4096, mtp_experts=8)
 FILE = "checkpoints/hybrid/checkpoint.yaml"
 TEXT = """\
 description: INT4 experts with FP8 shared experts, and the MTP weights
@@ -29,13 +32,14 @@ requires: {{mods: [enable-hybrid-int4fp8]}}
 steps:
   - take: int4
   - replace: fp8
+    select: ["model.language_model.layers.*.mlp.shared_expert.*_proj.weight"]
     dtype: F8_E4M3
-    except: ["*.experts.*"]
     companions: [weight_scale_inv]
     expect: {expect}
+    unmatched: 0
   - add: int4
     file: model_extra_tensors.safetensors
-    expect: 785
+    unless: ["mtp.*"]
 {more}output: {output}
 """
 
@@ -64,12 +68,11 @@ class Kitchen:
         return self.folder / "home/.cache/huggingface/hub/models--checkpoint--hybrid"
 
 
-def kitchen(folder: Path, layers: int = 4, rows: int = 4096) -> Kitchen:
-    """A kitchen with sources of some MB."""
-    int4 = safetensors_files.int4(rows, layers)
-    listed = {name for name in int4 if name.startswith("model-")}
+def kitchen(folder: Path, size: Dimensions = SIZE, listed: Collection[str] = safetensors_files.INT4_FILES) -> Kitchen:
+    """A kitchen with sources of some MB; the index of the INT4 release lists the files ``listed``."""
+    int4 = safetensors_files.int4(size)
     safetensors_files.write(folder / "int4", safetensors_files.files(int4, listed=listed))
-    safetensors_files.write(folder / "fp8", safetensors_files.files(safetensors_files.fp8(rows, layers)))
+    safetensors_files.write(folder / "fp8", safetensors_files.files(safetensors_files.fp8(size)))
     made = Kitchen(projects.make(folder / "project"), folder)
     made.define()
     return made

@@ -1,9 +1,11 @@
-"""Planning from real files, in folders and on a hub that is asked for ranges alone."""
+"""Planning the shipped definition from files with the names of both releases, in folders and on a hub that is asked for
+ranges alone."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,32 +13,21 @@ import pytest
 from builder.commands import checkpoints_plan
 from builder.commands.checkpoints_plan import CheckpointOutlook
 from builder.errors import BuilderError, FileProblemsError, SourceError
-from tests import hub_server, projects, safetensors_files
+from tests import hub_server, projects, safetensors_files, shipped_files
+from tests.safetensors_files import Dimensions
 from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from builder.project import Project
+    from tests.safetensors_files import Specification
 
-HYBRID = """\
-description: INT4 experts with FP8 shared experts
-model: Org/Model-int4
-sources:
-  int4: {int4}
-  fp8: {fp8}
-requires: {{mods: [enable-hybrid-int4fp8]}}
-steps:
-  - take: int4
-  - replace: fp8
-    dtype: F8_E4M3
-    except: ["*.experts.*"]
-    companions: [weight_scale_inv]
-    expect: {expect}
-    unmatched: 408
-"""
-FILE = "checkpoints/hybrid/checkpoint.yaml"
-INT4, FP8 = "Org/Model-int4", "Org/Model-FP8"
+NAME = "qwen3.5-122b-hybrid"
+FILE = f"checkpoints/{NAME}/checkpoint.yaml"
+SHIPPED = (shipped_files.project().root / FILE).read_text(encoding="utf-8")
+INT4, FP8 = "Intel/Qwen3.5-122B-A10B-int4-AutoRound", "Qwen/Qwen3.5-122B-A10B-FP8"
 
 
 @pytest.fixture
@@ -44,25 +35,35 @@ def project(tmp_path: Path) -> Project:
     return projects.make(tmp_path / "project")
 
 
-def define(project: Project, int4: str, fp8: str, expect: int = 144) -> None:
-    text = HYBRID.format(int4=int4, fp8=fp8, expect=expect)
+def define(project: Project, int4: str, fp8: str) -> None:
+    """Writes the shipped definition with other sources."""
+    text = SHIPPED
+    for written, source in ((f"{{hf: {INT4}@main}}", int4), (f"{{hf: {FP8}@main}}", fp8)):
+        assert text.count(written) == 1
+        text = text.replace(written, source)
     projects.write(project.root / FILE, text)
 
 
 def plan(project: Project, tmp_path: Path, hub: str = "http://127.0.0.1:9") -> CheckpointOutlook:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environ = {**kept, "HOME": str(tmp_path), "HF_ENDPOINT": hub}
-    return checkpoints_plan.run(workspace(project, NO_ENGINE, environ), "hybrid")
+    return checkpoints_plan.run(workspace(project, NO_ENGINE, environ), NAME)
 
 
 @pytest.fixture
 def folders(project: Project, tmp_path: Path) -> Path:
     """Both sources as folders; those of the definition."""
-    listed = {name for name in safetensors_files.int4() if name.startswith("model-")}
-    safetensors_files.write(tmp_path / "int4", safetensors_files.files(safetensors_files.int4(), listed=listed))
+    shards = safetensors_files.int4()
+    safetensors_files.write(tmp_path / "int4", safetensors_files.files(shards, listed=safetensors_files.INT4_FILES))
     safetensors_files.write(tmp_path / "fp8", safetensors_files.files(safetensors_files.fp8()))
     define(project, f"{{folder: {tmp_path}/int4}}", f"{{folder: {tmp_path}/fp8}}")
     return tmp_path
+
+
+def index_lists(folders: Path, shards: dict[str, Specification], listed: Collection[str]) -> None:
+    """Writes the INT4 release again: the files ``shards``, of which the index lists those of ``listed``."""
+    shutil.rmtree(folders / "int4")
+    safetensors_files.write(folders / "int4", safetensors_files.files(shards, listed=listed))
 
 
 def refusal(project: Project, folder: Path) -> str:
@@ -75,13 +76,12 @@ def refusal(project: Project, folder: Path) -> str:
 
 def test_a_plan_reads_headers_of_the_hub_alone(project: Project, tmp_path: Path) -> None:
     with hub_server.serve() as hub:
-        big = safetensors_files.fp8(rows=1 << 15, layers=4)
+        big = safetensors_files.fp8(Dimensions(width=2048))
         commits = [
-            hub.add(INT4, safetensors_files.files(safetensors_files.int4(rows=1 << 15, layers=4))),
+            hub.add(INT4, safetensors_files.files(safetensors_files.int4(Dimensions(width=2048)))),
             hub.add(FP8, safetensors_files.files(big)),
         ]
-        text = HYBRID.format(int4=f"{{hf: {INT4}}}", fp8=f"{{hf: {FP8}@main}}", expect=12).replace("408", "34")
-        projects.write(project.root / FILE, text)
+        projects.write(project.root / FILE, SHIPPED)
         outlook = plan(project, tmp_path, hub.url)
         sizes = sum(len(content) for commit in hub.repos[FP8].commits.values() for content in commit.values())
         ranges = [each for name in big for each in hub.got(name)]
@@ -89,28 +89,92 @@ def test_a_plan_reads_headers_of_the_hub_alone(project: Project, tmp_path: Path)
     assert sizes > 10 * 3 * 524288
     snapshots = [source.snapshot for source in outlook.plan.sources.values()]
     assert [snapshot and snapshot.commit for snapshot in snapshots] == commits
-    assert outlook.plan.content.effects[1].tensors == 24
+    assert outlook.plan.content.effects[1].tensors == 288
     assert outlook.plan.fetched > sizes // 2
     assert not (tmp_path / ".cache").exists()
 
 
 def test_a_plan_of_folders_says_what_each_step_does(project: Project, folders: Path) -> None:
     outlook = plan(project, folders)
+    decoder = sum(len(safetensors_files.int4()[name]) for name in safetensors_files.INT4_FILES)
     assert [effect.text for effect in outlook.plan.content.effects] == [
-        "takes 912 tensors and 2 other files of int4".replace("912", str(len(outlook.plan.content.tensors) - 144)),
-        "replaces 144 tensors by those of fp8 (BF16 → F8_E4M3), with 144 companions; 408 have no counterpart",
+        f"takes {decoder} tensors and 2 other files of int4",
+        "replaces 144 tensors by those of fp8 (BF16 → F8_E4M3), with 144 companions",
+        "adds model_extra_tensors.safetensors of int4 with 785 tensors",
+        "verifies the result, whose tensors are as required",
     ]
     assert outlook.plan.fetched == 0
     assert outlook.plan.size == outlook.needed
 
 
+def test_it_comes_out_the_same_whatever_the_index_lists(project: Project, folders: Path) -> None:
+    """The weights under ``mtp.`` are in a file that the index leaves out, in one that it lists, or among the others."""
+    unlisted = plan(project, folders).plan.content
+    shards = safetensors_files.int4()
+    index_lists(folders, shards, shards)
+    listed = plan(project, folders).plan.content
+    first, second = safetensors_files.INT4_FILES
+    index_lists(folders, {first: shards[first], second: shards[second] | shards[safetensors_files.EXTRA]}, shards)
+    among = plan(project, folders).plan.content
+    for content in (listed, among):
+        assert content.effects[2].text == "adds nothing of int4: 785 such tensors are already there"
+        assert {name: (each.dtype, each.shape, each.file.source) for name, each in content.tensors.items()} == {
+            name: (each.dtype, each.shape, each.file.source) for name, each in unlisted.tensors.items()
+        }
+    replaced = {name for name, each in unlisted.tensors.items() if each.file.source == "fp8"}
+    assert replaced == {
+        f"model.language_model.layers.{layer}.mlp.shared_expert.{part}_proj.{kind}"
+        for layer in range(48)
+        for part in ("gate", "up", "down")
+        for kind in ("weight", "weight_scale_inv")
+    }
+
+
+def test_weights_that_an_index_lists_in_part_are_not_whole(project: Project, folders: Path) -> None:
+    shards = safetensors_files.int4()
+    extra = shards[safetensors_files.EXTRA]
+    first = safetensors_files.INT4_FILES[0]
+    shards[first]["mtp.fc.weight"] = extra.pop("mtp.fc.weight")
+    index_lists(folders, shards, safetensors_files.INT4_FILES)
+    message = refusal(project, folders)
+    assert message.startswith(f"{FILE}:{line_of('- verify:')}:5: ")
+    assert "0 have a name like mtp.layers.0.mlp.experts.*_proj.weight, and not 768" in message
+
+
 def test_a_wrong_count_is_a_problem_at_its_step(project: Project, folders: Path) -> None:
-    define(project, f"{{folder: {folders}/int4}}", f"{{folder: {folders}/fp8}}", expect=145)
+    shards = safetensors_files.fp8()
+    for tensors in shards.values():
+        for name in [name for name in tensors if "layers.47.mlp.shared_expert.up" in name]:
+            del tensors[name]
+    shutil.rmtree(folders / "fp8")
+    safetensors_files.write(folders / "fp8", safetensors_files.files(shards))
     with pytest.raises(FileProblemsError) as refused:
         plan(project, folders)
-    assert refused.value.message.startswith(
-        "checkpoints/hybrid/checkpoint.yaml:9:5: 144 tensors have a counterpart, and"
-    )
+    place = f"{FILE}:{line_of('- replace: fp8')}:5"
+    assert refused.value.message.startswith(f"{place}: 143 tensors have a counterpart, and 144 are expected")
+
+
+def line_of(text: str) -> int:
+    """The line of the shipped definition that has ``text``."""
+    return SHIPPED[: SHIPPED.index(text)].count("\n") + 1
+
+
+def test_the_stand_ins_have_the_counts_that_others_published() -> None:
+    """Albond's script for this checkpoint compares names: those of the FP8 release outside of the experts, without the
+    scales of replaced weights, with those of the INT4 release's numbered files. It reported 144 and 408."""
+    int4 = safetensors_files.int4()
+    numbered = {name: entry for file in safetensors_files.INT4_FILES for name, entry in int4[file].items()}
+    dense = {
+        name: entry
+        for file in safetensors_files.fp8().values()
+        for name, entry in file.items()
+        if ".experts." not in name
+    }
+    replaced = {
+        name for name, (dtype, shape) in dense.items() if dtype == "F8_E4M3" and numbered.get(name) == ("BF16", shape)
+    }
+    without = dense.keys() - numbered.keys() - {f"{name}_scale_inv" for name in replaced}
+    assert (len(replaced), len(without)) == (144, 408)
 
 
 def test_a_file_that_was_cut_off_is_named(project: Project, folders: Path) -> None:

@@ -44,8 +44,8 @@ def test_a_new_image_with_what_waits() -> None:
     assert image["models"] == [{"model": "Org/A", "state": "paired", "image": "node:3", "taken_from": "other:1"}]
     missing = [{"text": "no proof", "command": "builder prove node:3"}]
     assert image["waiting"] == [
-        {"what": "Org/B", "kind": "model", "stays": None, "missing": missing},
-        {"what": "node", "kind": "repository", "stays": "node:2", "missing": []},
+        {"what": "Org/B", "kind": "model", "stays": None, "failed": False, "missing": missing},
+        {"what": "node", "kind": "repository", "stays": "node:2", "failed": False, "missing": []},
     ]
     assert image["seconds"] == 61.2
 

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.project import Project
+from builder.shipped import record
+from builder.shipped.record import InitRecord
 from tests import projects
 from tests.commands import git_upstream
 from tests.conftest import command
+from tests.workspaces import NO_ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,12 +40,13 @@ class Typed:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def answer(self, answer: str, *arguments: str) -> str:
-        """Runs a command in a terminal, and types ``answer`` at its question."""
+    def answer(self, answers: str, *arguments: str) -> str:
+        """Runs a command in a terminal, and types each of ``answers`` at a question of its own."""
         ours, theirs = pty.openpty()
-        os.write(ours, f"{answer}\n".encode())
+        os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
         shown = b""
-        with subprocess.Popen(command(self.project, *arguments), stdin=theirs, stdout=theirs, stderr=theirs):
+        argv, environ = command(self.project, *arguments), {**os.environ, "DOCKER_HOST": NO_ENGINE.host}
+        with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environ):
             os.close(theirs)
             while True:
                 try:
@@ -51,6 +55,18 @@ class Typed:
                     break
         os.close(ours)
         return shown.decode()
+
+    def ship(self) -> None:
+        """The project gets a mod of its own called ``house``, as if `builder init` had written it."""
+        projects.add_mod(self.project.root, "house", "cp ours.jinja $WORKSPACE_DIR\n", {"ours.jinja": "ours\n"})
+        written = {
+            path.relative_to(self.project.root).as_posix(): record.digest(path.read_bytes())
+            for path in (self.project.mods / "house").iterdir()
+        }
+        record.write(self.project, InitRecord("0.1.0", "all", written))
+
+    def know(self, name: str, address: str) -> None:
+        projects.write(self.project.root / "builder.yaml", f"mod_sources: {{{name}: '{address}'}}\n")
 
     def template(self) -> str:
         return (self.project.mods / "house/house.jinja").read_text()
@@ -120,3 +136,70 @@ def test_what_no_git_should_see_never_reaches_it(typed: Typed, tmp_path: Path) -
     for address in (f"ext::sh -c touch% {mark}", f"--upload-pack=touch {mark}//x", f"fd::7,8/{mark}//x"):
         assert "is no address of a repository" in typed.run("mods", "add", "--", address, code=2)
     assert not mark.exists()
+
+
+def test_what_a_person_brings_replaces_a_shipped_mod_that_nobody_edited(typed: Typed) -> None:
+    typed.ship()
+    output = typed.run("mods", "add", f"{typed.url}//mods/house")
+    assert "replaces the one that came with builder, which nobody edited" in output
+    assert typed.template() == "one\n"
+    assert not (typed.project.mods / "house/ours.jinja").exists()
+    # From now on it is a copy like others.
+    projects.write(typed.project.mods / "house/house.jinja", "mine\n")
+    typed.run("mods", "add", f"{typed.url}//mods/house", code=1)
+    assert typed.template() == "mine\n"
+
+
+def test_a_shipped_mod_that_was_edited_is_never_replaced_unasked(typed: Typed) -> None:
+    typed.ship()
+    projects.write(typed.project.mods / "house/ours.jinja", "mine\n")
+    assert "nothing was changed" in typed.run("mods", "add", f"{typed.url}//mods/house", code=1)
+    assert "was not copied from anywhere" in typed.run("mods", "add", f"{typed.url}//mods/house", "--yes", code=1)
+    recipe = f"{typed.url}//recipes/chat.yaml"
+    assert "house" not in typed.run("recipes", "add", recipe, "--with-mods")
+    assert (typed.project.mods / "house/ours.jinja").read_text() == "mine\n"
+
+
+def test_a_recipe_brings_its_own_mod_in_place_of_a_shipped_one(typed: Typed) -> None:
+    typed.ship()
+    recipe = f"{typed.url}//recipes/chat.yaml"
+    output = typed.run("recipes", "add", recipe)
+    assert "house: the project has the mod that came with builder; --with-mods takes the repository's own" in output
+    assert (typed.project.mods / "house/ours.jinja").exists()
+    output = typed.run("recipes", "add", recipe, "--with-mods")
+    assert "replaces the one that came with builder, which nobody edited" in output
+    assert typed.template() == "one\n"
+
+
+def test_a_recipe_whose_mod_is_known_elsewhere_offers_it_and_shows_its_script(typed: Typed) -> None:
+    projects.add_recipe(typed.upstream.work, "lost", "vllm-node", "Org/Model", ["mods/lost"])
+    commit = typed.upstream.commit("A recipe whose mod is elsewhere")
+    address = f"{typed.url}//mods/house@{commit}"
+    typed.know("lost", address)
+    recipe = f"{typed.url}//recipes/lost.yaml"
+    remedy = f"has the mod lost; `builder mods add {address} --as lost` brings it from where it is known to be"
+    assert remedy in typed.run("recipes", "add", recipe)
+    assert "set -eu" not in typed.answer("n", "recipes", "add", recipe)
+    seen = typed.answer("yn", "recipes", "add", recipe)
+    assert "set -eu\r\ncp house.jinja $WORKSPACE_DIR\r\n" in seen
+    assert "other files of mods/lost: house.jinja (4 B)" in seen
+    assert not (typed.project.mods / "lost").exists()
+    assert "mods/lost: copied, commit" in typed.answer("yy", "recipes", "add", recipe)
+    assert (typed.project.mods / "lost/house.jinja").read_text() == "one\n"
+
+
+def test_up_offers_the_mods_that_its_image_is_still_to_be_built_with(typed: Typed) -> None:
+    projects.make(typed.project.root)
+    projects.add_recipe(typed.project.root, "lost", "small", "Org/Model", ["mods/lost"])
+    address = f"{typed.url}//mods/house@{typed.upstream.git('rev-parse', 'HEAD')}"
+    typed.know("lost", address)
+    output = typed.run("up", "lost", code=2)
+    assert "fetch it" not in output
+    assert f"`builder mods add {address} --as lost` brings it from where it is known to be" in output
+    declined = typed.answer("n", "up", "lost")
+    assert "the recipe names the mod lost, which the project lacks: fetch it from" in declined
+    assert not (typed.project.mods / "lost").exists()
+    seen = typed.answer("yy", "up", "lost")
+    assert "cp house.jinja $WORKSPACE_DIR" in seen
+    assert seen.index("cp house.jinja") < seen.index("take mods/lost?") < seen.index("mods/lost: copied")
+    assert (typed.project.mods / "lost/house.jinja").read_text() == "one\n"

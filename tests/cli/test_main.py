@@ -129,6 +129,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
         (["completion", "bsh"], "'SHELL': `bsh` is none of bash, zsh, fish; did you mean `bash`?"),
         (["list", "--jsn"], "No such option"),
         (["rollback", "small", "--to", "0"], "0 is not in the range"),
+        (["run", "small", "--port", "web"], "'--port': 'web' is not a whole number"),
         (["build", "smal"], "`smal` is no image definition, repository or recipe"),
         (["show", "small:1"], "images.lock has no image `small:1`"),
     ],
@@ -241,3 +242,11 @@ def test_a_disk_that_takes_no_output_is_told(tmp_path: Path) -> None:
     assert done.returncode == SystemFailureError.exit_code
     assert done.stderr.startswith("error: standard output: No space left on device\n")
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("group", ["bisect", "checkpoints", "evidence", "mods", "nodes", "recipes"])
+def test_the_line_of_a_command_is_whole_in_the_list_of_its_group(tmp_path: Path, group: str) -> None:
+    """Click cuts it at the width of the terminal."""
+    commands = run(group, "--help", cwd=tmp_path).stdout.partition("Commands:")[2]
+    assert commands.strip()
+    assert "..." not in commands

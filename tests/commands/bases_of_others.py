@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from builder.engine.client.endpoint import Endpoint
     from builder.project import Project
 
-COMMITS = {"0.23.0": "0fc695fc6d1d82e9a5ac6835ac8e4e1c83703665", "0.24.0": "98dff2a81d747d1dba01a47f939f48c3526d4206"}
+# Of vLLM's releases; their wheels on PyPI say the same.
+COMMITS = {
+    "0.23.0": "0fc695fc6d1d82e9a5ac6835ac8e4e1c83703665",
+    "0.24.0": "ee0da84ab9e04ac7610e28580af62c365e898389",
+    "0.30.0": "ced6857afa0ea7b2e3f0846a62e1394e90f15607",
+}
 SYSTEM = "/usr/local/lib/python3.11/dist-packages"
 VENV = "/opt/venv/lib/python3.11/site-packages"
 # A virtual environment without pip: what makes a Python one is a link, and a file beside it.
@@ -61,7 +66,7 @@ class OthersImage:
             f"RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends {' '.join(self.apt)}\n"
             f"{_MAKE_VENV if self.site == VENV else ''}"
             f"RUN mkdir -p {self.site}/vllm && printf '{self.lines}' > {self.site}/vllm/config.py"
-            f" && printf \"commit_id = 'g{commit[:9]}'\\n\" > {self.site}/vllm/_version.py"
+            f" && printf \"__commit_id__ = commit_id = 'g{commit[:9]}'\\n\" > {self.site}/vllm/_version.py"
             f" && touch {self.site}/vllm/__init__.py{info}\n"
             f"RUN mkdir -p /workspace && printf '{self.metadata}' > /workspace/build-metadata.yaml\n"
             f"ENV VLLM_BUILD_COMMIT={commit}\n"

@@ -88,5 +88,5 @@ def kitchen(built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint) -> I
     made = serving.kitchen(built[0], tmp_path / "project", built[1])
     yield made
     for service in services.labelled(endpoint, LABEL):
-        if service.name.startswith(made.name):
+        if made.name.removeprefix("vllm-") in service.name:
             containers.remove(endpoint, service.id)

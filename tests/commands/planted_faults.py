@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.commands.bisect_parts import making
+from builder.definitions.recipes import container
 from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, images, services
 from builder.engine.buildkit import bake
@@ -275,7 +276,7 @@ fi
 def planting(endpoint: Endpoint, folder: Path, base: str, fault: Fault) -> Iterator[Planting]:
     """A project with one fault planted; everything that it makes is gone at the end."""
     repository = shared.unique_name()
-    name = shared.unique_name()
+    name = container.container_name(shared.unique_name())  # the server has its container's name
     with ExitStack() as stack:
         upstream = stack.enter_context(git_upstream.serving(folder / "git"))
         index = stack.enter_context(wheelhouse.serving(_wheels(folder / "index")))

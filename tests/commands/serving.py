@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from builder.definitions.recipes import container
 from builder.project import Project
 from tests import projects, shared, shipped_files
 
@@ -94,7 +95,8 @@ def kitchen(built: Project, root: Path, repository: str) -> Kitchen:
     for part in ("dockerfiles", "mods", "builds"):
         shutil.copytree(built.root / part, root / part)
     shutil.copy(built.lock, root / "images.lock")
-    name = shared.unique_name()
+    # The server has its container's name, so that tests may look for either.
+    name = container.container_name(shared.unique_name().removeprefix("builder-"))
     environ = {"HOME": str(root / "home"), "XDG_CACHE_HOME": "", "HF_HOME": "", "HF_HUB_CACHE": ""}
     environ["HF_ENDPOINT"] = "http://127.0.0.1:9"  # no model of these tests is anybody's
     made = Kitchen(Project(root), repository, name, free_port(), environ)

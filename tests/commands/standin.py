@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Stands in for `vllm serve` where no model is served: logs as vLLM does, and answers /health, /metrics and /v1/models.
 
---crash          ends with an error while it starts
+--crash          ends with an error while it starts; --crash-message TEXT is that
 --crash-once     does so the first time only
 --slow SECONDS   takes so long to start; --slow-head SECONDS on the first node only
 --crash-further  ends with an error on further nodes only
@@ -27,6 +27,11 @@ vllm:kv_cache_usage_perc{{engine="0",model_name="a {{b}} c"}} 0.25
 vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="a {{b}} c"}} 2000.0
 vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="a {{b}} c"}} 1760.0
 """
+# vllm/v1/worker/utils.py (0.32.0)
+NO_MEMORY = (
+    "ValueError: Free memory on device cuda:0 (9.31/119.7 GiB) on startup is less than desired GPU memory utilization "
+    "(0.92, 110.12 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
 BEGAN = time.monotonic()
 
 
@@ -71,10 +76,10 @@ time.sleep(float(option("--slow", "0")))
 if "--headless" not in sys.argv:
     time.sleep(float(option("--slow-head", "0")))
 if crashes():
-    say("(EngineCore pid=7) ERROR 11-21 04:00:00 [core.py:946] ValueError: Free memory on device is less than desired")
-    say("RuntimeError: Engine core initialization failed. See root cause above.")
+    say(f"(EngineCore pid=7) ERROR 11-21 04:00:00 [core.py:946] {option('--crash-message', NO_MEMORY)}")
+    say("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}")
     sys.exit(1)
-say("Loading safetensors checkpoint shards:  50% ResolvedPins | 1/2 [00:00<00:00,  1.00it/s]")
+say("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.00it/s]")
 say("INFO Graph capturing finished in 2 secs, took 0.10 GiB")
 if "--headless" in sys.argv:
     signal.pause()

@@ -4,40 +4,48 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.building import work_folder
-from builder.commands import adopt
+from builder.commands import adopt, doctor
 from builder.commands.adopt import AdoptRequest
 from builder.engine import containers, images
 from builder.engine.client.endpoint import Endpoint, environment
 from builder.errors import ImageStateError, UsageError
 from builder.lock import reading
-from builder.lock.model import ImageName
+from builder.lock.model import ImageName, Lock
+from builder.lock.pins import BasePin, Pins
+from builder.lock.text import dump
+from builder.migration import images as nameless_images
+from builder.migration.images import UntaggedImage
 from builder.numbered import adopted, identity, latest_tag
 from builder.project import Project
-from tests import projects, registries, shared
+from tests import projects, registries, shared, spark_proc
+from tests.commands.bases_of_others import COMMITS
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
 from tests.conftest import Command, remove_all
 from tests.evidence import runs
+from tests.migration import checkouts
 from tests.registries import Registry
 from tests.stock import load
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 __all__ = ["chance", "moments"]
 
 pytestmark = pytest.mark.engine
 
 MODEL = "Org/Model-1B"
-COMMIT = "4ba787ec9ab1d3b2d3b4b5a5b6c7d8e9f0a1b2c3"
+COMMIT = COMMITS["0.24.0"]
 PYTHON = """\
 FROM debian:bookworm-slim
 RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3
@@ -54,17 +62,22 @@ KILLS = 6
 
 @pytest.fixture
 def foreign(endpoint: Endpoint, tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """Builds an image with Docker alone, with a stand-in for vLLM of a version: ``foreign("0.33.0")``."""
+    """Builds an image with Docker alone, with a stand-in for vLLM of a version: ``foreign("0.24.0")``."""
     repository = shared.unique_name()
 
-    def build(vllm: str, tag: str = "latest", dockerfile: str = DOCKERFILE) -> str:
+    def build(vllm: str, tag: str = "latest", dockerfile: str = DOCKERFILE, **packages: str) -> str:
         folder = tmp_path / f"context-{vllm}-{tag}"
-        for name, version in (("vllm", vllm), ("Flashinfer_Python", "0.7.2"), ("torch", "2.13.0")):
+        for name, version in {"vllm": vllm, "Flashinfer_Python": "0.7.2", "torch": "2.13.0", **packages}.items():
             text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
             projects.write(folder / f"site/{name}-{version}.dist-info/METADATA", text)
         projects.write(folder / "site/vllm/__init__.py", "raise SystemExit('imported')\n")
-        projects.write(folder / "site/vllm/_version.py", f"commit_id = 'g{COMMIT[:9]}'\n")
-        projects.write(folder / "build-metadata.yaml", f"vllm_commit: {COMMIT}\ngpu_arch: 12.1a\n")
+        # Where the commit of a version is not known, neither file tells one, as in an image that was built by hand.
+        commit = COMMITS.get(vllm, "")
+        own = f"'g{commit[:9]}'" if commit else None
+        projects.write(folder / "site/vllm/_version.py", f"__commit_id__ = commit_id = {own}\n")
+        projects.write(
+            folder / "build-metadata.yaml", (f"vllm_commit: {commit}\n" if commit else "") + "gpu_arch: 12.1a\n"
+        )
         projects.write(folder / "Dockerfile", dockerfile.format(mark=repository))
         docker(endpoint, "build", "-q", "-t", f"{repository}:{tag}", str(folder))
         return f"{repository}:{tag}"
@@ -90,11 +103,11 @@ def document(builder: Command, *arguments: str) -> dict[str, Any]:
 def test_an_image_of_others_gets_the_next_number_as_it_is(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     repository = name.partition(":")[0]
     done = builder("adopt", repository, "--model", MODEL)
     assert done.stdout.splitlines()[0].startswith(f"adopted {repository} as {repository}:1: ")
-    assert f"vllm 0.33.0 ({COMMIT[:9]}), flashinfer 0.7.2, 3 Python packages" in " ".join(done.stdout.split())
+    assert f"vllm 0.24.0 ({COMMIT[:9]}), flashinfer 0.7.2, 3 Python packages" in " ".join(done.stdout.split())
     assert f"  paired with {MODEL}" in done.stdout
     record = reading.read(small.lock).images[repository].numbers[1]
     details = images.inspect(endpoint, name)
@@ -106,7 +119,7 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
     tags = images.tags(endpoint, [repository])
     assert tags == dict.fromkeys((f"{repository}:1", f"{repository}:latest"), details.id)
     shown = document(builder, "show", f"{repository}:1")
-    assert shown["packages"] == {"flashinfer-python": "0.7.2", "torch": "2.13.0", "vllm": "0.33.0"}
+    assert shown["packages"] == {"flashinfer-python": "0.7.2", "torch": "2.13.0", "vllm": "0.24.0"}
     assert shown["labels"]["org.example"] == "hello"
     assert shown["build_metadata"] == {"vllm_commit": COMMIT, "gpu_arch": "12.1a"}
     assert (shown["definition"], shown["adopted"], shown["input_hash"]) == (None, name, None)
@@ -120,7 +133,7 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
 def test_the_same_content_again_says_which_number_it_is(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     repository, other = name.partition(":")[0], f"{name.partition(':')[0]}-other"
     builder("adopt", name)
     evidence = runs.keep(small, ImageName(repository, 1))
@@ -144,7 +157,7 @@ def test_the_same_content_again_says_which_number_it_is(
 def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, foreign: Callable[..., str]
 ) -> None:
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     done = builder("adopt", name, "--as", repository, "--model", MODEL)
     assert f"as {repository}:1" in done.stdout
     built = builder("build", "chat")
@@ -153,10 +166,13 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     moved = builder("rollback", "chat").stdout
     assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
     assert f"{MODEL}: {repository}:2 → {repository}:1" in moved
-    assert "vllm: not known → 0.33.0" in moved
+    assert "vllm: not known → 0.24.0" in moved
     tags = images.tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
-    assert "is already" not in builder("rollback", "chat").stdout
+    # What was built here is a test's image without a vLLM, which rollback goes to only where it is asked for.
+    refused = builder("rollback", "chat", code=1).stderr
+    assert f"{repository}:2 holds no vLLM that is known" in refused
+    assert "is already" not in builder("rollback", "chat", "--to", "2").stdout
     tags = images.tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:2"]
     compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
@@ -164,7 +180,7 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert any("built elsewhere" in line for line in compared["unknown"])
     assert [(change["name"], change["kind"]) for change in compared["mods"]] == [("template", "added")]
     # A further build is compared with the last one that was built here.
-    builder("adopt", foreign("0.32.0", "old"), "--as", repository)
+    builder("adopt", foreign("0.23.0", "old"), "--as", repository)
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     assert "mod template: changed" in builder("build", "chat", "--dry-run").stdout
 
@@ -172,24 +188,24 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
 def test_two_adopted_images_are_compared_by_what_is_in_them(
     builder: Command, foreign: Callable[..., str], repository: str
 ) -> None:
-    for version, tag in (("0.32.0", "old"), ("0.33.0", "new")):
+    for version, tag in (("0.23.0", "old"), ("0.24.0", "new")):
         builder("adopt", foreign(version, tag), "--as", repository)
     compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
     assert [(c["name"], c["before"]["version"], c["after"]["version"]) for c in compared["sources"]] == [
-        ("vllm", "0.32.0", "0.33.0")
+        ("vllm", "0.23.0", "0.24.0")
     ]
     assert compared["packages"] == []
-    assert "0.32.0" in builder("diff", f"{repository}:1", f"{repository}:2").stdout
+    assert "0.23.0" in builder("diff", f"{repository}:1", f"{repository}:2").stdout
 
 
 def test_what_cannot_be_done_with_one_says_why(
     builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     builder("adopt", name, "--as", repository)
     refused = builder("rebuild", f"{repository}:1", code=7).stderr
     assert f"{repository}:1 was adopted from {name}: it was built elsewhere" in " ".join(refused.split())
-    builder("adopt", foreign("0.32.0", "old"), "--as", repository)
+    builder("adopt", foreign("0.23.0", "old"), "--as", repository)
     images.remove(endpoint, f"{repository}:1")
     missing = " ".join(builder("rollback", repository, code=7).stderr.split())
     assert f"{repository}:1 is missing from this engine" in missing
@@ -201,7 +217,7 @@ def test_what_cannot_be_done_with_one_says_why(
 def test_prune_takes_an_adopted_image_only_once_it_is_marked_bad(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
-    for version, tag in (("0.32.0", "old"), ("0.33.0", "new")):
+    for version, tag in (("0.23.0", "old"), ("0.24.0", "new")):
         builder("adopt", foreign(version, tag), "--as", repository)
     kept = builder("prune", "--keep", "0", "--older-than", "0d", "--dry-run").stdout
     assert "adopted: it cannot be built again" in kept
@@ -214,13 +230,19 @@ def test_prune_takes_an_adopted_image_only_once_it_is_marked_bad(
 def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
-    plain = foreign("1", "plain", "FROM debian:bookworm-slim\nLABEL {mark}=1\n")
+    plain = foreign("0.24.0", "plain", "FROM debian:bookworm-slim\nLABEL {mark}=1\n")
+    refused = builder("adopt", plain, "--as", repository, "--model", MODEL, code=7).stderr
+    assert f"no vLLM was found in the image, to serve {MODEL}" in refused
+    assert "has no Python 3" in refused
+    assert reading.of(small).images == {}
     done = builder("adopt", plain, "--as", repository)
     assert "has no Python 3" in done.stderr
     load(endpoint, f"{repository}:nothing", [{"file": b"no program at all\n"}])
     done = builder("adopt", f"{repository}:nothing")
     assert f"as {repository}:2" in done.stdout
     assert "note: " in done.stderr
+    builder("adopt", plain, "--as", repository, "--model", MODEL, code=7)
+    assert reading.read(small.lock).models == {}
     shown = builder("show", f"{repository}:1").stdout
     assert "not known" in shown
     compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
@@ -231,7 +253,7 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
 def test_an_image_is_named_by_tag_digest_or_id(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], repository: str
 ) -> None:
-    name = foreign("0.33.0", "v1")
+    name = foreign("0.24.0", "v1")
     own = name.partition(":")[0]
     details = images.inspect(endpoint, name)
     assert details
@@ -256,20 +278,20 @@ def test_a_name_that_no_repository_can_have_is_refused(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], name: str
 ) -> None:
     with pytest.raises(UsageError):
-        adopt.run(workspace(small, endpoint), AdoptRequest(foreign("0.33.0"), name))
+        adopt.run(workspace(small, endpoint), AdoptRequest(foreign("0.24.0"), name))
     assert not small.lock.exists()
 
 
 def test_a_definition_is_no_repository(small: Project, builder: Command, foreign: Callable[..., str]) -> None:
-    refused = builder("adopt", foreign("0.33.0"), "--as", "small", code=2).stderr
+    refused = builder("adopt", foreign("0.24.0"), "--as", "small", code=2).stderr
     assert "`small` is an image definition" in refused
 
 
 def test_an_image_without_a_number_that_was_latest_keeps_a_name(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str]
 ) -> None:
-    foreign("0.33.0")
-    old = foreign("0.32.0", "old")
+    foreign("0.24.0")
+    old = foreign("0.23.0", "old")
     repository = old.partition(":")[0]
     latest = images.tags(endpoint, [repository])[f"{repository}:latest"]
     done = builder("adopt", old)
@@ -290,7 +312,7 @@ def test_an_adopted_image_that_was_pushed_may_be_pruned_and_comes_back(
     registry: Registry,
 ) -> None:
     projects.write(small.root / "builder.yaml", f"registry: {registry.address}\n")
-    for version, tag in (("0.32.0", "old"), ("0.33.0", "new")):
+    for version, tag in (("0.23.0", "old"), ("0.24.0", "new")):
         name = foreign(version, tag)
         builder("adopt", name, "--as", repository)
         images.remove(endpoint, name)
@@ -310,7 +332,7 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     small: Project, builder: Command, foreign: Callable[..., str]
 ) -> None:
     """No definition makes it, and its tag is neither a number nor latest."""
-    name = foreign("0.33.0", "v1")
+    name = foreign("0.24.0", "v1")
     own = name.partition(":")[0]
     projects.add_recipe(small.root, "theirs", name, "Org/Theirs", [])
     assert f"`builder adopt {name}`" in " ".join(builder("recipes", "check", "theirs").stdout.split())
@@ -327,8 +349,35 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     refused = " ".join(builder("build", "theirs", code=2).stderr.split())
     assert f"`builder adopt {name}`" in refused
     assert f"`base: {name}`" in refused
-    builder("adopt", foreign("0.34.0", "v2"), "--model", "Org/Theirs")
+    builder("adopt", foreign("0.23.0", "v2"), "--model", "Org/Theirs")
     assert f"Org/Theirs: {own}:2 → {own}:1" in builder("rollback", "Org/Theirs").stdout
+
+
+def test_doctor_on_a_spark_tells_the_known_faults_that_a_recipe_meets(
+    small: Project, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
+) -> None:
+    """In the image that its model is paired with, as its packages were read; the NCCL's only with several nodes."""
+    name = foreign("0.30.0", "v1", nvidia_nccl_cu13="2.28.9", instanttensor="0.2.0")
+    drafter = """--load-format instanttensor --speculative-config '{{"method": "dflash", "model": "z-lab/X-DFlash"}}'"""
+    projects.add_recipe(small.root, "theirs", name, "Org/Theirs", [])
+    file = small.recipes / "theirs.yaml"
+    projects.write(file, file.read_text(encoding="utf-8").replace("--port 8000", f"--port 8000 {drafter}"))
+    adopt.run(workspace(small, endpoint), AdoptRequest(name, None, ("Org/Theirs",)))
+    proc, programs = spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin")
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def told() -> dict[str, str]:
+        return {found.subject: found.message for found in doctor.run(small, environ, proc)}
+
+    alone = told()
+    assert "has InstantTensor 0.2.0" in alone["loader"]
+    assert "has vLLM 0.30.0, in which a drafter" in alone["drafter"]
+    assert "NCCL" not in alone
+    nodes = "nodes: {one: {engine: ssh://a@one}, two: {engine: ssh://a@two}}\n"
+    projects.write(small.root / "builder.yaml", nodes)
+    assert "has NCCL 2.28.9" in told()["NCCL"]
+    spark_proc.write(proc, available=110, model="NVIDIA H200")
+    assert "loader" not in told()
 
 
 def test_an_image_without_a_number_keeps_a_name_on_another_engine_too(endpoint: Endpoint, repository: str) -> None:
@@ -349,7 +398,7 @@ def test_an_image_without_a_number_keeps_a_name_on_another_engine_too(endpoint: 
 def test_a_lost_lock_is_recovered_from_what_adopting_left(
     small: Project, builder: Command, foreign: Callable[..., str]
 ) -> None:
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     repository = name.partition(":")[0]
     builder("adopt", name, "--model", MODEL)
     before = reading.read(small.lock)
@@ -366,7 +415,7 @@ def test_a_lost_lock_is_recovered_from_what_adopting_left(
 def test_an_adopted_image_goes_to_another_machine_as_a_file(
     small: Project, builder: Command, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
 ) -> None:
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     repository = name.partition(":")[0]
     builder("adopt", name)
     file = tmp_path / "image.tar"
@@ -387,7 +436,7 @@ def test_the_older_image_store_too(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path
 ) -> None:
     """Where an image's id is another one, and one that no registry had has no digest."""
-    name = foreign("0.33.0")
+    name = foreign("0.24.0")
     own = name.partition(":")[0]
     archive = tmp_path / "image.tar"
     docker(endpoint, "save", "-o", str(archive), name)
@@ -474,3 +523,117 @@ def api_untag(endpoint: Endpoint, name: str) -> None:
     container = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
     api.request(endpoint, "DELETE", f"/images/{api.quoted(name)}", query={"force": 1})
     api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
+
+
+@pytest.fixture
+def nameless(endpoint: Endpoint, foreign: Callable[..., str]) -> Iterator[Callable[..., str]]:
+    """Builds an image as ``foreign`` does, and gives its name to another one; returns the first digits of its id."""
+    ids: list[str] = []
+
+    def build(vllm: str, dockerfile: str = DOCKERFILE) -> str:
+        name = foreign(vllm, f"of-{vllm}", dockerfile)
+        details = images.inspect(endpoint, name)
+        assert details
+        ids.append(details.id)
+        images.tag(endpoint, "debian:bookworm-slim", name)
+        lost = images.inspect(endpoint, details.id)
+        assert lost
+        assert lost.tags == ()
+        return details.id.removeprefix("sha256:")[:12]
+
+    yield build
+    for each in ids:
+        for tag in details.tags if (details := images.inspect(endpoint, each)) else ():
+            images.remove(endpoint, tag)
+        images.remove(endpoint, each)
+
+
+def told(findings: list[dict[str, str]], image: str) -> list[dict[str, str]]:
+    """What is told of an image: others have untagged ones in this engine as well."""
+    return [each for each in findings if each["subject"] == "untagged" and image in each["said"]]
+
+
+def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_printed(
+    small: Project,
+    builder: Command,
+    endpoint: Endpoint,
+    repository: str,
+    nameless: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    yesterday, outside = nameless("0.33.0"), tmp_path_factory.mktemp("outside")
+    # What a build of this program left, and an image of another program whose history names vLLM.
+    ours = nameless("0.34.0", DOCKERFILE + "LABEL builder.input-hash=sha256:1\n")
+    other = nameless("0.35.0", f"{PYTHON}RUN echo a server in front of vllm > /which\nLABEL {{mark}}=1\n")
+    findings = json.loads(builder("doctor", "--json").stdout)["findings"]
+    (finding,) = told(findings, yesterday)
+    assert re.search(r": vllm 0\.33\.0, \d+ MB, made (just now|\d+ \w+ ago)$", finding["said"])
+    adopts = f"builder adopt {yesterday} --as {repository} --model {MODEL}"
+    assert finding["remedy"] == f"`{adopts}` gives it a number"
+    for image in (ours, other):
+        assert told(findings, image) == []
+
+    made = json.loads(builder("init", str(outside / "fresh"), "--cpu", "--json").stdout)
+    assert len(told(made["findings"], yesterday)) == 1
+    checkouts.add_recipe(outside / "theirs", "chat", container="their-node")
+    planned = document(builder, "migrate", str(outside / "theirs"))
+    (found,) = [each for each in planned["untagged"] if each["image"] == yesterday]
+    assert found["vllm"] == "0.33.0"
+    assert found["command"].startswith(f"builder adopt {yesterday} --as their-node")
+    shown = " ".join(builder("migrate", str(outside / "theirs")).stdout.split())
+    assert f"{yesterday} has no name any more (vllm 0.33.0, " in shown
+    assert f"`{found['command']}`" in shown
+
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", adopts], cwd=small.root, env={**os.environ, "PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"as {repository}:1: " in done.stdout
+    assert f"  paired with {MODEL}" in done.stdout
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details
+    assert details.id.startswith(f"sha256:{yesterday}")
+    assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
+    # What has a number, or is below one, is named by it.
+    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
+    assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
+
+
+def test_an_image_without_a_name_moves_nothing_that_has_a_number(
+    small: Project, builder: Command, repository: str, nameless: Callable[..., str]
+) -> None:
+    builder("build", "chat")
+    yesterday = nameless("0.33.0")
+    (finding,) = told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday)
+    adopts = f"builder adopt {yesterday} --as {repository} --no-promote"
+    assert finding["remedy"] == f"`{adopts}` gives it a number; `--model MODEL` pairs it with a model"
+    before = reading.read(small.lock)
+    builder(*adopts.split()[1:])
+    after = reading.read(small.lock)
+    assert after.images[repository].current == before.images[repository].current == 1
+    assert after.models == before.models
+    assert after.images[repository].numbers[2].versions["vllm"].version == "0.33.0"
+
+
+def test_a_pinned_base_without_a_name_is_no_image_of_yesterday_and_the_time_is_limited(
+    small: Project, endpoint: Endpoint, nameless: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = nameless("0.33.0")
+    here = workspace(small, endpoint)
+
+    def found() -> list[UntaggedImage]:
+        return [each for each in nameless_images.untagged(here, ())[0] if each.id == image]
+
+    (yesterday,) = found()
+    assert (yesterday.vllm, yesterday.repository, yesterday.model) == ("0.33.0", "vllm-node", "")
+    details = images.inspect(endpoint, image)
+    assert details
+    pins = Pins(BasePin("someone/vllm:latest", details.id))
+    small.lock.write_text(dump(Lock().with_pins("small", "linux/arm64", pins)), encoding="utf-8")
+    assert found() == []
+    small.lock.unlink()
+    monkeypatch.setattr(nameless_images, "_LOOKING_SECONDS", 0)
+    assert found() == []
+    findings = list(nameless_images.untagged_findings(here, ()))
+    assert findings[-1].message.endswith("without a name could not be looked into in time")

@@ -8,15 +8,17 @@ import signal
 import stat
 import subprocess
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.bisecting import journal
+from builder.bisecting import candidate, journal
+from builder.bisecting.session import Bisection, Judge
 from builder.engine import services
 from builder.engine.client.endpoint import Endpoint
 from builder.project import Project
-from tests import projects
+from tests import projects, shared
 from tests.commands import git_upstream
 from tests.commands.bisect_trials import left_over
 from tests.commands.git_upstream import Upstream
@@ -92,14 +94,10 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert answers >= 4
     assert "to go" in builder("bisect", "status").stdout
     assert "a bisection of small was interrupted" in builder("bisect", "small", code=1).stderr
-    log = tmp_path / "log.json"
-    log.write_text(builder("bisect", "log").stdout, encoding="utf-8")
-    assert "a bisection is under way" in builder("bisect", "replay", str(log), code=1).stderr
-    builder("bisect", "stop")
+    assert "judge.sh" not in builder("bisect", "log").stdout
 
-    # What the log has is not tried again.
-    done = builder("bisect", "replay", str(log), "--json")
-    assert "trying" in done.stderr
+    done = builder(*arguments, "--json")
+    assert "going on with the bisection" in done.stderr
     found = json.loads(done.stdout)
     del plan["schema_version"]
     assert found["plan"] == plan | {"seconds": found["plan"]["seconds"], "free": found["plan"]["free"]}
@@ -141,11 +139,45 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     assert f"look at {repository}:2" in builder("bisect", "good").stdout
     found = builder("bisect", "bad", "--note", "another template").stdout
     assert "small was broken by mod template: chat.jinja, line 1" in found
+    assert f"it came between {repository}:1 and {repository}:2" in found
     assert "+version two" in found
     assert "no candidate is waiting" in builder("bisect", "skip", code=1).stderr
 
     builder("bisect", "small")
     assert "stopped" in builder("bisect", "stop").stdout
+    assert left_over(endpoint, small) == []
+
+
+def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere(
+    small: Project, builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
+) -> None:
+    """What a project of somebody else may bring along in .builder/: the user has typed none of it."""
+    builder("build", "small", "--mod", "template")
+    projects.write(small.mods / "template/chat.jinja", "version two\n")
+    builder("build", "small", "--mod", "template")
+    mark, name = tmp_path / "was-run", shared.unique_name()
+    program = tmp_path / "program.sh"
+    projects.write(program, f"#!/bin/sh\nenv > {mark}\n")
+    program.chmod(0o755)
+    recipe = tmp_path / "elsewhere.yaml"
+    projects.write(recipe, f"name: {name}\ncontainer: {repository}\nvolumes: ['/:/host']\ncommand: sh -c id\n")
+    waiting = candidate.of_number(2)
+    planted = Bisection(
+        "small", repository, "", (1, 2), Judge("script", str(program), serves=False), "2026-11-20T22:00:00Z",
+        waiting=waiting, served=True,
+    )  # fmt: skip
+    small.bisecting.mkdir(parents=True)
+    journal.write(small, planted)
+    assert "no candidate is waiting" in builder("bisect", "good", code=1).stderr
+    journal.write(small, replace(planted, target=str(recipe), judge=Judge("user")))
+    for command_line in (("bisect", "good"), ("bisect", "status")):
+        assert "is not in recipes/" in builder(*command_line, code=2).stderr
+    journal.write(small, replace(planted, numbers=(1, 7), judge=Judge("user")))
+    assert "does not name any more" in builder("bisect", "skip", code=1).stderr
+    journal.write(small, replace(planted, target=str(recipe), judge=Judge("user")))
+    assert "was left as it is" in builder("bisect", "stop").stderr
+    assert not mark.exists()
+    assert services.find(endpoint, name) is None
     assert left_over(endpoint, small) == []
 
 

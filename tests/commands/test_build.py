@@ -175,6 +175,55 @@ def test_a_dry_run_prints_the_plan_and_touches_nothing(small: Project, builder: 
     assert not small.builds.exists()
 
 
+def content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Each file below a folder, with its permissions."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mode & 0o777) for path in files}
+
+
+def test_a_dry_run_writes_the_build_directory_as_the_build_has_it(
+    small: Project, builder: Command, repository: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "new/preview"
+    done = builder("build", "chat", "--dry-run", "--write", str(folder))
+    assert f"the build directory is in {folder}" in " ".join(done.stdout.split())
+    assert not small.builds.exists()
+    assert not small.lock.exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["preview"]
+    written = content(folder)
+    assert b"FROM" in written["Dockerfile"][0]
+    done = builder("build", "chat", "--dry-run", "--write", str(folder), code=1)
+    assert f"{folder} already exists: nothing was written" in " ".join(done.stderr.split())
+    assert content(folder) == written
+    builder("build", "chat")
+    built = content(small.builds / repository / "1")
+    del built["images.lock"]  # the record of the number
+    assert written == built
+    # Of what is there already, too.
+    document = json_outputs.parsed(
+        "build", builder("build", "chat", "--dry-run", "--json", "--write", str(tmp_path / "again")).stdout
+    )
+    assert document["written"] == str(tmp_path / "again")
+    assert content(tmp_path / "again") == written
+
+
+def test_a_build_directory_is_written_by_a_dry_run_of_one_target_alone(
+    small: Project, builder: Command, repository: str, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "preview")
+    assert "--write goes with --dry-run" in builder("build", "chat", "--write", folder, code=2).stderr
+    done = builder("build", "chat", "small", "--dry-run", "--write", folder, code=2)
+    assert "--write takes one TARGET" in done.stderr
+    inside = str(small.builds / repository / "1")
+    assert "lies in builds/" in " ".join(
+        builder("build", "chat", "--dry-run", "--write", inside, code=2).stderr.split()
+    )
+    projects.write(tmp_path / "file", "x")
+    assert "already exists" in builder("build", "chat", "--dry-run", "--write", str(tmp_path / "file"), code=1).stderr
+    assert not (tmp_path / "preview").exists()
+    assert not small.builds.exists()
+
+
 def test_a_dry_run_tells_what_is_built_and_what_is_not(small: Project, builder: Command) -> None:
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
@@ -236,6 +285,42 @@ def test_a_check_that_does_not_hold_fails_the_build(small: Project, builder: Com
     done = builder("build", "chat", code=6)
     assert "check of mod template: chat.jinja lacks 'version nine'" in done.stderr
     assert not small.lock.exists()
+
+
+def test_a_check_that_is_wrong_on_this_machine_is_left_out_recorded_and_shown(
+    small: Project, builder: Command, repository: str
+) -> None:
+    yaml = "description: x\nrun: run.sh\ncheck: [{file: chat.jinja, contains: version nine}]\n"
+    projects.write(small.root / "mods/template/mod.yaml", yaml)
+    done = builder("build", "chat", code=6)
+    told = " ".join(done.stderr.split())
+    assert "check of mod template: chat.jinja lacks 'version nine'" in told
+    assert told.endswith("build with `--without-check template --note WHY`")
+    done = builder("build", "chat", "--without-check", "templat", "--note", "x", code=2)
+    assert "`--without-check templat`: the image has no check of that name" in done.stderr
+    assert "its checks are vllm-version, vllm-import, chat-template, gpu, template" in " ".join(done.stderr.split())
+    done = builder("build", "chat", "--dry-run", "--without-check", "templat", "--note", "x", code=2)
+    assert "no check of that name" in done.stderr
+    for lone in (("--without-check", "template"), ("--note", "x")):
+        assert (
+            "--note WHY goes with --promote-anyway and --without-check NAME"
+            in builder("build", "chat", *lone, code=2).stderr
+        )
+    assert not small.lock.exists()
+    done = builder("build", "chat", "--without-check", "template", "--note", "version nine comes by a volume")
+    shown = "not checked: template: version nine comes by a volume"
+    assert f"  {shown}" in done.stdout
+    assert reading.read(small.lock).images[repository].numbers[1].unchecked == {
+        "template": "version nine comes by a volume"
+    }
+    assert shown in builder("list").stdout
+    assert "not checked   template: version nine comes by a volume" in builder("show", f"{repository}:1").stdout
+    document = json_outputs.parsed("list", builder("list", "--json").stdout)
+    assert document["images"][0]["unchecked"] == {"template": "version nine comes by a volume"}
+    # The number is there: the next build has nothing to do, with the option or without.
+    assert builder("build", "chat").stdout.startswith(f"already built as {repository}:1")
+    again = json_outputs.parsed("build", builder("build", "chat", "--json").stdout)
+    assert again["images"][0]["unchecked"] == {"template": "version nine comes by a volume"}
 
 
 def test_a_check_script_runs_in_the_image(small: Project, builder: Command) -> None:

@@ -101,5 +101,5 @@ def test_a_node_behind_ssh_gets_the_image_through_a_tunnel(
     assert here
     assert there
     assert images.fingerprint(there) == images.fingerprint(here)
-    assert f"{repository}:1" in builder("nodes", environ=environ).stdout
+    assert f"{repository}:1" in builder("nodes", code=1, environ=environ).stdout
     remove_all(node.endpoint, repository)

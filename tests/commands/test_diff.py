@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.commands import diff
+from builder.commands import diff, show
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mods.mod import Mod
 from builder.errors import UsageError
+from builder.lock.model import Adoption, ImageName
 from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
+from builder.numbered import adopted
 from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
+from builder.reporting import images_shown
 from builder.sources.git.mirror_reading import CommitFilter
 from tests import shipped_files
 from tests.commands import kept
@@ -25,6 +28,7 @@ from tests.commands.kept import Kept
 from tests.conftest import command
 from tests.plan.shipped import DIFF, SHA256
 from tests.sources.git_server import Vllm, served_vllm
+from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -279,3 +283,51 @@ def test_one_image_is_not_enough(numbers: Kept) -> None:
     assert "two images are wanted" in said(numbers, "a", code=2)
     with pytest.raises(UsageError, match="images.lock has no image"):
         between(numbers)
+
+
+def adopted_twin(numbers: Kept, of: ImageName, found: dict[str, str], fingerprint: str = "f") -> ImageName:
+    """The next number: an image of others, with these packages in it and what images.lock records of ``of``."""
+    record = numbers.lock.images[of.repository]
+    name = ImageName(of.repository, record.next)
+    twin = replace(
+        record.numbers[of.number],
+        definition="",
+        input_hash="",
+        mods={},
+        adopted=Adoption("other/vllm:1"),
+        fingerprint=f"sha256:{fingerprint * 64}",
+    )
+    numbers.write(numbers.lock.with_repository(of.repository, record.with_number(name.number, twin)))
+    numbers.folder(name).mkdir(parents=True)
+    contents = adopted.AdoptedContents(twin.fingerprint, packages=found)
+    (numbers.folder(name) / adopted.FILE).write_bytes(adopted.dump(contents))
+    return name
+
+
+def test_an_adopted_image_that_is_the_same_does_not_differ(numbers: Kept) -> None:
+    """The base brings pip and wheel, which the build does not know of."""
+    first = numbers.add(plan(pins(wheel("1")), baked("a", run_sh="x")))
+    adopted_twin(numbers, first, {"pip": "23.0", "wheel": "0.38", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
+    assert between(numbers).nothing
+    text = said(numbers, f"{REPOSITORY}:1", f"{REPOSITORY}:2")
+    assert "nothing differs: both are the same image, byte for byte" in text
+    assert "not looked into" not in text
+
+
+def test_an_adopted_image_is_compared_by_the_packages_that_the_build_knows(numbers: Kept) -> None:
+    first = numbers.add(plan(pins(wheel("1"))))
+    adopted_twin(numbers, first, {"pip": "23.0", "wheel": "0.38", "torch": "2.12.0", "vllm": "1"}, "d")
+    difference = between(numbers)
+    assert [(change.name, change.kind) for change in difference.changes.packages] == [("torch", "up"), ("uv", "out")]
+    assert any("only those that its build installed are known" in reason for reason in difference.unknown)
+
+
+def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:
+    first = numbers.add(plan(pins(wheel("1"))))
+    twin = adopted_twin(numbers, first, {"pip": "23.0", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
+    shown = images_shown.of(numbers.project, numbers.lock, [first, twin], {}, lambda _: None)
+    counted = {page.image: page.packages for page in shown}
+    assert counted == {str(first): 2, str(twin): 4}
+    for name in (first, twin):
+        contents = show.run(workspace(numbers.project, NO_ENGINE), str(name)).packages
+        assert len(contents) == counted[str(name)]

@@ -106,6 +106,10 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert done[0].endswith(f", is now {repository}:3")
     assert done[0].startswith(f"{repository}:2, built 20")
     assert done[-1] == "images.lock is whole again; to go on: `git add images.lock builds evidence`"
+    said = " ".join(" ".join(done).split())
+    absent = f"m/theirs is paired with {repository}:3, which is not in this engine: `builder rebuild {repository}:3`"
+    assert absent in said
+    assert "m/ours is paired" not in said
     assert [proved_side(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     lock = reading.read(merged.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
@@ -120,7 +124,9 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
 
     # On the other machine the engine still has its own image as number 2.
     images.tag(endpoint, f"{repository}-theirs:2", f"{repository}:2")
-    assert builder("lock", "--renumber").stdout == f"{repository}:3 has its tag in this engine\n"
+    lines = builder("lock", "--renumber").stdout.splitlines()
+    assert lines[0] == f"{repository}:3 has its tag in this engine"
+    assert lines[1].startswith(f"m/ours is paired with {repository}:2, which is not in this engine: ")
     states = {row["number"]: row["state"] for row in json.loads(builder("list", "--json").stdout)["images"]}
     assert states == {1: "present", 2: "missing", 3: "present"}
     assert git(merged, "status", "--porcelain") == ""

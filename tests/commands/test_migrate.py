@@ -13,10 +13,13 @@ import pytest
 from builder.commands import migrate
 from builder.commands.migrate import MigrateRequest
 from builder.copies import contents, origin
+from builder.definitions.mods import known_sources
 from builder.errors import ConflictError, UsageError
 from builder.lock import reading
 from builder.migration import images
 from builder.project import Project
+from builder.shipped import record
+from builder.shipped.record import InitRecord
 from tests import projects, shared, shipped_files
 from tests.conftest import command, remove_all
 from tests.migration import checkouts
@@ -189,7 +192,7 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
     projects.write(tmp_path / "other.yaml", "elsewhere\n")
     plan = planned(project, theirs)
     assert set(plan.problems) == {"broken", "portless"}
-    assert plan.missing == ("nowhere",)
+    assert plan.missing == {"nowhere": ""}
     assert plan.renamed == {"extra/second": "second"}
     assert "drop_caches" in plan.run_time["loop"]
     unfit = {part.name: part.reason for part in plan.parts if part.state == "unfit"}
@@ -235,6 +238,33 @@ def test_where_it_came_from_is_written_down_of_what_is_here_already(project: Pro
     migrate.run(here, plan)
     assert origin.read(project, "mod", "template") is not None
     assert origin.read(project, "recipe", "chat") is None
+
+
+def test_what_is_brought_replaces_what_came_with_this_program_unless_it_was_edited(
+    project: Project, theirs: Path
+) -> None:
+    for name in ("template", "unused"):
+        projects.add_mod(project.root, name, "true\n", {})
+    projects.write(project.recipes / "chat.yaml", "ours\n")
+    shipped = ("mods/template/run.sh", "mods/unused/run.sh", "recipes/chat.yaml")
+    digests = {path: record.digest((project.root / path).read_bytes()) for path in shipped}
+    record.write(project, InitRecord("0.1.0", "all", digests))
+    projects.write(project.mods / "unused/run.sh", "mine\n")
+    plan = planned(project, theirs)
+    states = {part.name: part.state for part in plan.parts}
+    assert (states["template"], states["unused"], states["chat"]) == ("shipped", "differs", "shipped")
+    assert not migrate.run(workspace(project, NO_ENGINE), plan).errors
+    assert (project.mods / "template/chat.jinja").read_text() == "one\n"
+    assert (project.recipes / "chat.yaml").read_text() == (theirs / "recipes/chat.yaml").read_text()
+    assert (project.mods / "unused/run.sh").read_text() == "mine\n"
+    assert origin.read(project, "mod", "template") is not None
+
+
+def test_a_mod_that_is_nowhere_comes_with_the_command_where_one_is_known(project: Project, theirs: Path) -> None:
+    checkouts.add_recipe(theirs, "lost", mods="[mods/drop-caches, mods/nowhere]")
+    missing = planned(project, theirs).missing
+    assert missing == {"drop-caches": known_sources.remedy(project, "drop-caches"), "nowhere": ""}
+    assert missing["drop-caches"].startswith("`builder mods add https://")
 
 
 def test_another_file_of_settings(project: Project, theirs: Path, tmp_path: Path) -> None:
@@ -308,16 +338,16 @@ def test_of_a_registrys_images_only_those_that_recipes_name(
     folder = tmp_path / "theirs"
     container = f"{repository}/served:v1"
     checkouts.add_recipe(folder, "chat", container=container)
-    checkouts.add_recipe(folder, "odd", container='"No Name: at all"')
+    checkouts.add_recipe(folder, "odd", container="nowhere/at-all")
     load(endpoint, container, [BASE, {"version": b"v1"}])
     load(endpoint, f"{repository}/served:v2", [BASE, {"version": b"v2"}])
     here = workspace(project, endpoint)
     plan = migrate.plan(here, MigrateRequest(folder))
     assert [image.tag for image in plan.images] == [container]
-    assert {state.container: state.tag for state in plan.containers} == {container: container, "No Name: at all": ""}
+    assert {state.container: state.tag for state in plan.containers} == {container: container, "nowhere/at-all": ""}
     migrate.run(here, plan)
     states = migrate.plan(here, MigrateRequest(folder)).containers
     assert {state.container: state.number for state in states} == {
         container: f"{repository}/served:1",
-        "No Name: at all": "",
+        "nowhere/at-all": "",
     }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from builder.engine import images
-from tests import linked, projects
+from tests import linked, projects, spark_proc
 from tests.commands.linked_kitchen import NAMES, Builder, builder, configure, link, nodes
 from tests.commands.serving import MODEL, Kitchen
 from tests.linked import Linked
@@ -45,11 +45,26 @@ def test_three_machines_say_what_their_links_are(kitchen: Kitchen, link: Linked,
     image = f"{kitchen.repository}:2"
     assert found(done, "warning") == [("three", "image", f"{image} is missing")]
     assert {check for _, check, _ in found(done, "ok")} == {
-        *("ssh", "engine", "image", "interface", "devices", "subnets", "clock")
+        *("ssh", "engine", "image", "interface", "devices", "subnets", "driver", "kernel", "clock")
     }
     shown = builder("nodes", "check").stdout
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert f"→ `builder copy {image} three` brings it" in shown
+
+
+def test_known_faults_of_a_nodes_driver_and_kernel(kitchen: Kitchen, link: Linked, builder: Builder) -> None:
+    """A node that uses no RoCE device does not meet the kernel's."""
+    configure(kitchen, link, interface=linked.INTERFACE, rdma=list(machine.PAIR))
+    two = link.machines[1].folder / "proc"
+    spark_proc.write_whole(two, driver="590.48.01", kernel="7.0.0-1019-nvidia")
+    try:
+        warnings = found(builder("nodes", "check", "--json"), "warning")
+        configure(kitchen, link, interface=linked.INTERFACE, rdma=[])
+        over_tcp = found(builder("nodes", "check", "--json"), "warning")
+    finally:
+        spark_proc.write_whole(two)
+    assert [each[:2] for each in warnings if each[0] == "two"] == [("two", "driver"), ("two", "kernel")]
+    assert [each[:2] for each in over_tcp if each[0] == "two"] == [("two", "driver")]
 
 
 def test_a_recipe_needs_its_image_and_its_model_on_every_node(kitchen: Kitchen, link: Linked, builder: Builder) -> None:

@@ -80,7 +80,7 @@ def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, reposito
     assert "12 tokens/s" in builder("list", "--models").stdout
     assert "bad: loops" in builder("show", "small:2").stdout
     assert builder("mark", "small:2", "untested").stdout == f"{repository}:2 is marked untested\n"
-    assert "no model of images.lock" in builder("mark", "small", "bad", code=2).stderr
+    assert "images.lock has no image `nothing`" in builder("mark", "nothing", "bad", code=2).stderr
 
 
 def test_what_was_said_of_a_model_alone_is_listed_and_compared(
@@ -124,6 +124,24 @@ def test_a_bad_image_becomes_current_or_paired_only_by_force(
     assert f"{MODEL} on {repository}:3 is marked bad" in builder("pair", MODEL, "small:3", code=1).stderr
 
 
+def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder: Command, repository: str) -> None:
+    first, third = f"{repository}:1", f"{repository}:3"
+    projects.add_recipe(stocked.root, "chat", repository, MODEL, [])
+    assert builder("mark", "chat", "good").stdout == f"{MODEL} on {third} is marked good\n"
+    assert builder("mark", "small", "good").stdout == f"{third} is marked good\n"
+    assert reading.read(stocked.lock).images[repository].numbers[3].status == "good"
+    assert builder("pair", "recipes/chat.yaml", first).stdout.startswith(f"{MODEL}: {third} → {first}")
+    for name in ("chat", "recipes/chat.yaml", MODEL):
+        assert said(builder, "show", name)["image"] == first
+        assert said(builder, "diff", name, "small")["after"]["image"] == third
+        assert builder("pin", name).stdout.startswith(f"{first}, which is what {name} means now, ")
+        builder("unpin", first)
+    assert builder("pin", "small").stdout == f"{third}, which is what small means now, is pinned\n"
+    assert said(builder, "promote", "chat")["moves"][0]["to"] == first
+    assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {first} → {third}")
+    assert builder("list", "chat").stdout.count(repository) == builder("list", MODEL).stdout.count(repository)
+
+
 def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     done = said(builder, "promote", "small:1")
     moves = [{"what": repository, "kind": "repository", "from": f"{repository}:3", "to": f"{repository}:1"}]
@@ -155,7 +173,7 @@ def test_a_rollback_twice_leaves_the_lock_byte_for_byte(stocked: Project, builde
     assert done["moves"][0]["to"] == f"{repository}:1"
     builder("rollback", "small")
     assert stocked.lock.read_bytes() == before
-    assert "passed over, as bad or pruned" in builder("rollback", MODEL, "--dry-run").stdout
+    assert f"passed over: {repository}:2 is marked bad" in builder("rollback", MODEL, "--dry-run").stdout
     assert stocked.lock.read_bytes() == before
 
 

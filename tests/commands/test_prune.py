@@ -98,6 +98,18 @@ def mod_records(endpoint: Endpoint) -> list[build_cache.CacheRecord]:
 
 
 @pytest.mark.alone  # of the same mod's steps in other tests' images nothing here tells that they are theirs
+def test_two_at_once_remove_each_image_once(stocked: Project, endpoint: Endpoint, repository: str) -> None:
+    argv = command(stocked, "prune", "--keep", "1", "--yes")
+    both = [subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    outcomes = [(*process.communicate(timeout=120), process.returncode) for process in both]
+    assert all(code in {0, 1} for _, _, code in outcomes), outcomes
+    assert not any("Traceback" in text for each in outcomes for text in each[:2]), outcomes
+    assert numbers(endpoint, repository) == [6]
+    record = reading.read(stocked.lock).images[repository]
+    assert [number for number, image in record.numbers.items() if image.pruned is None] == [6]
+    assert not list(stocked.journal.glob("*"))
+
+
 def test_a_number_pruned_stays_on_record_and_is_never_given_again(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:

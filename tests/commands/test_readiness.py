@@ -14,6 +14,7 @@ from builder.engine.client.endpoint import Endpoint
 from builder.errors import ConflictError, ServeFailedError
 from builder.lock import reading
 from builder.serving import readiness
+from builder.serving.answered import StartLimit
 from builder.serving.image_selection import for_recipe
 from builder.serving.phases import Phase
 from builder.serving.running import RunningServer, ServerMember, ServingEngine
@@ -80,3 +81,17 @@ def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint
     now = services.find(endpoint, kitchen.name)
     assert now is not None
     assert now.health == "starting"
+
+
+def test_a_candidate_that_never_gets_ready_is_ended_at_its_limit(endpoint: Endpoint, kitchen: Kitchen) -> None:
+    said: list[object] = []
+    waits = started(endpoint, kitchen, "echo Starting to load model; sleep 600")
+    with pytest.raises(
+        ServeFailedError, match="did not answer within 2.0 s .5 times 0.4 s.*: loading weights"
+    ) as caught:
+        readiness.wait(kitchen.project, waits, said.append, limit=StartLimit(2, "5 times 0.4 s"))
+    assert f"waiting for {kitchen.name} for at most 2.0 s (5 times 0.4 s)" in [
+        str(getattr(each, "text", "")) for each in said
+    ]
+    assert "Starting to load model" in (kitchen.project.root / caught.value.log).read_text()
+    assert services.find(endpoint, kitchen.name) is None

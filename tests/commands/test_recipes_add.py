@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,10 +12,12 @@ from builder.commands import mods_add, mods_update, recipes_add
 from builder.copies import origin
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import finding
+from builder.definitions.recipes import recipe as recipe_reading
 from builder.errors import ConflictError, SourceError, UsageError
 from builder.events import ignore
 from builder.project import Project
 from tests import projects
+from tests.conftest import command
 from tests.sources import git_server
 
 if TYPE_CHECKING:
@@ -76,7 +80,7 @@ def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None
     copies = served.plan("//recipes/chat")
     assert [each.name for each in copies.recipes] == ["chat"]
     assert [each.name for each in copies.mods] == ["house", "other"]
-    assert copies.missing == ("gone",)
+    assert copies.missing == {"gone": ""}
     served.add("//recipes/chat.yaml")
     assert mod_reading.names(served.project) == ("here", "house", "other")
     assert finding.names(served.project) == ("chat",)
@@ -124,3 +128,117 @@ def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
         mods_add.require_lossless([planned])
     mods_add.run(served.project, [planned])
     assert (served.project.recipes / "ours.yaml").read_text() == recipe("mods/house")
+
+
+# As a post of a forum arrives: bullets, curly quotes, one dash for two, no indentation, no backslashes.
+FROM_A_FORUM = """\
+name: Qwen3.5-122B-A10B-int4-AutoRound
+
+container: small
+
+mods:
+
+  \u2022 mods/here
+
+model: Intel/Qwen3.5-122B-A10B-int4-AutoRound
+
+defaults:
+port: 8000
+gpu_memory_utilization: 0.82
+max-num-seqs: 1
+
+env:
+HF_HUB_OFFLINE:\u00a01
+
+command: |
+vllm serve Intel/Qwen3.5-122B-A10B-int4-AutoRound
+\u2013port {port}
+\u2013gpu-memory-utilization {gpu_memory_utilization}
+\u2013speculative-config \u2018{{\u201cmethod\u201d: \u201cmtp\u201d, \u201cnum_speculative_tokens\u201d: 1}}\u2019
+\u2013max-num-seqs {max-num-seqs}
+recipe_version: \u20181\u2019
+"""
+TYPED = """\
+name: Qwen3.5-122B-A10B-int4-AutoRound
+
+container: small
+
+mods:
+
+  - mods/here
+
+model: Intel/Qwen3.5-122B-A10B-int4-AutoRound
+
+defaults:
+  port: 8000
+  gpu_memory_utilization: 0.82
+  max-num-seqs: 1
+
+env:
+  HF_HUB_OFFLINE: 1
+
+command: |
+  vllm serve Intel/Qwen3.5-122B-A10B-int4-AutoRound \\
+  --port {port} \\
+  --gpu-memory-utilization {gpu_memory_utilization} \\
+  --speculative-config '{{"method": "mtp", "num_speculative_tokens": 1}}' \\
+  --max-num-seqs {max-num-seqs}
+recipe_version: '1'
+"""
+
+
+def builder(project: Project, *arguments: str, code: int = 0) -> str:
+    argv = command(project, *arguments)
+    done = subprocess.run(
+        argv, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_recipe_from_a_page_is_corrected_shown_and_checked(tmp_path: Path) -> None:
+    project = projects.make(tmp_path / "project")
+    projects.write(project.mods / "here/run.sh", "cp a b\n")
+    post = tmp_path / "post.yaml"
+    post.write_text(FROM_A_FORUM, encoding="utf-8")
+    (problem, summary) = builder(project, "recipes", "check", str(post), code=2).splitlines()
+    assert "was pasted from a page" in problem
+    assert summary == "1 recipe checked: 1 problem in 1 of them"
+    told = builder(project, "recipes", "add", "--mend", str(post), "--as", "fast")
+    assert "  -\u2013port {port}" in told
+    assert "  +  --port {port} \\" in told
+    assert "recipes/fast.yaml is written" in told
+    assert "1 recipe checked: all is well" in told
+    assert (project.recipes / "fast.yaml").read_text(encoding="utf-8") == TYPED
+    assert post.read_text(encoding="utf-8") == FROM_A_FORUM
+    assert recipe_reading.load(project, project.recipes / "fast.yaml").model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
+
+
+def test_a_recipe_of_the_project_is_corrected_in_its_place_and_only_on_agreement(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    path = project.recipes / "post.yaml"
+    projects.write(path, FROM_A_FORUM.replace("mods/here", "mods/nowhere").replace("{port}", "{prt}"))
+    before = path.read_bytes()
+    told = builder(project, "recipes", "add", "--mend", "recipes/post.yaml", code=1)
+    assert told.endswith("nothing was changed; --yes writes without asking\n")
+    assert path.read_bytes() == before
+    told = builder(project, "recipes", "add", "--mend", "recipes/post.yaml", "--yes", code=2)
+    assert "recipes/post.yaml is written" in told
+    assert "recipes/post.yaml:21:10: no value for {prt}" in told
+    assert path.read_text(encoding="utf-8") == TYPED.replace("mods/here", "mods/nowhere").replace("{port}", "{prt}")
+    told = builder(project, "recipes", "add", "--mend", "recipes/post.yaml", code=2)
+    assert told.startswith("recipes/post.yaml: there is nothing to correct\n")
+
+
+def test_a_recipe_from_a_page_replaces_no_other(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    chat = (project.recipes / "chat.yaml").read_bytes()
+    post = tmp_path / "chat.yaml"
+    post.write_text(FROM_A_FORUM, encoding="utf-8")
+    with pytest.raises(ConflictError, match="recipes/chat.yaml already exists"):
+        recipes_add.plan_mended(project, str(post), None)
+    with pytest.raises(UsageError, match="is no name for a recipe"):
+        recipes_add.plan_mended(project, str(post), "../out")
+    with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
+        recipes_add.plan_mended(project, str(tmp_path / "none.yaml"), None)
+    assert (project.recipes / "chat.yaml").read_bytes() == chat

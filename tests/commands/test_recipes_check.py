@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.commands import recipes_check
 from builder.errors import UsageError
+from builder.lock import text as lock_text
+from builder.lock.model import Lock, Repository, Version
+from builder.lock.pins import Pins, WheelPin
 from builder.project import Project
-from tests import projects, shipped_files
+from tests import locks, projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, other]\nenv:\nA: 1\ncommand: vllm serve x --port {prt}\n"
+BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, other]\ncommand: vllm serve {x} --port {prt}\n"
 
 
 @pytest.fixture
@@ -28,8 +32,8 @@ def said(project: Project, text: str) -> list[str]:
 
 def test_everything_wrong_is_told_at_once(project: Project) -> None:
     assert said(project, BROKEN) == [
-        "recipes/r.yaml:5:1: `A`: the indentation is lost; it belongs to `env` (line 4), two spaces in",
-        "recipes/r.yaml:6:30: no value for {prt}; there are: none",
+        "recipes/r.yaml:4:21: no value for {x}; there are: none",
+        "recipes/r.yaml:4:32: no value for {prt}; there are: none",
     ]
 
 
@@ -59,6 +63,45 @@ def test_what_is_only_worth_saying_is_no_problem(project: Project) -> None:
         "recipes/r.yaml:3:1: build_args mean nothing here and are ignored: --tf5 1",
         "recipes/r.yaml:4:7: HF_TOKEN looks like a secret; leave it out, and give it by `--env HF_TOKEN`",
     ]
+
+
+SPECULATIVE = """\
+name: x
+container: small
+command: |
+  vllm serve x --tool-call-parser {parser} --speculative-config '{{{{"num_speculative_tokens": {tokens}}}}}'
+"""
+
+
+@pytest.mark.parametrize(
+    ("vllm", "parser", "tokens", "is_said"),
+    [
+        ("0.16.0", "qwen3_coder", 3, True),
+        ("0.15.1+cu130", "qwen3_coder", 2, True),
+        ("0.16.0", "qwen3_coder", 1, False),
+        ("0.16.0", "hermes", 3, False),
+        ("0.16.1rc1.dev205", "qwen3_coder", 3, False),
+        ("0.17.0", "qwen3_coder", 3, False),
+        ("0.33.0", "qwen3_coder", 3, False),
+        ("of nobody", "qwen3_coder", 3, False),
+        ("", "qwen3_coder", 3, False),
+    ],
+)
+def test_a_vllm_that_breaks_streamed_calls_is_named(
+    project: Project, vllm: str, parser: str, tokens: int, *, is_said: bool
+) -> None:
+    image = replace(locks.numbered(), versions={"vllm": Version(vllm)} if vllm else {})
+    pins = {"small": {"linux/amd64": Pins(sources={"vllm": WheelPin("vllm", vllm)} if vllm else {})}}
+    text = SPECULATIVE.format(parser=parser, tokens=tokens)
+    projects.write(project.recipes / "r.yaml", text)
+    for lock in (Lock(images={"small": Repository(2, 1, numbers={1: image})}), Lock(pins=pins)):
+        projects.write(project.lock, lock_text.dump(lock))
+        (checked,) = recipes_check.run(project, ("r",))
+        assert checked.problems == ()
+        message = f"4:70: vLLM {vllm} breaks streamed tool calls when {tokens} tokens are predicted at once"
+        assert [str(note) for note in checked.notes] == (
+            [f"recipes/r.yaml:{message}; vLLM 0.17.0 does not"] if is_said else []
+        )
 
 
 def test_a_folder_is_checked_as_a_whole(project: Project, tmp_path: Path) -> None:
@@ -107,8 +150,12 @@ def test_volumes_of_the_project_count(project: Project) -> None:
 
 
 def test_faults_of_text_and_of_the_launch_are_told_together(project: Project) -> None:
-    text = "name: x\ncontainer: small\ncommand: vllm serve /models/m --port 8O00 --x '{{oh}}'\n"
-    assert [line.partition(": ")[2].split()[0] for line in said(project, text)] == ["no", "--port", "the"]
+    text = "name: x\ncontainer: small\ncommand: vllm serve /models/m --gpu-memory-utilization O.8 --x '{{oh}}'\n"
+    assert [line.partition(": ")[2].split()[0] for line in said(project, text)] == [
+        "no",
+        "--gpu-memory-utilization",
+        "the",
+    ]
 
 
 def test_a_script_with_a_revision_ends_no_check(project: Project) -> None:

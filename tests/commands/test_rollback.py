@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builder.commands.rollback import RollbackSubject, planned_moves
 from builder.errors import NothingToDoError, UsageError
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
 from builder.lock.text import dump
 from builder.numbered.pointers import apply
 
@@ -102,7 +102,7 @@ def test_a_model_marked_bad_on_the_image_before_is_named_as_the_reason() -> None
     model = start.models["Org/M"]
     earlier = tuple(replace(pairing, status="bad") for pairing in model.previous)
     start = replace(start, models={**start.models, "Org/M": replace(model, previous=earlier)})
-    because = rf"Org/M on {REPO}:1 is marked bad"
+    because = rf"{REPO}:1 is marked bad for Org/M"
     with pytest.raises(NothingToDoError, match=because):
         planned_moves(start, MODEL, None)
     with pytest.raises(UsageError, match=because):
@@ -146,3 +146,28 @@ def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     with pytest.raises(UsageError, match=f"{REPO}:latest is number 2, while Org/M is paired with {REPO}:3"):
         planned_moves(apart, BOTH, None)
     assert where(apply(apart, planned_moves(apart, BOTH, 1))) == (1, 1)
+
+
+def with_vllm(start: Lock, *numbers: int) -> Lock:
+    """``start`` where these numbers hold a vLLM."""
+    for number in numbers:
+        record = replace(start.images[REPO].numbers[number], versions={"vllm": Version("0.25.1")})
+        start = start.with_image(ImageName(REPO, number), record)
+    return start
+
+
+def test_an_image_without_a_vllm_is_passed_over_by_one_that_has_it() -> None:
+    start = with_vllm(lock("untested", "untested", "untested"), 1, 3)
+    for subject in (BOTH, MODEL, TAG):
+        assert {move.to.number for move in planned_moves(start, subject, None)} == {1}
+        assert {move.to.number for move in planned_moves(start, subject, 2)} == {2}
+    without = with_vllm(lock("untested", "untested"), 2)
+    with pytest.raises(NothingToDoError, match=f"{REPO}:1 holds no vLLM that is known"):
+        planned_moves(without, TAG, None)
+    good = with_vllm(lock("good", "untested"), 2)
+    assert [move.to.number for move in planned_moves(good, TAG, None)] == [1]
+
+
+def test_images_none_of_which_has_a_vllm_are_gone_back_to_as_ever() -> None:
+    start = with_vllm(lock("untested", "untested", "untested"), 1)
+    assert [move.to.number for move in planned_moves(start, TAG, None)] == [2]

@@ -19,13 +19,13 @@ import pytest
 from builder.definitions.recipes.container import LABEL
 from builder.engine import containers, images, services
 from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client.endpoint import Endpoint, environment
 from builder.lock import reading
 from builder.project import Project
 from tests import json_outputs, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
-from tests.conftest import command, run_command
+from tests.conftest import command, remove_all, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.engine
 
 Builder = Callable[..., subprocess.CompletedProcess[str]]
+
+# As NVIDIA's: it sets something up, and runs what it is given.
+WRAPPER = r"""RUN mkdir -p /opt/nvidia \
+    && printf '#!/bin/sh\necho "$1" > /entrypoint-ran\nexec "$@"\n' > {path} && chmod +x {path}
+ENTRYPOINT ["{path}"]
+"""
+NVIDIAS = WRAPPER.format(path="/opt/nvidia/nvidia_entrypoint.sh")
 
 
 @pytest.fixture
@@ -62,6 +69,10 @@ def get(kitchen: Kitchen, path: str) -> None:
 
 
 def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
+    planned = builder("run", "chat", "--dry-run").stdout
+    assert f"{kitchen.name} would serve from {kitchen.repository}:2, port {kitchen.port}" in " ".join(planned.split())
+    assert services.find(endpoint, kitchen.name) is None
+
     done = builder("run", "chat")
     serves = f"{kitchen.name} serves from {kitchen.repository}:2"
     address = f"http://127.0.0.1:{kitchen.port}/v1"
@@ -90,7 +101,49 @@ def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint
     assert json_outputs.parsed("stop", stopped.stdout)["server"]["killed"] == []
     assert stopped.stderr == ""
     assert services.find(endpoint, kitchen.name) is None
-    builder("stop", "chat", code=2)
+    # Other tests may serve something on the same engine.
+    told = builder("stop", "chat", code=2).stderr
+    assert "there is nothing to stop" in told or "served now: " in told
+    assert "builder run" not in told
+
+
+def test_a_container_is_found_by_its_prefix_and_by_either_name(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    name = kitchen.name.removeprefix("vllm-")
+    kitchen.recipe(name=name)
+    builder("run", "chat")
+    filters = {"filters": json.dumps({"name": ["vllm"]})}
+    listed = api.request(endpoint, "GET", "/containers/json", query=filters)
+    assert f"/vllm-{name}" in [each for service in listed for each in service["Names"]]
+    assert status(builder, f"vllm-{name}")["name"] == status(builder, name)["name"] == name
+    builder("stop", f"vllm-{name}")
+    assert services.find(endpoint, f"vllm-{name}") is None
+
+
+def test_a_server_that_an_earlier_release_started_is_the_same_server(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    name = kitchen.name.removeprefix("vllm-")
+    kitchen.recipe(name=name)
+    builder("run", "chat")
+    # Earlier releases gave the container the server's name; all else is as it was.
+    api.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
+    earlier = services.find(endpoint, name)
+    assert earlier is not None
+    assert builder("run", "chat").stdout.startswith(f"{name} serves from {kitchen.repository}:2 already")
+    assert services.find(endpoint, f"vllm-{name}") is None
+    assert "builder restart" in builder("run", "chat", "--max-model-len", "512", code=1).stderr
+
+    builder("restart", "chat")
+    renewed = services.find(endpoint, f"vllm-{name}")
+    assert renewed is not None
+    assert renewed.id != earlier.id
+    assert services.find(endpoint, name) is None
+
+    api.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
+    builder("stop", name)
+    assert services.find(endpoint, name) is None
 
 
 def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builder) -> None:
@@ -179,8 +232,8 @@ HOSTILE = ["it's", 'a "b"', "$(touch /tmp/x)", "a b", "`id`", "; rm -rf /", "zei
 def test_whatever_is_written_reaches_the_server_as_that_very_argument(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
-    model = '/models/$(id)\'s "model"\nof\u2028two'
-    name = f"{kitchen.name} 'of' $(id)\n\"two\""
+    model = '/models/$(id)\'s "model" of $two'
+    name = f"{kitchen.name} 'of' $(id) \"two\""
     own = '\'a "b"\' {\\"c\\":1}'
     kitchen.recipe("--greeting {greeting} -q '{quoted}' {own}", name=name, greeting="", quoted="", own=own)
     settings = {"served": model, "greeting": HOSTILE[1], "quoted": HOSTILE[0]}
@@ -236,23 +289,87 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     file = kitchen.project.dockerfiles / "served/image.yaml"
     file.write_text(file.read_text().replace("gpus: none", "gpus: all"))
     done = builder("run", "chat", code=1)
-    assert f"{kitchen.name} cannot be started: could not select device driver" in done.stderr
+    assert f"{kitchen.name} needs a GPU, and this engine can give a container none (could not select" in done.stderr
     assert "builder doctor" in done.stderr
+    found = builder("doctor").stdout
+    assert "this engine can give a container no GPU, which these need: " in " ".join(found.split())
     assert services.find(endpoint, kitchen.name) is None
+
+
+def given_to_entrypoint(endpoint: Endpoint, kitchen: Kitchen) -> str:
+    """The program that the entrypoint of a server was given; empty where it did not run."""
+    service = services.find(endpoint, kitchen.name)
+    assert service
+    argv = ["sh", "-c", "cat /entrypoint-ran 2> /dev/null || true"]
+    return containers.execute(endpoint, service.id, argv, 10).output.strip()
+
+
+@pytest.mark.parametrize(("entrypoint", "runs"), [(NVIDIAS, "vllm"), ('ENTRYPOINT ["false"]\n', "")])
+def test_nvidias_entrypoint_runs_the_command_of_an_image_that_was_built_elsewhere(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, tmp_path: Path, entrypoint: str, runs: str
+) -> None:
+    """Without a number, with one, and in what `export` writes. No other entrypoint does: it may be a server itself."""
+    other = f"{kitchen.repository}-nvidia"
+    image_yaml = kitchen.project.dockerfiles / "other/image.yaml"
+    projects.write(image_yaml, serving.IMAGE.format(repository=other))
+    projects.write(image_yaml.with_name("Dockerfile.j2"), serving.DOCKERFILE)
+    projects.write(tmp_path / "context/Dockerfile", f"FROM {kitchen.repository}:2\n{entrypoint}")
+    argv = [*endpoint.buildx, "build", "--provenance=false", "-t", f"{other}:latest", str(tmp_path / "context")]
+    subprocess.run(argv, env={**os.environ, **environment(endpoint)}, check=True, capture_output=True)
+    serving.recipe(kitchen.project, other, file="chat-2", model="Org/Other", name=kitchen.name, port=kitchen.port)
+    try:
+        for arguments in ((), ("adopt", other)):
+            if arguments:
+                builder(*arguments)
+            builder("run", "chat-2")
+            assert given_to_entrypoint(endpoint, kitchen) == runs
+            builder("stop", kitchen.name)
+        assert ("--entrypoint" in builder("export", "chat-2", "--format", "script").stdout) == (not runs)
+        assert ("entrypoint:" in builder("export", "chat-2", "--format", "compose").stdout) == (not runs)
+        told = " ".join(builder("export", "chat-2", "--format", "recipe").stderr.split())
+        assert ("--keep-entrypoint" in told) == bool(runs)
+    finally:
+        remove_all(endpoint, other)
+
+
+def test_a_definition_that_keeps_its_entrypoint_serves_through_it(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint
+) -> None:
+    folder = kitchen.project.dockerfiles / "served"
+    text = serving.IMAGE.format(repository=kitchen.repository)
+    projects.write(folder / "image.yaml", f"{text}args: {{keep_entrypoint: true}}\n")
+    projects.write(folder / "Dockerfile.j2", serving.DOCKERFILE + WRAPPER.format(path="/opt/nvidia/mine"))
+    builder("build", "chat")
+    try:
+        assert f"serves from {kitchen.repository}:3, ready" in builder("run", "chat").stdout
+        assert given_to_entrypoint(endpoint, kitchen) == "vllm"
+        builder("stop", kitchen.name)
+    finally:
+        images.remove_extra_tag(endpoint, f"{kitchen.repository}:3")
 
 
 def test_a_crash_loop_ends_with_the_log_and_the_way_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
     done = builder("run", "chat", "--", "--crash", code=1)
-    cause = "ValueError: Free memory on device is less than desired"
-    assert re.search(rf"{kitchen.name} ended \d times before it answered: {cause}\n", done.stderr)
+    cause = "ValueError: Free memory on device cuda:0 (9.31/119.7 GiB) on startup is less than desired GPU memory"
+    said = " ".join(done.stderr.split())
+    assert re.search(rf"{kitchen.name} ended \d times before it answered: {re.escape(cause)}", said)
     assert "  RuntimeError: Engine core initialization failed" in done.stderr
     assert f"`builder rollback {MODEL}` goes back to {kitchen.repository}:1" in done.stderr
     log = kitchen.project.root / f".builder/serve-logs/{kitchen.name}.log"
     assert f"the whole log: {kitchen.project.relative(log)}" in done.stderr
     assert log.read_text().count(cause) >= 2
     assert services.find(endpoint, kitchen.name) is None
+
+
+def test_a_crash_of_a_loader_in_the_image_names_it_beside_the_way_back(kitchen: Kitchen, builder: Builder) -> None:
+    cause = "RuntimeError: buffer_size (9663676416 B) exceeds device memory budget (3221225472 B)"
+    done = builder("run", "chat", "--", "--crash", "--crash-message", cause, code=1)
+    told = " ".join(done.stderr.split())
+    assert f"before it answered: {cause}" in told
+    assert "InstantTensor before 0.2.1 counts the page cache as used memory" in told
+    assert f"`builder rollback {MODEL}` goes back to {kitchen.repository}:1" in told
 
 
 def test_one_crash_is_forgiven(kitchen: Kitchen, builder: Builder) -> None:
@@ -313,7 +430,8 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
         mounts = inspect(endpoint, kitchen.name)["Mounts"]
         assert not [mount for mount in mounts if "compile" in mount["Source"]]
         builder("stop", kitchen.name)
-        builder("adopt", other, "--model", "Org/Other")
+        builder("adopt", other)  # a stand-in, in which no vLLM is found
+        builder("pair", "Org/Other", f"{other}:1")
         done = builder("run", "chat-2")
         assert f"serves from {other}:1, ready" in done.stdout
         assert "has no number" not in done.stderr

@@ -129,9 +129,10 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
     assert f"`docker volume rm {claims.subject_of_latest(repository).volume}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
-    for project in (small, other):
-        assert run(project, "verify").stdout == "all is as images.lock has it\n"
-        assert run(project, "list").stderr == ""
+    verified = run(other, "verify").stdout
+    assert verified.startswith(f"foreign  {repository}:latest: does not stand for {repository}:2: the project in ")
+    assert run(small, "verify").stdout == "all is as images.lock has it\n"
+    assert run(small, "list").stderr == ""
     # Its first number was given by nobody here, and is none of this project's.
     run(other, "rebuild", f"{repository}:1", code=2)
     builder("rollback", repository, code=1)
@@ -144,6 +145,25 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert content(endpoint, f"{repository}:latest") == content(endpoint, f"{repository}:2")
     assert run(Project(root), "build", "small").stdout.startswith(f"built {repository}:3 in ")
     shutil.rmtree(kept)
+
+
+def test_rollback_list_verify_and_build_agree_on_a_latest_of_another_project(
+    small: Project, other: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "small")
+    latest = content(endpoint, f"{repository}:latest")
+    run(other, "build", "small")
+    projects.write(other.mods / "template/chat.jinja", "another\n")
+    assert run(other, "build", "chat").stderr.count("stays as it is") == 1
+    owner = f"the project in {small.root} on "
+    rolled_back = run(other, "rollback", repository)
+    assert rolled_back.stdout.startswith(f"{repository}, what is current here: {repository}:3 → {repository}:2\n")
+    assert rolled_back.stderr.count("stays as it is") == 1
+    verified = " ".join(run(other, "verify").stdout.split())
+    assert f"{repository}:latest: does not stand for {repository}:2: {owner}" in verified
+    listed = " ".join(run(other, "list").stderr.split())
+    assert f"{repository}:latest is not the image that is current here: {owner}" in listed
+    assert content(endpoint, f"{repository}:latest") == latest
 
 
 def test_a_number_of_another_project_is_not_overwritten(

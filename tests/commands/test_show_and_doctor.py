@@ -49,7 +49,7 @@ def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, r
     assert builder("pin", "small:1").stdout == f"{repository}:1 is pinned\n"
     assert builder("pin", "small:1").stdout == f"{repository}:1 was pinned already\n"
     assert reading.read(small.lock).images[repository].numbers[1].pinned
-    assert builder("unpin", "small").stdout == f"{repository}:1 is not pinned\n"
+    assert builder("unpin", "small").stdout == f"{repository}:1, which is what small means now, is not pinned\n"
     assert not reading.read(small.lock).images[repository].numbers[1].pinned
 
 
@@ -79,6 +79,20 @@ def test_doctor_names_every_thing_that_is_wrong(
     assert "error    recipes:       recipes/broken.yaml:1:1: the key `command` is missing" in output
     assert "warning  recipe mods:   recipes/lost.yaml:3:8: no mod `lost` in mods/; `builder mods add`" in output
     assert "error    definitions:   dockerfiles/small/image.yaml:6:8: no mod `gone` in mods/; there" in output
+    assert "builder.yaml" not in output
+    projects.write(small.root / "builder.yaml", "registri: x\n")
+    projects.write(small.root / "checkpoints/made/checkpoint.yaml", "description: x\n")
+    projects.write(small.checkpoints_lock, "{")
+    projects.write(file, file.read_text(encoding="utf-8").replace("mods: [gone]\n", ""))
+    template = file.with_name("Dockerfile.j2")
+    projects.write(template, f"{template.read_text(encoding='utf-8')}{{% if %}}\n")
+    output = builder("doctor", code=1).stdout
+    assert "error    builder.yaml:  builder.yaml:1:1: unknown key `registri`" in " ".join(output.split("\n"))
+    assert "checkpoints/made/checkpoint.yaml:1:1: the key `model` is missing" in output
+    assert "checkpoints.lock:1:2: it is damaged" in output
+    assert (
+        f"dockerfiles/small/Dockerfile.j2:{template.read_text(encoding='utf-8').count(chr(10))}:1: template: " in output
+    )
     nowhere = {"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"}
     assert "error    engine:" in builder("doctor", code=1, environ=nowhere).stdout
     small.lock.write_text("<<<<<<< ours\n", encoding="utf-8")

@@ -77,6 +77,9 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     builder("run", "chat")
     before = paired(kitchen)
     change(kitchen, "good")
+    lock = kitchen.project.lock.read_bytes()
+    assert f"would build the next number of {kitchen.repository}" in builder("upgrade", MODEL, "--dry-run").stdout
+    assert (kitchen.project.lock.read_bytes(), journal.read(kitchen.project, MODEL)) == (lock, None)
     told = json.loads(builder("upgrade", MODEL, "--json").stdout)
     now = paired(kitchen)
     assert now != before
@@ -192,7 +195,7 @@ def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
     return bool(state and state.stage == "prove" and upgrade_trials.at_work(kitchen, endpoint))
 
 
-@pytest.mark.parametrize("name", ["does not start", "dies when asked"])
+@pytest.mark.parametrize("name", ["does not start", "dies when asked", "never gets ready"])
 def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint, name: str
 ) -> None:

@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from builder.commands import upgrade
+from builder.commands import bench, upgrade
+from builder.commands.shared import beside
+from builder.commands.shared import measured as shared_measured
 from builder.commands.upgrade_parts import candidate, server
 from builder.evidence import store, subjects
-from builder.evidence.record import Evidence, Figure
+from builder.evidence.record import Evidence, Figure, Finding
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.measuring.outcome import Outcome
 from builder.project import Project
 from builder.upgrading.steps import Measured, Upgrade
 from tests import projects
@@ -41,8 +45,9 @@ class Machine:
         self.project, self.speed, self.noise = project, speed, noise
         self.numbers = random.Random(7)  # noqa: S311
         self.log: list[str] = []
-        monkeypatch.setattr(candidate, "measure_current", lambda *_: self.keep(OLD, 50.0))
+        monkeypatch.setattr(candidate, "measure_current", lambda *_: self.keep(OLD, 50.0) and "")
         monkeypatch.setattr(candidate, "served", self.served)
+        monkeypatch.setattr(beside, "request_as_before", lambda *_: None)
         monkeypatch.setattr(candidate, "measure", lambda *_: self.keep(NEW, self.speed))
         monkeypatch.setattr(server, "serve_as_before", lambda *_: self.log.append("as before"))
 
@@ -126,3 +131,32 @@ def test_a_candidate_that_fails_gets_no_further_round(project: Project, monkeypa
     monkeypatch.setattr(candidate, "measure", lambda *_: False)
     assert measured(project) == ("bench tg at 0: has not been run",)
     assert machine.log.count("serve 2") == 1
+
+
+def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps_its_standing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = Finding("coherence", "throughput", "fail", "the coherence test failed")
+    failed = Outcome("bench", "quick", "1", "", "2026-11-20T22:00:00Z", 1.0, "fail", findings=(finding,))
+    measure_current = candidate.measure_current
+    machine = Machine(project, monkeypatch, 50.0)
+
+    @contextmanager
+    def current(*_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(running=SimpleNamespace(image=str(OLD)), image=OLD)
+
+    def measure_new(*_: object) -> bool:
+        subject = subjects.present(project, reading.read(project.lock), NEW, runs.MODEL, "bench")
+        store.add(project, NEW, failed.evidence(replace(subject, machine=runs.MACHINE)))
+        return False
+
+    monkeypatch.setattr(candidate, "measure_current", measure_current)
+    monkeypatch.setattr(candidate, "measure", measure_new)
+    monkeypatch.setattr(shared_measured, "running_or_started", current)
+    monkeypatch.setattr(bench, "measure", lambda *_: failed)
+    assert measured(project) == (
+        "bench tg at 0: not measured: bench quick failed (coherence at throughput)",
+        "small:1, the current image, failed the bench quick as well (coherence at throughput)",
+    )
+    assert machine.log.count("serve 2") == 1
+    assert not store.of_image(project, OLD)

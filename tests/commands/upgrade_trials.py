@@ -55,7 +55,8 @@ PUT_BACK_SECONDS = 60.0
 # A stand-in has no GPU, whose memory is what decides this.
 IN_ITS_PLACE = """\
 import sys
-from builder.serving import beside
+from builder.serving import answered, beside
+answered.LEAST_SECONDS = 20.0
 beside.fits = lambda *_: False
 from builder.cli.main import run
 sys.exit(run(sys.argv[1:]))
@@ -66,6 +67,7 @@ GOOD = (ROOT, '"root": "good"')
 REGRESSIONS: dict[str, tuple[tuple[str, str], ...]] = {
     "fails its probe": ((ROOT, '"root": "broken"'),),
     "does not start": (GOOD, ("if crashes():", "if True:")),
+    "never gets ready": (GOOD, ('time.sleep(float(option("--slow", "0")))', "time.sleep(100_000)")),
     "answers with no JSON": (GOOD, ('        if self.path == "/v1/models":', '        if self.path == "/models":')),
     "dies when asked": (GOOD, ('        if self.path == "/die":', '        if self.path == "/v1/models":')),
     "hangs when asked": (

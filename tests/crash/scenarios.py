@@ -124,7 +124,7 @@ def _adopt(bench: Bench) -> Iterator[Trial]:
     assert bench.endpoint
     stock.stock(bench.project, bench.endpoint, bench.repository, (1,), (MODEL,))
     stock.load(bench.endpoint, f"{bench.repository}-theirs:x", [{"file": b"theirs\n"}])
-    arguments = ("adopt", f"{bench.repository}-theirs:x", "--as", bench.repository, "--model", MODEL)
+    arguments = ("adopt", f"{bench.repository}-theirs:x", "--as", bench.repository)
     try:
         yield Trial(bench, arguments)
     finally:

@@ -75,6 +75,32 @@ def test_what_is_no_registry(tmp_path: Path, registry: str) -> None:
         load(tmp_path, f"registry: {registry}\n")
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "ssh://host:22:-oX",
+        "ssh://[-oX]",
+        "ssh://[::::]",
+        "ssh://host:99999",
+        "ssh://-oX",
+        "ssh://-oX@host",
+        "tcp://h:x",
+    ],
+)
+def test_an_address_that_is_none_is_told_with_its_place(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "builder.yaml").write_text(f"nodes:\n  spark2: '{engine}'\n", encoding="utf-8")
+    with pytest.raises(FileProblemsError, match=r"builder\.yaml:2:"):
+        configuration.load(Project(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "engine", ["ssh://me@spark2:2222", "tcp://10.0.0.1:2375", "ssh://[fe80::1]:22", "ssh://a_b.local"]
+)
+def test_addresses_that_are_some(tmp_path: Path, engine: str) -> None:
+    (tmp_path / "builder.yaml").write_text(f"nodes:\n  spark2: '{engine}'\n", encoding="utf-8")
+    assert configuration.load(Project(tmp_path)).nodes[0].engine == engine
+
+
 @pytest.mark.parametrize("engine", ["http://x", "ssh://", "unix://relative", "$(id)", "two words", "-flag"])
 def test_what_is_no_engine(tmp_path: Path, engine: str) -> None:
     with pytest.raises(FileProblemsError, match=r"builder.yaml:2:3: `nodes.two`.*ssh:"):

@@ -9,7 +9,7 @@ import pytest
 
 from builder.definitions import configuration, image, serving
 from builder.definitions.mods import mod_reading
-from builder.definitions.reading import LARGEST_TEXT, read_text
+from builder.definitions.reading import LARGEST_TEXT, conflict_mark, read_text
 from builder.definitions.recipes import finding
 from builder.definitions.recipes import recipe as recipes
 from builder.errors import BuilderError, FileProblemsError, UsageError
@@ -121,3 +121,43 @@ def test_a_recipe_has_a_name_that_the_lock_can_hold(project: Project, name: str)
     (project.recipes / "chat.yaml").rename(path)
     with pytest.raises(BuilderError, match="images.lock takes no name"):
         recipes.load(project, path)
+
+
+CONFLICT = "one\n<<<<<<< HEAD\nours\n||||||| base\nboth\n=======\ntheirs\n>>>>>>> branch\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "read"),
+    [
+        ("dockerfiles/_parts/mods.j2", definition),
+        ("dockerfiles/small/Dockerfile.j2", definition),
+        ("dockerfiles/small/image.yaml", definition),
+        ("recipes/chat.yaml", lambda project: recipes.load(project, project.recipes / "chat.yaml")),
+        ("mods/template/chat.jinja", lambda project: mod_reading.load(project, "template")),
+        ("mods/template/run.sh", lambda project: mod_reading.load(project, "template")),
+        ("mods/template/fix.patch", lambda project: mod_reading.load(project, "template")),
+    ],
+)
+def test_a_conflict_that_git_left_is_an_error_with_its_place(
+    project: Project, file: str, read: Callable[[Project], object]
+) -> None:
+    for text in (CONFLICT, CONFLICT.replace("\n", "\r\n") if not file.endswith(".sh") else CONFLICT):
+        (project.root / file).write_text(text, encoding="utf-8", newline="")
+        with pytest.raises(FileProblemsError) as raised:
+            read(project)
+        (problem,) = [each for each in raised.value.problems if "git left a conflict" in each.message]
+        assert (problem.location.file, problem.location.line) == (file, 2)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Title\n=======\n\ntext\n",
+        "@@ -1,3 +1,3 @@\n <<<<<<< HEAD\n+=======\n->>>>>>> branch\n",
+        ">>>>>>> a\n=======\n<<<<<<< b\n",
+        "<<<<<<< a\ntext\n>>>>>>> b\n",
+        "cat <<<<<<< x\n=======\n>>>>>>> y\n",
+    ],
+)
+def test_what_only_looks_like_a_conflict_is_none(text: str) -> None:
+    assert conflict_mark(text.encode(), "file") is None

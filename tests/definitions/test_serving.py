@@ -28,6 +28,17 @@ def test_a_definition_inherits_from_its_parents(tmp_path: Path) -> None:
     assert serving.of(project, "up") == ServeSettings("none", "host", "private", "1g")
 
 
+def test_an_argument_of_the_template_keeps_the_entrypoint_and_children_inherit_it(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    file = tmp_path / "dockerfiles/small/image.yaml"
+    projects.write(file, file.read_text(encoding="utf-8").replace("greeting: hello", "keep_entrypoint: true"))
+    child = "repository: up\ndescription: d\nplatform: host\nfrom: small\n"
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", child)
+    assert serving.of(project, "up").keep_entrypoint
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", f"{child}args: {{keep_entrypoint: false}}\n")
+    assert not serving.of(project, "up").keep_entrypoint
+
+
 @pytest.mark.parametrize("text", ["serve: {gpus: 2}", "serve: {shm_size: lots}", "serve: {privileged: true}"])
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
     project = projects.make(tmp_path)

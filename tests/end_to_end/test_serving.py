@@ -142,7 +142,7 @@ def test_every_planted_fault_is_found_and_none_where_there_is_none(endpoint: End
     judged = planted.judgements(endpoint, str(first), {"builder.test": "1"})
     alone, compared = judged.pop(planted.UNCHANGED)
     assert (alone.verdict, alone.findings, compared.verdict) == ("pass", (), "pass")
-    assert len(judged) == 20
+    assert len(judged) == 21
     assert {name for name, (by_properties, _) in judged.items() if by_properties.verdict != "fail"} == set()
 
 
@@ -206,7 +206,7 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     assert (now["prompt_tokens"], now["generated_tokens"]) == (counted.prompt_tokens, counted.generated_tokens)
 
     kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
-    assert containers.execute(endpoint, served, kill, 30).exit_code == 0
+    assert containers.execute(endpoint, f"vllm-{served}", kill, 30).exit_code == 0
     now = restarted(cpu)
     assert (now["restarts"], now["requests_running"]) == (1, None)
 
@@ -215,7 +215,7 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     assert f"{served} serves from {first}, ready after " in said
     now = status(cpu)
     assert (now["state"], now["restarts"], now["image"]) == ("healthy", 0, str(first))
-    inside = containers.execute(endpoint, served, ["cat", TEMPLATE], 30).output
+    inside = containers.execute(endpoint, f"vllm-{served}", ["cat", TEMPLATE], 30).output
     assert not inside.startswith("{#- changed -#}")
     assert chat(port) == answer
     # vLLM reads the arguments' JSON before it renders.
@@ -246,12 +246,15 @@ def measured(project: Project, image: str) -> None:
     )
     bench = json.loads(done.stdout)
     assert bench["image"] == image
-    # A random model may write nothing that is text until its answer ends, so that it cannot be timed.
-    assert {finding["check"] for finding in bench["findings"]} <= {"text"}
+    # Most tokens of a random model are not yet text, and a short prompt may take less than the latency varies.
+    assert done.returncode == 0
+    assert {finding["check"] for finding in bench["findings"]} <= {"tokens", "pp"}
+    assert not any("left out, as" in finding["text"] for finding in bench["findings"])
     figures = {(figure["name"], figure["at"].get("depth")): figure for figure in bench["figures"]}
     for depth in (0, 256):
         assert figures["ttft", depth]["n"] == 2
         assert figures["ttft", depth]["mean"] > 1
+        assert figures["tg", depth]["n"] == 2
     assert 1 << 30 > figures["kv_tokens", None]["mean"] > 4096
     assert figures["startup", None]["mean"] > 1
     assert figures["memory_floor", None]["mean"] > 0

@@ -1,7 +1,7 @@
 """tf5 as shipped, from the real sources of vLLM and FlashInfer, on a machine without a GPU: every stage, every step and
 every variable of its Dockerfile. Other than on a Spark are the base image's name and the target, which is `empty`; and
-three things of `args:` are left out that come from hosts of their own or take hours: vLLM's front end in Rust, and
-FlashInfer's cubins and prebuilt kernels. One kernel of each is compiled for the chip in its stage in place of them.
+two things of `args:` are left out, one of which comes from a host of its own, and one takes hours: vLLM's front end in
+Rust, and FlashInfer's prebuilt kernels. One kernel of each source is compiled for the chip in its stage.
 
 The base is Ubuntu's, with CUDA's compiler as PyPI has it. Both sources are their releases on PyPI, on a git server that
 stands for GitHub (git's insteadOf); BuildKit, which does not ask that, gets them from the mirrors.
@@ -55,7 +55,7 @@ ADD root.tar /
 COPY cuda/nvidia/cu13 /usr/local/cuda
 ENV PATH=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 """
-LEFT_OUT = {"rust": False, "flashinfer_cubin": False, "flashinfer_jit_cache": False}
+LEFT_OUT = {"rust": False, "flashinfer_jit_cache": False}
 VERSIONS = """\
 import importlib.metadata as metadata, json, os
 names = ("vllm", "flashinfer-python", "torch", "transformers")
@@ -63,7 +63,7 @@ wanted = ("TORCH_CUDA_ARCH_LIST", "FLASHINFER_CUDA_ARCH_LIST", "TRITON_PTXAS_PAT
 print(json.dumps([{name: metadata.version(name) for name in names}, {name: os.environ[name] for name in wanted}]))
 """
 # Stages beside those of the image: vLLM's kernel is compiled with the flags that its CMakeLists.txt gives to what has a
-# stable ABI, FlashInfer's with those that its generator of kernels gives.
+# stable ABI, for 12.0, as it does with CUDA 13 and 12.1a; FlashInfer's with those that its generator of kernels gives.
 KERNELS = """
 
 FROM vllm-wheel AS vllm-kernel
@@ -71,7 +71,7 @@ RUN --mount=type=bind,from=vllm-source,target=/src/vllm <<'EOF'
 set -eu
 torch=$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')
 mkdir /kernels
-nvcc -cubin -o /kernels/vllm.cubin -gencode arch=compute_121a,code=sm_121a -std=c++20 --expt-relaxed-constexpr \\
+nvcc -cubin -o /kernels/vllm.cubin -gencode arch=compute_120,code=sm_120 -std=c++20 --expt-relaxed-constexpr \\
     -DTORCH_TARGET_VERSION=0x020B000000000000ULL -DUSE_CUDA -DTORCH_STABLE_ONLY -I/src/vllm/csrc -I"$torch/include" \\
     -I"$torch/include/torch/csrc/api/include" -I"$torch/../nvidia/cu13/include" -I/usr/include/python3.12 \\
     /src/vllm/csrc/libtorch_stable/pos_encoding_kernels.cu

@@ -131,7 +131,7 @@ def test_two_nodes_answer_together_and_end_together(
     assert "rank=1" in builder("logs", MODEL, "--node", "two").stdout
     assert "rank=0" in builder("logs", MODEL, "--node", "one").stdout
 
-    name = f"{image.repository}-served"
+    name = f"vllm-{image.repository}-served"
     kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
     assert containers.execute(link.machines[0].endpoint, name, kill, 30).exit_code == 0
     end = time.monotonic() + 60
@@ -158,6 +158,6 @@ def test_a_wrong_interface_ends_both_with_the_lines_of_the_one_that_has_it(
     assert f"{name} on node two ended before it answered" in " ".join(done.stderr.split())
     assert "enp1s0f1np2" in (project.state / f"serve-logs/{name}@two.log").read_text()
     for engine in (endpoint, link.machines[0].endpoint):
-        assert services.find(engine, name) is None
+        assert services.find(engine, f"vllm-{name}") is None
     checked = builder("nodes", "check", "--node", "two", code=1)
     assert "there is no enp1s0f1np2" in checked.stdout

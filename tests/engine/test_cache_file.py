@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,17 @@ def test_sections_live_side_by_side(tmp_path: Path) -> None:
 def test_a_damaged_file_is_empty_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "engine.json"
     path.write_bytes(content)
+    assert cache_file.load(path) == {}
+    cache_file.store(path, "tags", {"a": "b"})
+    assert cache_file.load(path) == {"tags": {"a": "b"}}
+
+
+def test_a_pipe_or_a_device_in_its_place_is_no_cache(tmp_path: Path) -> None:
+    path = tmp_path / "engine.json"
+    os.mkfifo(path)
+    assert cache_file.load(path) == {}
+    path.unlink()
+    path.symlink_to("/dev/zero")
     assert cache_file.load(path) == {}
     cache_file.store(path, "tags", {"a": "b"})
     assert cache_file.load(path) == {"tags": {"a": "b"}}

@@ -78,6 +78,29 @@ def test_a_command_that_floods_is_stopped_in_time(endpoint: Endpoint, repository
         container.run(["sh", "-c", "while :; do echo x; sleep 0.01; done"], timeout=1)
 
 
+def test_what_an_image_of_a_stranger_may_take_is_limited(
+    endpoint: Endpoint, repository: str, image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of memory, processes and output; whatever is beyond ends in the container, and this process holds none of it."""
+    with containers.running(endpoint, image, labels={repository: ""}, memory=64 << 20) as container:
+        eats = "x=$(head -c 300000000 /dev/zero | tr '\\0' a); echo done"
+        killed = container.run(["sh", "-c", eats], timeout=60)
+        assert (killed.exit_code != 0, "done" in killed.output) == (True, False)
+        limits = api.request(endpoint, "GET", f"/containers/{container.id}/json")["HostConfig"]
+        assert (limits["Memory"], limits["MemorySwap"], limits["PidsLimit"]) == (64 << 20, 64 << 20, 4096)
+    monkeypatch.setattr(containers, "_MOST_PROCESSES", 50)
+    with containers.running(endpoint, image, labels={repository: ""}) as container:
+        forks = "for i in $(seq 200); do sleep 30 & done; echo done"
+        assert "done" not in container.run(["sh", "-c", forks], timeout=60).output
+    monkeypatch.setattr(containers, "_LARGEST_OUTPUT", 1 << 20)
+    with (
+        pytest.raises(BuildFailedError, match="wrote more than 1 MiB and was stopped"),
+        containers.running(endpoint, image, labels={repository: ""}) as container,
+    ):
+        container.run(["yes"], timeout=60)
+    assert left(endpoint, repository) == []
+
+
 def test_an_error_inside_the_block_removes_it(endpoint: Endpoint, repository: str, image: str) -> None:
     with pytest.raises(ZeroDivisionError), containers.running(endpoint, image, labels={repository: ""}):
         _ = 1 / 0

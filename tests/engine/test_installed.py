@@ -54,7 +54,7 @@ def test_a_commit_comes_from_the_package_itself_in_full_where_the_image_has_it()
 
 
 def test_a_place_that_names_another_commit_is_not_believed() -> None:
-    assert vllm_commit(vllm=f"commit_id = 'g{COMMIT[:9]}'", commit=FLASHINFER) == COMMIT[:9]
+    assert vllm_commit(vllm=f"__commit_id__ = commit_id = 'g{COMMIT[:9]}'\n", commit=FLASHINFER) == COMMIT[:9]
 
 
 def test_a_local_version_names_the_commit_too() -> None:
@@ -75,6 +75,21 @@ def test_a_source_with_a_version_that_is_none_is_told(name: str, version: str) -
         installed.parse("/usr/bin/python3", answer(packages={name: version}))
 
 
+ODD: list[dict[str, Any]] = [
+    {"python": 3}, {"python": "3.12\ud800"}, {"python": "3\n12"}, {"packages": []}, {"packages": {"vllm": 1}},
+    {"packages": {"a": ["1"]}}, {"vllm": {}}, {"metadata": {"a": 1}}, {"commit": 7},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD, ids=ascii)
+def test_an_odd_answer_is_an_error_and_no_bug(odd: dict[str, Any]) -> None:
+    """The Python of a stranger's image prints whatever it likes."""
+    with pytest.raises(ImageStateError, match="answers with something else"):
+        installed.parse("/usr/bin/python3", answer(**odd))
+    with pytest.raises(ImageStateError):
+        installed.parse("/usr/bin/python3", {})
+
+
 def test_metadata_that_is_no_yaml_is_no_metadata() -> None:
     assert installed.parse("/usr/bin/python3", answer(metadata="a: b: c\n- x")).metadata == {}
     software = installed.parse("/usr/bin/python3", answer(metadata=f"gpu_arch: 12.1a\nflashinfer_commit: {FLASHINFER}"))
@@ -85,7 +100,7 @@ def test_metadata_that_is_no_yaml_is_no_metadata() -> None:
 INSTALL = "RUN apt-get update -qq && apt-get install -qq -y --no-install-recommends python3\n"
 FAKE = """\
 RUN mkdir -p {site}/vllm {site}/vllm-0.23.0.dist-info \\
-    && echo "commit_id = 'g0fc695fc6'" > {site}/vllm/_version.py \\
+    && echo "__commit_id__ = commit_id = 'g0fc695fc6'" > {site}/vllm/_version.py \\
     && echo 'raise SystemExit("imported")' > {site}/vllm/__init__.py \\
     && printf 'Metadata-Version: 2.1\\nName: vllm\\nVersion: 0.23.0\\n' > {site}/vllm-0.23.0.dist-info/METADATA
 """
@@ -110,7 +125,7 @@ def test_reading_an_image(endpoint: Endpoint, build: Build, repository: str, pla
     assert software.executable == ("/usr/bin/python3" if place == "system" else "/srv/v/bin/python3")
     assert software.python.startswith("3.11")
     files = installed.read_files(endpoint, f"{repository}:1", labels, "vllm", ["vllm/_version.py", "vllm/gone.py"])
-    assert files == {"vllm/_version.py": b"commit_id = 'g0fc695fc6'\n"}
+    assert files == {"vllm/_version.py": b"__commit_id__ = commit_id = 'g0fc695fc6'\n"}
     assert installed.read_files(endpoint, f"{repository}:1", labels, "no_such", ["x"]) == {}
 
 

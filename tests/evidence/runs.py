@@ -22,7 +22,7 @@ SUBJECT = Subject(
     recipe="recipes/chat.yaml",
     arguments=f"sha256:{2:064x}",
 )
-MACHINE = Machine("NVIDIA GB10", 1, "580.95", "linux/arm64", "Cortex-X925", 128_000_000_000)
+MACHINE = Machine("NVIDIA GB10", 1, "580.95", "linux/arm64", "arm64 0x41/0xd87 0x41/0xd85", 128_000_000_000)
 
 
 def proof(verdict: str = "pass", **changes: Any) -> Evidence:

@@ -73,6 +73,11 @@ def lacking(wanted: RequiredEvidence, new: tuple[Evidence, ...], old: tuple[Evid
         (PROBE, (proof(), replace(probe(), name="other")), "probe long: has not been run"),
         (PROBE, (probe(verdict="fail", findings=runs.bench().findings),), "probe long: failed (calls at step 9 of 12)"),
         (BENCH, (), "bench tg at 32768: has not been run"),
+        (
+            BENCH,
+            (replace(bench(NEW, verdict="fail"), figures=()),),
+            "bench tg at 32768: not measured: bench quick failed",
+        ),
         (BENCH, (bench(NEW, 50, 51, depth=0),), "bench tg at 32768: has not been run"),
         (BENCH, (bench(NEW, 50, 51, concurrency=4),), "bench tg at 32768: has not been run"),
         (BENCH, (bench(NEW, 50),), "bench tg at 32768: measured 1 time, which tells no spread"),
@@ -112,6 +117,11 @@ def test_what_is_there_and_passed_is_not_missing() -> None:
             (bench(OLD, 50, 50, subject=subject(OLD, machine=Machine("NVIDIA H100", 1))),),
             "small:1, the current one, was measured on another machine",
         ),
+        (
+            (bench(OLD, 50, 50, subject=subject(OLD, machine=replace(runs.MACHINE, cpu="another"))),),
+            "small:1, the current one, was measured on another machine",
+        ),
+        ((bench(OLD, 50, 50, subject=subject(OLD, machine=replace(runs.MACHINE, cpu=""))),), ""),
     ],
 )  # fmt: skip
 def test_a_figure_is_compared_with_that_of_the_current_image(old: tuple[Evidence, ...], why: str) -> None:
@@ -240,6 +250,23 @@ def test_without_requirements_no_file_of_evidence_is_read(tmp_path: Path) -> Non
     projects.write(project.root / "builder.yaml", "requires: {prove: pass}\n")
     with pytest.raises(FileProblemsError, match=r"evidence/small/2/damaged.json"):
         requirements.missing(project, lock, NEW, runs.MODEL)
+
+
+@pytest.mark.parametrize("requires", ["{}", "{probe: [long]}"])
+def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, requires: str) -> None:
+    project, lock = make(tmp_path, requires)
+    store.add(project, NEW, proof(verdict="fail"))
+    assert ("prove", True) in {
+        (each.kind, each.failed) for each in requirements.missing(project, lock, NEW, runs.MODEL)
+    }
+    with pytest.raises(ConflictError):
+        gate.passed(workspace(project, NO_ENGINE), lock, NEW, {runs.MODEL: None})
+    assert gate.unfit(project, {}, lock, NEW, OLD, None) == f"did not pass its proof for {runs.MODEL}"
+    for verdict in ("changed", "unclear", "pass"):
+        store.add(project, NEW, proof(verdict=verdict))
+        lacking = requirements.missing(project, lock, NEW, runs.MODEL)
+        assert "prove" not in {each.kind for each in lacking}
+        assert gate.unfit(project, {}, lock, NEW, OLD, None) == ""
 
 
 def test_a_recipe_that_cannot_be_read_may_require_anything(tmp_path: Path) -> None:

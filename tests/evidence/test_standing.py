@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.evidence import standing
+from builder.evidence.overview import ImageEvidence
 from builder.evidence.standing import PairingStanding
 from tests.evidence.runs import MODEL, SUBJECT, bench, proof
 
@@ -75,3 +76,18 @@ def test_of_several_models_the_worst_is_shown() -> None:
     words = ["proven", "failed", "unproven"]
     assert standing.worst([PairingStanding(None, word) for word in words]) == "failed"  # type: ignore[arg-type]
     assert standing.worst([]) is None
+
+
+@pytest.mark.parametrize("verdict", ["unclear", "fail", "pass"])
+def test_a_trial_with_another_recipe_leaves_what_is_known_of_the_one_that_serves(verdict: str) -> None:
+    trial = proof(verdict, subject=replace(SUBJECT, recipe="recipes/trial.yaml"))
+    assert standing.of(MODEL, [proof(), trial], same).standing == "proven"
+    # Where there is no other proof, the reason for which it does not count is said.
+    assert standing.of(MODEL, [trial], same).standing == "stale"
+
+
+def test_a_model_that_was_only_tried_says_nothing_of_the_image() -> None:
+    pairings = (PairingStanding(MODEL, "proven"), PairingStanding("Org/Tried", "failed"))
+    assert ImageEvidence(pairings=pairings, served=frozenset({MODEL})).standing == "proven"
+    assert ImageEvidence(pairings=pairings, serves=frozenset({MODEL})).standing == "proven"
+    assert ImageEvidence(pairings=pairings).standing == "failed"

@@ -18,6 +18,7 @@ from builder.measuring.served_model import ServedModel
 METRICS = """\
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{{engine="0"}} 0.0
+vllm:prompt_tokens_total{{engine="0"}} {prompts}
 vllm:generation_tokens_total{{engine="0"}} {tokens}
 vllm:spec_decode_num_drafts_total{{engine="0"}} {drafts}
 vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {drafted}
@@ -55,7 +56,12 @@ class Behaviour:
     """Asks every client of /v1 for this key."""
     rater: Rater | None = None
     requests: list[dict[str, Any]] = field(default_factory=list)
+    text_every: int = 1
+    """Only each so-many-th token becomes text, as with characters of several tokens."""
+    others_tokens: int = 0
+    """The tokens that someone else has generated while it answers a request."""
     tokens: int = 0
+    prompts: int = 0
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -66,7 +72,9 @@ class _Handler(BaseHTTPRequestHandler):
         behaviour = self.behaviour
         if self.path == "/metrics":
             counts = {"drafts": behaviour.drafts, "drafted": 3 * behaviour.drafts, "accepted": 2 * behaviour.drafts}
-            self._send(behaviour.page(METRICS.format(tokens=behaviour.tokens, **counts)).encode())
+            self._send(
+                behaviour.page(METRICS.format(tokens=behaviour.tokens, prompts=behaviour.prompts, **counts)).encode()
+            )
         else:
             if self._is_refused():
                 return
@@ -92,7 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         count = body["max_tokens"] if body.get("ignore_eos") else min(body.get("max_tokens", 16), 16)
         prompt = len(json.dumps(body["messages"])) + len(json.dumps(body.get("tools", [])))
         usage = {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
-        behaviour.tokens += count
+        behaviour.tokens += count + behaviour.others_tokens
+        behaviour.prompts += prompt
         if behaviour.drafts:
             behaviour.drafts += count
         if body.get("stream"):
@@ -132,11 +141,14 @@ class _Handler(BaseHTTPRequestHandler):
             parts = (text[:3], text[3:])
             deltas += [{"tool_calls": [{"index": number, "function": {"arguments": part}}]} for part in parts]
         if not calls:
-            deltas += [{"content": message["content"] if number == 0 else " x"} for number in range(count)]
-        for delta in deltas:
-            event = {"choices": [{"index": 0, "delta": delta, "token_ids": [1]}]}
-            self._event(json.dumps(event))
-            time.sleep(self.behaviour.token)
+            every = self.behaviour.text_every
+            texts = [message["content"] if number == 0 else " x" for number in range(count)]
+            deltas += [{"content": text} if number % every == 0 else {} for number, text in enumerate(texts)]
+        for number, delta in enumerate(deltas):
+            # The chunk with the role comes with the first token, and holds none.
+            self._event(json.dumps({"choices": [{"index": 0, "delta": delta, "token_ids": [1] if number else None}]}))
+            if number:
+                time.sleep(self.behaviour.token)
         reason = "tool_calls" if calls else "stop"
         self._event(json.dumps({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}))
         self._event(json.dumps({"choices": [], "usage": usage}))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from tests.measuring.openai_server import Behaviour, serving, write_tokenizer
 
 COMMIT = "a" * 40
 SMALL = BenchProfile("small", pp=(64,), tg=(32,), depth=(0, 512, 100_000), runs=2)
-RESULT = {
+RESULT: dict[str, list[dict[str, Any]]] = {
     "benchmarks": [
         {
             "concurrency": 1,
@@ -105,15 +107,15 @@ def test_a_tokenizer_that_cannot_be_had_is_no_measurement(environ: dict[str, str
     "line", ["Falling back to 'gpt2' tokenizer as approximation.", "Downloading book from https://x"]
 )
 def test_figures_of_another_tokenizer_or_text_are_refused(line: str, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    file.write_text(json.dumps(RESULT), encoding="utf-8")
+    (tmp_path / "result.json").write_text(json.dumps(RESULT), encoding="utf-8")
     ended = EndedProcess(0, "itself", line.encode(), b"", 1)
     with pytest.raises(MeasuringError, match="did not take the tokenizer or the text"):
-        llama_benchy._result(ended, file, SMALL)
+        llama_benchy._result(ended, tmp_path, SMALL)
 
 
 def test_what_the_tool_writes_becomes_figures() -> None:
-    parsed = llama_benchy.parse(json.dumps(RESULT).encode())
+    parsed, notes = llama_benchy.parse(json.dumps(RESULT).encode())
+    assert notes == ()
     at = {"depth": 0, "concurrency": 1, "pp": 64, "tg": 32}
     assert [(figure.name, figure.at, figure.values) for figure in parsed] == [
         ("tg", at, (49.0, 51.0)),
@@ -121,14 +123,62 @@ def test_what_the_tool_writes_becomes_figures() -> None:
     ]
 
 
+def test_what_the_latency_leaves_of_a_prompt_must_be_more_than_its_noise() -> None:
+    """The tool has no value where nothing was left, and an absurd one where next to nothing was."""
+    content = {
+        **RESULT["benchmarks"][0],
+        "pp_throughput": {"mean": 0.0, "std": 0.0, "values": [9094.0, 129495.0]},
+        "est_ppt": {"mean": 0.0, "std": 0.0, "values": [7.04, 0.0, 0.49]},
+    }
+    raw = json.dumps({"benchmarks": [content]}).encode()
+    figures, (note,) = llama_benchy.parse(raw, noise=2.5)
+    assert [figure.values for figure in figures if figure.name == "pp"] == [(9094.0,)]
+    assert (note.check, note.at, note.verdict) == ("pp", "pp 64, tg 32, depth 0", "pass")
+    assert note.text.startswith("2 of 3 values left out")
+    # Several requests are timed as they are, without the latency.
+    several = json.dumps({"benchmarks": [{**content, "concurrency": 2}]}).encode()
+    assert [figure.values for figure in llama_benchy.parse(several, 2.5)[0] if figure.name == "pp"] == [
+        (9094.0, 129495.0)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency: int) -> None:
+    """Only every seventh token becomes text: the tool itself would count 10 of 64, and time those alone."""
+    profile = replace(SMALL, tg=(64,), depth=(0,), concurrency=(concurrency,), coherence=False)
+    with serving(Behaviour(context=4096, token=0.01, text_every=7)) as served:
+        done = bench.bench(served, profile, environ, events.ignore)
+    assert done.verdict == "pass"
+    (rates,) = figures(done, "tg").values()
+    assert len(rates) == 2
+    assert all(60 * concurrency < rate <= 100 * concurrency for rate in rates), rates
+    (note,) = (finding for finding in done.findings if finding.check == "tokens")
+    assert (note.at, note.verdict) == ("2 runs", "pass")
+    assert f"counted {20 * concurrency} tokens of {128 * concurrency} that the server generated" in note.text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_beside_which_the_server_worked_for_others_has_no_figures(environ: dict[str, str]) -> None:
+    profile = replace(SMALL, depth=(0,), coherence=False)
+    with serving(Behaviour(context=4096, others_tokens=3)) as served:
+        done = bench.bench(served, profile, environ, events.ignore)
+    assert done.verdict == "unclear"
+    assert not {"tg", "pp", "ttft"} & {figure.name for figure in done.figures}
+    texts = [finding.text for finding in done.findings]
+    assert any("the server generated 35 tokens, and its answers hold 32" in text for text in texts), texts
+    assert any("no run is left" in text for text in texts)
+
+
 @pytest.mark.parametrize(
     "raw", [b"", b"{", b"[]", b'{"benchmarks": []}', json.dumps(RESULT).replace("49.0", "NaN").encode()]
 )
 def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    file.write_bytes(raw)
+    (tmp_path / "result.json").write_bytes(raw)
     with pytest.raises(MeasuringError, match="wrote a result that cannot be read"):
-        llama_benchy._result(EndedProcess(0, "itself", b"", b"", 1), file, SMALL)
+        llama_benchy._result(EndedProcess(0, "itself", b"", b"", 1), tmp_path, SMALL)
 
 
 @pytest.mark.slow
@@ -143,11 +193,13 @@ def test_a_profile_that_does_not_fit_the_model(environ: dict[str, str]) -> None:
 
 
 def test_the_digest_of_a_profile_is_that_of_its_protocol() -> None:
-    quick, community = BUILT_IN
-    assert bench.digest(quick) != bench.digest(community)
+    quick, community, deep = BUILT_IN
+    assert len({bench.digest(profile) for profile in BUILT_IN}) == len(BUILT_IN)
     assert bench.digest(BenchProfile("quick", minutes=1)) == bench.digest(quick)
-    assert (community.pp, community.tg, community.depth) == ((128, 4096), (256, 1024), (0, 32768, 131072))
-    assert community.concurrency == (1, 4, 8)
+    assert (community.pp, community.tg, community.concurrency) == ((2048,), (128,), (1, 2, 5))
+    assert community.depth == (0, 4096, 8192, 16384, 32768)
+    assert (deep.pp, deep.tg, deep.depth) == ((128, 4096), (256, 1024), (0, 32768, 131072))
+    assert deep.concurrency == (1, 4, 8)
 
 
 def test_the_text_is_long_and_always_the_same() -> None:

@@ -10,8 +10,8 @@ from builder.measuring import acceptance, counters
 from builder.measuring.counters import UnreadableCountersError
 from tests.measuring.openai_server import METRICS, Behaviour, serving
 
-PAGE = METRICS.format(tokens=100, drafts=10, drafted=30, accepted=20)
-LATER = METRICS.format(tokens=200, drafts=30, drafted=90, accepted=65)
+PAGE = METRICS.format(prompts=0, tokens=100, drafts=10, drafted=30, accepted=20)
+LATER = METRICS.format(prompts=0, tokens=200, drafts=30, drafted=90, accepted=65)
 
 
 def test_the_acceptance_between_two_pages() -> None:
@@ -63,5 +63,5 @@ def test_a_page_cut_in_half_makes_acceptance_unclear_and_no_drafts_none() -> Non
     assert figures == ()
     assert [finding.verdict for finding in findings] == ["unclear"]
     without = "\n".join(line for line in METRICS.splitlines() if "spec_decode" not in line) + "\n"
-    with serving(Behaviour(page=lambda _: without.format(tokens=1))) as served:
+    with serving(Behaviour(page=lambda _: without.format(tokens=1, prompts=1))) as served:
         assert acceptance.measure(served, lambda _: None) == ((), ())

@@ -17,6 +17,12 @@ LOG = """\
 2026-11-22T10:01:02.500000000Z INFO:     Application startup complete.
 """
 MIB = 1 << 20
+# As arch/arm64/kernel/cpuinfo.c writes it of four cores: Cortex-A725 and Cortex-X925, without a name.
+CORES = "".join(
+    f"processor\t: {number}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n"
+    f"CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: {part}\nCPU revision\t: 1\n\n"
+    for number, part in enumerate(("0xd87", "0xd87", "0xd85", "0xd85"))
+)
 
 
 def lines(text: str) -> list[LogLine]:
@@ -63,7 +69,9 @@ def test_memory_that_grows_to_the_end_is_a_leak(taken: list[int], grows: bool) -
 def test_a_machine_by_its_files() -> None:
     files = "MemTotal:       125000000 kB\nMemAvailable:   100 kB\nModel: \t\t NVIDIA GB10\nIRQ: 3\n"
     driver = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\n"
-    parsed = machine.parse(files, driver, "processor : 0\nmodel name\t: Cortex-X925\n", "linux/arm64")
+    parsed = machine.parse(files, driver, CORES, "linux/arm64")
     assert (parsed.gpu, parsed.gpus, parsed.driver) == ("NVIDIA GB10", 1, "580.95.05")
-    assert (parsed.cpu, parsed.platform, parsed.memory) == ("Cortex-X925", "linux/arm64", 125_000_000 * 1024)
+    assert (parsed.cpu, parsed.platform) == ("arm64 0x41/0xd87 0x41/0xd85", "linux/arm64")
+    assert parsed.memory == 125_000_000 * 1024
+    assert machine.parse("", cpu="processor\t: 0\nmodel name\t: AMD EPYC 9554\n").cpu == "AMD EPYC 9554"
     assert machine.parse("").gpus == 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 from builder.migration import checkout, origins, taking
 from builder.project import Project
+from builder.sources.git import git_command, project_history
 from tests import projects
 from tests.migration import checkouts
 
@@ -63,3 +67,33 @@ def test_other_files_that_are_the_users_own_are_told(tmp_path: Path) -> None:
     projects.write(folder / "Dockerfile", "FROM scratch\n")
     assert origins.edited(upstream, folder, ["launch-cluster.sh", "Dockerfile"]) == ("launch-cluster.sh", "Dockerfile")
     assert origins.edited(None, folder, ["Dockerfile", "missing"]) == ("Dockerfile",)
+
+
+def test_nothing_in_it_is_read_without_an_end(tmp_path: Path) -> None:
+    """A sparse file, a pipe and a device in the places of files; a pipe that git's settings include."""
+    folder = checkouts.cloned(tmp_path / "theirs")
+    with (folder / "Dockerfile").open("wb") as sparse:
+        sparse.truncate(40 << 30)
+    (folder / "recipes/chat.yaml").unlink()
+    os.mkfifo(folder / "recipes/chat.yaml")
+    with (folder / "recipes/huge.yaml").open("wb") as sparse:
+        sparse.truncate(40 << 30)
+    with (folder / "mods/template/huge").open("wb") as sparse:
+        sparse.truncate(40 << 30)
+    os.mkfifo(folder / "mods/unused/pipe")
+    read, project = checkout.find(folder), Project(tmp_path / "project")
+    assert origins.edited(None, folder, ["Dockerfile", "recipes/chat.yaml"]) == ("Dockerfile",)
+    assert "larger than" in taking.recipe(project, read, "huge", None).reason
+    for name in ("template", "unused"):
+        assert taking.mod(project, read, read.mods[name], None).state == "unfit"
+
+
+def test_a_pipe_that_settings_include_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = checkouts.cloned(tmp_path / "theirs")
+    assert origins.find(folder)
+    os.mkfifo(tmp_path / "pipe")
+    checkouts.git(folder, "config", "include.path", str(tmp_path / "pipe"))
+    monkeypatch.setattr(origins, "_SECONDS", 0.5)
+    monkeypatch.setattr(git_command, "PROJECT_SECONDS", 0.5)
+    assert origins.find(folder) is None
+    assert project_history.commit_of(folder) == ""

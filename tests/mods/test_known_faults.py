@@ -11,6 +11,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from builder.lock import reading
+from builder.serving import chip_faults
 from tests import projects, shipped_files
 from tests.mods.releases import VLLM, Releases
 
@@ -25,6 +26,7 @@ GPTQ = (f"{LAYERS}/quantization/gptq_marlin.py", f"{LAYERS}/quantization/auto_gp
 DRAFTER = "vllm/v1/spec_decode/llm_base_proposer.py"
 MINIMAX = f"{LAYERS}/minimax_rms_norm/rms_norm_tp.py"
 INDEXER = (f"{LAYERS}/sparse_attn_indexer.py", f"{LAYERS}/indexer_topk.py")
+ATTENTION = f"{LAYERS}/attention/attention.py"
 MEMORY = "vllm/utils/mem_utils.py"
 RUNNER = "vllm/v1/worker/gpu_model_runner.py"
 
@@ -68,6 +70,12 @@ def cooperative_on_sm12x(sources: Sources) -> bool:
     return "cooperative_topk" in text and not re.search(r"capability_family\(120\)", text)
 
 
+def windows_start_from_the_primary_block(sources: Sources) -> bool:
+    """A drafter with sliding windows asks for the model's block size, and not for the smallest that its kernel runs."""
+    return "page_budget = shared_page or sw_per_token * block_size" in sources.get(ATTENTION, "")
+
+
+DRAFTER_BLOCKS = "DFlash: large blocks for a drafter with sliding windows"
 FAULTS: dict[str, Callable[[Sources], bool]] = {
     "KV cache sized before profiling is cleaned up": no_clean_up,
     "page cache counted as used": page_cache_counts,
@@ -75,13 +83,14 @@ FAULTS: dict[str, Callable[[Sources], bool]] = {
     "Gemma 4 MTP: embedding not shared": guard_of_widths_for_all,
     "MiniMax: QK norm by CUDA IPC across machines": no_way_back_from_ipc,
     "DeepSeek: cooperative top-k on SM12x": cooperative_on_sm12x,
+    DRAFTER_BLOCKS: windows_start_from_the_primary_block,
 }
 
 
 @pytest.fixture(scope="module")
 def having(released: Releases) -> dict[str, list[str]]:
     """The releases that have each fault."""
-    files = (*GPTQ, DRAFTER, MINIMAX, *INDEXER, MEMORY, RUNNER)
+    files = (*GPTQ, DRAFTER, MINIMAX, *INDEXER, ATTENTION, MEMORY, RUNNER)
     with ThreadPoolExecutor(8) as pool:
         sources = dict(zip(RELEASES, pool.map(lambda v: released.texts("vllm", v, files), RELEASES), strict=True))
     return {fault: [version for version in RELEASES if has(sources[version])] for fault, has in FAULTS.items()}
@@ -95,10 +104,28 @@ def test_the_page_names_the_releases_that_have_it(having: dict[str, list[str]], 
     assert having[fault] == told
 
 
+def test_doctor_tells_the_drafters_fault_of_the_same_releases(having: dict[str, list[str]]) -> None:
+    assert having[DRAFTER_BLOCKS] == [
+        each for each in RELEASES if each in SpecifierSet(chip_faults.LARGE_DRAFTER_BLOCKS)
+    ]
+
+
+def test_no_cubin_of_the_pinned_flashinfer_is_for_this_chip(released: Releases) -> None:
+    """Its package of cubins downloads what this file names."""
+    lock = reading.read(shipped_files.project().lock)
+    for definition in ("tf5", "dflash"):
+        version = lock.pins_of(definition, "linux/arm64").sources["flashinfer"].version
+        text = released.text("flashinfer-python", version, "flashinfer/artifacts.py")
+        named = set(re.findall(r"sm_?([0-9]{2,3})[a-z]?\b", text, re.IGNORECASE))
+        assert {"100", "103", "110"} <= named, version
+        assert not [architecture for architecture in named if architecture.startswith("12")], version
+
+
 def test_no_shipped_pin_is_of_a_release_that_has_one(having: dict[str, list[str]]) -> None:
+    """But for that of drafters: no shipped recipe meets it (`tests/serving/test_chip_faults.py`)."""
     pinned = reading.read(shipped_files.project().lock).pins
     sources = [pins.sources for by_platform in pinned.values() for pins in by_platform.values()]
     shipped = {by_name["vllm"].version for by_name in sources if "vllm" in by_name}
     assert shipped & set(RELEASES)
     for fault, versions in having.items():
-        assert not shipped & set(versions), fault
+        assert fault == DRAFTER_BLOCKS or not shipped & set(versions), fault

@@ -9,6 +9,7 @@ import pytest
 
 from builder.errors import NodeError
 from builder.nodes import machine_facts
+from tests import spark_proc
 from tests.nodes import machine
 
 HERE = "unix:///var/run/docker.sock"
@@ -42,6 +43,17 @@ def test_the_kernels_files_say_the_same(tmp_path: Path) -> None:
     assert facts.commits("Org/Model-1B") == {"0123456789"}
     assert facts.commits("Org/Other") == frozenset()
     assert facts.interface("lo") is not None
+
+
+def test_the_kernel_and_the_driver_of_a_gb10(tmp_path: Path) -> None:
+    spark_proc.write_whole(tmp_path / "proc")
+    environ = {**os.environ, "BUILDER_PROC": str(tmp_path / "proc")}
+    facts = machine_facts.gather(environ, HERE)
+    assert (facts.kernel, facts.driver) == ("6.17.0-1032-nvidia", "580.95.05")
+    (tmp_path / "proc/driver/nvidia/version").unlink()
+    assert machine_facts.gather(environ, HERE).driver == ""
+    spark_proc.write(tmp_path / "proc", available=20, model="NVIDIA H200")
+    assert machine_facts.gather(environ, HERE).driver is None
 
 
 def test_a_machine_without_roce_says_so(tmp_path: Path) -> None:

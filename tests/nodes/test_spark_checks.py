@@ -24,7 +24,7 @@ def found(proc: Path, programs: Path, architectures: dict[str, str] | None = Non
 def test_a_spark_with_nothing_wrong(tmp_path: Path) -> None:
     diagnoses = found(spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin"))
     assert {diagnosis.verdict for diagnosis in diagnoses.values()} == {"ok"}
-    assert list(diagnoses) == ["driver", "GPU arch", "memory", "swap", "earlyoom"]
+    assert list(diagnoses) == ["driver", "kernel", "GPU arch", "memory", "swap", "earlyoom"]
 
 
 def test_another_machine_is_not_looked_at(tmp_path: Path) -> None:
@@ -39,6 +39,19 @@ def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
     assert driver.verdict == "error"
     assert driver.message == "NVIDIA 570.133.20; CUDA 13, which the images have, wants 580 or later"
     assert "apt full-upgrade" in driver.remedy
+
+
+def test_a_driver_and_kernels_with_a_known_fault(tmp_path: Path) -> None:
+    programs = spark_proc.nvidia_smi(tmp_path / "bin")
+    proc = spark_proc.write_whole(tmp_path / "proc", driver="590.48.01", kernel="7.0.0-1019-nvidia")
+    diagnoses = found(proc, programs)
+    assert diagnoses["driver"].verdict == "warning"
+    assert diagnoses["driver"].message == "NVIDIA 590.48.01: with a driver 590, CUDA graphs deadlock on a GB10"
+    assert diagnoses["kernel"].verdict == "warning"
+    assert diagnoses["kernel"].message.startswith("7.0.0-1019-nvidia registers no RDMA memory")
+    assert spark_checks.kernel("7.0.0-31-generic").verdict == "warning"
+    for release in ("6.17.0-1032-nvidia", "7.0.0-30-generic", "7.0.0-1020-nvidia", ""):
+        assert spark_checks.kernel(release).verdict == "ok"
 
 
 def test_a_driver_that_is_not_loaded(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from builder.project import Project
 from tests.locks import numbered
 
 NAME = ImageName("vllm-node", 3)
-CONTENTS = AdoptedContents("sha256:f", {"a": "b"}, "3.12.3", {"torch": "2.13.0"}, {"gpu_arch": "12.1a"}, "no vLLM")
+CONTENTS = AdoptedContents(
+    "sha256:f", {"a": "b"}, "3.12.3", {"torch": "2.13.0"}, {"gpu_arch": "12.1a"}, "no vLLM", ("/entry.sh",)
+)
 PULLED = "eugr/spark-vllm@sha256:12"
 
 
@@ -35,6 +37,7 @@ def test_contents_are_read_as_they_were_written(tmp_path: Path) -> None:
 WHOLE = {"version": 1, "fingerprint": "f"}
 DAMAGED = [{"version": 2, "fingerprint": "f"}, {"version": 1}, {**WHOLE, "fingerprint": 1}, {**WHOLE, "x": "1"}]
 DAMAGED += [{**WHOLE, "labels": value} for value in (1, {"a": 1})]
+DAMAGED += [{**WHOLE, "entrypoint": value} for value in (1, [1])]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 9**5, *map(json.dumps, DAMAGED)])

@@ -146,6 +146,17 @@ def test_what_is_requested_by_an_exact_version_may_be_newer(project: Project, se
     assert closures.exact(named) == {"kernel", "flash-qla"}
 
 
+def test_one_that_is_newer_by_its_exact_version_takes_no_other_along(project: Project, settings: UserSettings) -> None:
+    """When the closure is resolved again, its limit is the one before, and not that package's upload."""
+    first = define(project, "packages: [kernel==2.0]")
+    before = definition_pins.resolve_missing(first, Pins(BASE), (), resolver(project, settings, []), {}).pins
+    assert before.python is not None
+    assert before.python.newest > UPLOADS["serve", "2.0"]
+    pin = resolve(define(project, "packages: [serve, kernel==2.0]"), project, settings, before)
+    assert versions(pin) == {"vllm": "0.21.0", "serve": "1.1", "kernel": "2.0"}
+    assert pin.as_of == LIMIT
+
+
 def test_packages_of_a_closure_that_is_kept_are_not_too_new(project: Project, settings: UserSettings) -> None:
     """Nothing moves by itself: not back, either, because another package was added."""
     today = define(project, "as_of: today, packages: [serve]")

@@ -240,3 +240,28 @@ def test_flashinfer_comes_from_its_own_repository_if_nothing_else_is_said(upstre
         ("requirements.txt",),
     )
     assert named_versions.identity(None) == ""
+
+
+TOOLCHAIN = '[toolchain]\nchannel = "{}"\nprofile = "minimal"\n'
+
+
+def test_a_vllm_that_names_another_rust_is_told_before_anything_is_compiled(upstream: Upstream) -> None:
+    path = upstream.project.dockerfiles / "gpu/image.yaml"
+    path.write_text(path.read_text() + "args:\n  gpu_arch: 12.1a\n  rust: 1.95.0\n")
+    upstream.vllm.commit(MAIN, "A front end", {"rust-toolchain.toml": TOOLCHAIN.format("1.97.1")})
+    pins = upstream.pinned()  # 0.21.0 has no front end yet
+    refused = upstream.refused({"vllm": "main"})
+    told = "Rust 1.95.0, and the front end of the pinned vllm is written for Rust 1.97.1"
+    assert refused.message == f"{upstream.place('rust: 1.95.0')}: {told}"
+    assert refused.hint.startswith("write `rust: 1.97.1` and its `rust_sha256` under `args:`, or take `rust` out")
+    # As with any other disagreement, nothing moves.
+    assert upstream.resolve(pins, {"vllm": "main"}).pins == pins
+    for channel in ("1.95", "1.95.0", "stable"):
+        upstream.vllm.commit(MAIN, channel, {"rust-toolchain.toml": TOOLCHAIN.format(channel)})
+        assert upstream.pinned(pins, {"vllm": "main"}) != pins
+    upstream.vllm.commit(MAIN, "Nightly", {"rust-toolchain.toml": TOOLCHAIN.format("nightly-2026-03-10")})
+    refused = upstream.refused({"vllm": "main"})
+    assert refused.message.endswith("for Rust nightly-2026-03-10")
+    assert refused.hint.startswith("take `rust` out")
+    path.write_text(path.read_text().replace("  rust: 1.95.0\n", ""))
+    assert upstream.pinned(pins, {"vllm": "main"}) != pins

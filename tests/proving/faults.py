@@ -1,4 +1,4 @@
-"""Twenty ways to break a chat template or a parser, each as users have met them."""
+"""Ways to break a chat template or a parser, each as users have met them."""
 
 from __future__ import annotations
 
@@ -62,6 +62,7 @@ TEMPLATES = (
         "{{ text(message.content).split",
         "{{ message.reasoning_content }}{{ message.reasoning_content }}{{ text(message.content).split",
     ),
+    TemplateFault("thought left open before a call", '.split("<think>")[-1]', ""),
     TemplateFault("broken Jinja", "{%- endmacro -%}", "{%- endmacroo -%}"),
 )
 

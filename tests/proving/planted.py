@@ -26,7 +26,7 @@ _TEMPLATE = PurePosixPath("/tmp/hermes.jinja")
 _CONVERSATIONS = {
     *("question", "system-and-question", "turns-without-system", "developer-first", "one-text", "one-part", "one-tool"),
     *("call", "call-without-content", "call-with-content", "parallel-calls", "empty-arguments", "nested-arguments"),
-    *("unicode-arguments", "earlier-reasoning"),
+    *("unicode-arguments", "earlier-reasoning", "open-reasoning-before-a-call"),
 }
 _OUTPUTS = {"answer", "call", "parallel-calls", "reasoning-and-answer", "reasoning-and-call"}
 
@@ -52,7 +52,9 @@ def _judged(
     questions: tuple[Question, ...], answers: Mapping[str, Any], before: Mapping[str, Any]
 ) -> tuple[Judgement, Judgement]:
     def judge(given: Mapping[str, Any], reference: Reference | None = None) -> Judgement:
-        return judging.judge(questions, given, tokenizer="stand-in", is_known=True, reference=reference)
+        return judging.judge(
+            questions, given, tokenizer="stand-in", style=rendering.style(rendering.template()), reference=reference
+        )
 
     alone = judge(answers)
     if not before:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, Template
+from jinja2 import Template
+from jinja2.exceptions import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from builder.proving import conversations
 from builder.proving.conversations import Conversation, Question
+from builder.proving.properties import Style
 
 HERMES = Path(__file__).with_name("hermes.jinja")
 
@@ -34,14 +38,22 @@ def render(source: str, request: dict[str, Any]) -> str:
 
 @functools.cache
 def _compiled(source: str) -> Template:
-    environment = Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = functools.partial(json.dumps, ensure_ascii=False)
     environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now(UTC).strftime(form)
     return environment.from_string(source)
 
 
 def _refuse(message: str) -> None:
-    raise ValueError(message)
+    raise TemplateError(message)
+
+
+def style(source: str) -> Style:
+    """The manner of a template that is served with the parsers hermes and qwen3."""
+    return Style(names_roles=True, reasons=True, call="<tool_call>", source=source)
 
 
 def prompts(source: str) -> dict[str, str]:
@@ -53,13 +65,21 @@ def conversation(name: str) -> Conversation:
     return next(each for each in conversations.conversations() if each.name == name)
 
 
+def prompt(source: str, request: dict[str, Any]) -> dict[str, Any]:
+    """What a front end answers to a question for a prompt; `driver.note_template_errors` adds the kind of an error."""
+    try:
+        text = render(source, request)
+    except Exception as error:  # noqa: BLE001  # whatever the template does
+        return {"refused": str(error), "error": type(error).__name__, "line": 0}
+    return {"text": text, "ids": list(text.encode())}
+
+
 def answers(questions: tuple[Question, ...], source: str) -> dict[str, Any]:
     """What a front end without fault would answer."""
     result: dict[str, Any] = {}
     for question in questions:
         if question.kind == "prompt":
-            text = render(source, question.body["request"])
-            result[question.name] = {"text": text, "ids": list(text.encode())}
+            result[question.name] = prompt(source, question.body["request"])
         else:
             expected = question.expected
             message = {

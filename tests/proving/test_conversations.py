@@ -9,12 +9,12 @@ import pytest
 
 from builder.proving import conversations
 
-FAMILIES = {"hermes": 22, "xml": 22, "glm": 21, "gpt-oss": 16, "plain": 7}
+FAMILIES = {"hermes": 40, "xml": 40, "glm": 39, "gpt-oss": 32, "plain": 13}
 
 
 def test_there_are_enough_of_each_kind() -> None:
     outputs = conversations.outputs()
-    assert len(conversations.conversations()) >= 60
+    assert len(conversations.conversations()) >= 110
     assert {family: sum(each.family == family for each in outputs) for family in FAMILIES} == FAMILIES
 
 
@@ -36,6 +36,13 @@ def test_what_a_message_says_is_in_no_other_one() -> None:
     for each in conversations.conversations():
         texts = [text for turn in each.turns for text in turn.shown if text]
         assert not [pair for pair in combinations(texts, 2) if pair[0] in pair[1] or pair[1] in pair[0]], each.name
+
+
+def test_a_long_text_has_no_part_twice() -> None:
+    (very_long,) = [each for each in conversations.conversations() if each.name == "very-long-result"]
+    items = very_long.turns[-1].texts[0].split(" record")
+    assert 60_000 < len(very_long.turns[-1].texts[0]) <= 65_536
+    assert len(set(items)) == len(items)
 
 
 def test_a_request_is_as_a_client_sends_it() -> None:
@@ -61,3 +68,11 @@ def test_a_parser_that_may_take_everything_for_reasoning_is_only_held_against_th
     assert {question.kind for question in every if question.is_open} == {"output", "turn"}
     assert all(question.expected is None for question in every if question.is_open)
     assert not any(question.is_open for question in conversations.questions("hermes", "qwen3"))
+
+
+@pytest.mark.parametrize(
+    ("parsers", "count"), [(("qwen3_coder", "qwen3"), 2), (("hermes", ""), 0), (("openai", ""), 0)]
+)
+def test_open_reasoning_is_asked_of_models_that_reason_between_tags(parsers: tuple[str, str], count: int) -> None:
+    asked = [each for each in conversations.questions(*parsers) if each.name.startswith("open-reasoning")]
+    assert len(asked) == count

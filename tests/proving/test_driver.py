@@ -11,12 +11,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import jinja2
 import pytest
 
 from builder.proving import driver
+from tests.proving import rendering
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 class FrontEnd(http.server.BaseHTTPRequestHandler):
@@ -97,3 +100,54 @@ def test_one_that_ends_is_told(front_end: tuple[driver.Client, int], how: str, c
     assert list(result["answers"]) == ["0 a", f"1 {how}"]
     assert result["broke_off"] == f"it ended with {code}"
     assert result["killed"] is killed
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "line"),
+    [
+        ("a\n{{ raise_exception('only one call at once') }}", "TemplateError", 2),
+        ("a\nb\n{{ nested_arguments.x }}", "UndefinedError", 3),
+        ("{{ 1 + 'a' }}", "TypeError", 1),
+        ("{{ messages.append(1) }}", "SecurityError", 1),
+        ("{% if %}", "TemplateSyntaxError", 1),
+    ],
+)
+def test_the_kind_of_a_template_s_error_is_noted(tmp_path: Path, source: str, error: str, line: int) -> None:
+    note = tmp_path / "note"
+    handle = jinja2.Environment.handle_exception
+    try:
+        driver.note_template_errors(note)
+        answer = rendering.prompt(source, {"messages": [], "add_generation_prompt": True})
+    finally:
+        jinja2.Environment.handle_exception = handle  # type: ignore[method-assign]
+    assert answer["error"] == error
+    assert json.loads(note.read_text(encoding="utf-8")) == {"error": error, "line": line}
+
+
+def test_what_was_noted_is_in_the_answer_to_that_request_alone(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if body["messages"] == ["breaks"]:
+                driver.write(note, {"error": "UndefinedError", "line": 7})
+            content = json.dumps({"error": {"message": "x is undefined"}}).encode()
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Writes nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        client = driver.Client(server.server_address[1], note)
+        answers = [driver.answer_prompt(client, {"request": {"messages": [text]}}) for text in ("breaks", "refuses")]
+        client.connection.close()
+        server.shutdown()
+    assert answers == [
+        {"refused": "x is undefined", "error": "UndefinedError", "line": 7},
+        {"refused": "x is undefined"},
+    ]

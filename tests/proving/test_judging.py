@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from builder.proving import conversations, judging
 from builder.proving.judging import Judgement, Reference
 from tests.proving import rendering
@@ -12,7 +14,14 @@ QUESTIONS = conversations.questions("hermes", "qwen3")
 
 
 def judge(answers: dict[str, Any], reference: Reference | None = None, tokenizer: str = "t1", **more: Any) -> Judgement:
-    return judging.judge(QUESTIONS, answers, tokenizer=tokenizer, is_known=True, reference=reference, **more)
+    return judging.judge(
+        QUESTIONS,
+        answers,
+        tokenizer=tokenizer,
+        style=rendering.style(rendering.template()),
+        reference=reference,
+        **more,
+    )
 
 
 def good() -> dict[str, Any]:
@@ -45,14 +54,27 @@ def test_a_broken_property_fails_whatever_was_before() -> None:
 
 def test_another_prompt_is_changed_and_shown_side_by_side() -> None:
     answers = good()
-    text = answers["question"]["text"].replace("<|im_start|>user", "<|im_start|> user")
+    text = answers["question"]["text"].replace("How many", "A word. How many")
     answers["question"] = {"text": text, "ids": [1, 2, 3]}
     judgement = judge(answers, reference(judge(good())))
     (finding,) = judgement.findings
     assert (judgement.verdict, finding.verdict, finding.at) == ("changed", "changed", "question")
-    assert "other than at small:1:" in finding.text
-    assert "before: '<|im_start|>user" in finding.text
-    assert "now:    '<|im_start|> user" in finding.text
+    first, before, now = finding.text.splitlines()
+    assert first == "'A word. ' more, compared with small:1"
+    assert before.startswith("  before: 'How many")
+    assert now.startswith("  now:    'A word. How many")
+
+
+def test_the_same_difference_in_all_prompts_is_one_finding() -> None:
+    answers = good()
+    prompts = [question.name for question in QUESTIONS if question.kind == "prompt"]
+    for name in prompts:
+        answers[name] = {"text": answers[name]["text"] + "\n", "ids": [1]}
+    judgement = judge(answers, reference(judge(good())))
+    assert (judgement.verdict, judgement.counts["changed"]) == ("changed", len(prompts))
+    (finding,) = judgement.findings
+    assert finding.at == f"{len(prompts)} of {len(prompts)} conversations"
+    assert finding.text.startswith("one newline more at the end, compared with small:1\n  first in question\n")
 
 
 def test_without_the_texts_of_before_it_still_shows() -> None:
@@ -61,7 +83,7 @@ def test_without_the_texts_of_before_it_still_shows() -> None:
     before = judge(good())
     judgement = judge(answers, Reference("small:1", before.goldens))
     assert judgement.verdict == "changed"
-    assert "not on this machine" in judgement.findings[0].text
+    assert "not stored on this machine" in judgement.findings[0].text
 
 
 def test_another_tokenizer_is_compared_by_text() -> None:
@@ -98,6 +120,20 @@ def test_a_template_may_refuse_what_it_does_not_take() -> None:
     assert judge(answers, reference(judge(good()))).verdict == "changed"
     answers["question"] = {"refused": "no such role"}
     assert judge(answers).verdict == "fail"
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_template_that_breaks_fails_whoever_published_it(is_published: bool) -> None:
+    answers = good()
+    answers["developer-first"] = {"refused": "'nested_arguments' is undefined", "error": "UndefinedError", "line": 12}
+    judgement = judge(answers, is_published=is_published)
+    (finding,) = judgement.findings
+    assert (judgement.verdict, judgement.counts["limits"], finding.check) == ("fail", 0, "template")
+    wanted = "the template breaks: line 12 of the template: UndefinedError: 'nested_arguments' is undefined"
+    assert finding.text == wanted
+    refused = {"refused": "no such role", "error": "TemplateError", "line": 3}
+    answers["developer-first"] = refused  # what `raise_exception` raises
+    assert judge(answers, is_published=is_published).verdict == "pass"
 
 
 def test_a_conversation_longer_than_the_context_is_no_fault_of_the_template() -> None:

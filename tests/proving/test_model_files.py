@@ -12,7 +12,7 @@ from builder.engine.client.endpoint import Endpoint
 from builder.events import ignore
 from builder.proving import model_files, stand_in
 from builder.workspace import Workspace
-from tests import hub_server, projects
+from tests import hub_server, projects, shipped_files
 
 MODEL = "Org/Model-1B"
 FILES = {
@@ -108,3 +108,10 @@ def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:
     assert len({token["id"] for token in content["added_tokens"]} | set(range(256))) == 256 + len(
         content["added_tokens"]
     )
+
+
+def test_the_stand_in_takes_the_context_of_every_shipped_recipe() -> None:
+    config = json.loads(stand_in.files()["config.json"])
+    asked = [each.defaults["max_model_len"] for _, each in recipes.readable(shipped_files.project())]
+    assert len(asked) > 5
+    assert all(isinstance(length, int) and length <= config["max_position_embeddings"] for length in asked)

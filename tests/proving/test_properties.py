@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from builder.proving import conversations, properties
+from builder.proving import conversations, differences, properties
 from builder.proving.conversations import ParsedMessage
 from tests.proving import rendering
 
@@ -18,14 +19,30 @@ def broken(source: str) -> set[str]:
         check
         for each in conversations.conversations()
         for check, _ in (
-            *properties.of_prompt(each, texts[each.name], names_roles=True),
-            *properties.of_prompts(each, texts),
+            *properties.of_prompt(each, texts[each.name], rendering.style(source)),
+            *properties.of_prompts(each, texts, rendering.style(source)),
         )
     }
 
 
 def test_nothing_is_found_in_a_template_without_fault() -> None:
     assert broken(rendering.template()) == set()
+
+
+def test_prompts_that_code_of_vllm_writes_always_begin_the_turn_of_the_model() -> None:
+    source = rendering.template().replace("{%- if add_generation_prompt -%}", "{%- if true -%}")
+    texts = rendering.prompts(source)
+    found = {
+        always_begins: {
+            check
+            for each in conversations.conversations()
+            for check, _ in properties.of_prompts(
+                each, texts, replace(rendering.style(source), always_begins=always_begins)
+            )
+        }
+        for always_begins in (False, True)
+    }
+    assert found[False] - found[True] == {"generation"}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +63,8 @@ def test_nothing_is_found_in_a_template_without_fault() -> None:
             '"arguments": {{ call.function.arguments | tojson }}, "name": {{ call.function.name | tojson }}',
             "",
         ),
-        ("message.reasoning_content and loop.index0 > last.user", "message.reasoning_content", ""),
+        ('.split("<think>")[-1]', "", "reasoning"),
+        ("message.reasoning_content and loop.index0 > last.user", "message.reasoning_content", "reasoning"),
         ("{%- if content is string -%}", "{%- if true -%}", "parts"),
         ("{%- if content is string -%}", "{%- if content is string or content is none -%}", "nothing"),
     ],
@@ -59,7 +77,8 @@ def test_what_is_broken_is_named(old: str, new: str, check: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("begins", "found"), [("assistant\n<think>", set()), ("user\n<think>", {"generation"}), ("", {"generation"})]
+    ("begins", "found"),
+    [("assistant\n<think>", set()), ("user\n<think>", {"generation"}), ("", {"generation", "delimiters"})],
 )
 def test_a_model_may_begin_in_a_block_that_its_earlier_turns_have_closed(begins: str, found: set[str]) -> None:
     turn, generation = "{{ text(message.content).split", "<|im_start|>assistant\n{% if enable_thinking"
@@ -67,6 +86,9 @@ def test_a_model_may_begin_in_a_block_that_its_earlier_turns_have_closed(begins:
     assert turn in source
     assert generation in source
     source = source.replace(turn, f"</think>{turn}")
+    source = source.replace(
+        "<think>\n\n</think>\n\n{% endif -%}\n{%- endif -%}", "\n</think>\n\n{% endif -%}\n{%- endif -%}"
+    )
     assert broken(source.replace(generation, f"<|im_start|>{begins}{{% if enable_thinking")) == found
 
 
@@ -98,6 +120,14 @@ def test_json_values_are_not_pythons(one: Any, other: Any, same: bool) -> None:
     assert properties.same_json(one, other) is same
 
 
+def test_a_refusal_is_one_difference_whatever_was_there() -> None:
+    refusal = "refused: 'nested' is undefined"
+    assert {differences.difference(before, refusal) for before in ("call: weather {}", "content: x", "y" * 999)} == {
+        refusal
+    }
+    assert differences.difference("refused: a", "refused: b") != "refused: b"
+
+
 def test_a_difference_is_shown_where_it_begins() -> None:
     before, now = "a\n" * 500 + "Bern", "a\n" * 500 + "Genf"
-    assert properties.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"
+    assert differences.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"

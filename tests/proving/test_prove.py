@@ -80,3 +80,13 @@ def test_a_vocabulary_that_is_not_to_be_had_is_no_fault(tmp_path: Path, monkeypa
     run = proven(tmp_path, monkeypatch, FrontEndRun("0.20", (answers,)))
     assert run.verdict == "unclear"
     assert "GPT-OSS's vocabulary is neither in the image nor" in run.findings[0].text
+
+
+def test_an_option_that_vllm_refuses_is_named_by_its_own_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "argument --max-model-len: invalid human_readable_int value: 'abc'"
+    log = f"usage: vllm launch <component> [options]\nvllm launch render: error: {why}\n"
+    run = proven(tmp_path, monkeypatch, FrontEndRun("0.32", (SetupAnswers(None, "", log, 1.0, 0),)))
+    assert run.verdict == "fail"
+    assert [each.text for each in run.findings] == [f"vLLM refuses the recipe's options: {why}"]

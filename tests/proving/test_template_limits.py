@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
 
 from builder.proving import conversations, judging, prove
 from builder.proving.judging import Judgement
+from builder.proving.properties import Style
 from tests.proving import rendering
 
 QUESTIONS = conversations.questions("hermes", "qwen3")
@@ -17,15 +17,11 @@ PROMPTS = {each.name: each for each in QUESTIONS if each.kind == "prompt"}
 
 def judged(changes: dict[str, dict[str, Any]], *, is_published: bool) -> Judgement:
     answers = rendering.answers(QUESTIONS, rendering.template()) | changes
-    return judging.judge(QUESTIONS, answers, tokenizer="t1", is_known=False, is_published=is_published)
+    return judging.judge(QUESTIONS, answers, tokenizer="t1", style=Style(), is_published=is_published)
 
 
 def refused(*names: str) -> dict[str, dict[str, Any]]:
     return {name: {"refused": "only one call at once"} for name in names}
-
-
-def verdicts(judgement: Judgement) -> dict[str, int]:
-    return dict(Counter(finding.verdict for finding in judgement.findings))
 
 
 def test_what_a_published_template_refuses_is_a_limit() -> None:
@@ -33,18 +29,29 @@ def test_what_a_published_template_refuses_is_a_limit() -> None:
     assert judged(changes, is_published=False).verdict == "fail"
     judgement = judged(changes, is_published=True)
     assert judgement.verdict == "pass"
-    assert verdicts(judgement) == {"pass": 2}
     assert (judgement.counts["limits"], judgement.counts["failed"]) == (2, 0)
-    assert {finding.at for finding in judgement.findings} == {"parallel-calls", "three-calls"}
+    (finding,) = judgement.findings
+    assert (finding.verdict, finding.at) == ("pass", f"2 of {len(PROMPTS)} conversations")
 
 
 def test_a_template_that_does_not_take_what_is_asked_of_it_fails() -> None:
     with_calls = [
-        name for name, each in PROMPTS.items() if any(turn.calls for turn in getattr(each.subject, "turns", ()))
+        each.name
+        for each in conversations.conversations()
+        if any(turn.calls for turn in each.turns) and not each.may_refuse
     ]
     judgement = judged(refused(*with_calls), is_published=True)
     assert judgement.verdict == "fail"
-    assert verdicts(judgement) == {"fail": len(with_calls)}
+    assert judgement.counts["failed"] == len(with_calls)
+
+
+def test_the_manner_of_a_template_is_its_makers() -> None:
+    source = rendering.template().replace("<|im_start|>user\n", "<|im_start|>user")
+    changes = {name: rendering.prompt(source, each.body["request"]) for name, each in PROMPTS.items()}
+    assert judged(changes, is_published=False).verdict == "fail"
+    judgement = judged(changes, is_published=True)
+    assert (judgement.verdict, judgement.counts["failed"]) == ("pass", 0)
+    assert judgement.counts["limits"] >= len(PROMPTS)
 
 
 def test_a_limit_beside_a_fault_is_still_a_limit() -> None:

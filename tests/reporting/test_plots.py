@@ -80,3 +80,17 @@ def test_the_profile_with_most_numbers_is_drawn() -> None:
 def test_a_step_back_is_an_arc_of_its_own_kind() -> None:
     steps = [step(1), step(2, origin="small:3", event="rolled back", place=3), step(3, origin="small:1", place=2)]
     assert [move.is_back for move in plots.of(steps).moves] == [True, False]
+
+
+def test_numbers_of_several_repositories_are_told_apart() -> None:
+    first, second = step(1, image="vllm-node-theirs:1"), step(1, image="vllm-node-ours:1")
+    assert [(column.label, column.repository) for column in plots.of([first, second]).columns] == [
+        ("1", "theirs"),
+        ("1", "ours"),
+    ]
+    assert [column.repository for column in plots.of([step(1), step(2)]).columns] == ["", ""]
+
+
+def test_only_a_drawing_whose_newest_number_a_phone_would_not_show_begins_at_its_end() -> None:
+    """At its end a short one is blank."""
+    assert [plots.of([step(n) for n in range(count)]).is_long for count in (1, 3, 4, 12)] == [False, False, True, True]

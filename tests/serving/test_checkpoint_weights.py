@@ -20,6 +20,7 @@ from builder.serving.preparation import ServeRequest, ServerSettings
 from tests import locks, projects
 from tests.checkpoints import made
 from tests.checkpoints.made import Kitchen
+from tests.safetensors_files import Dimensions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ COMMIT = "1" * 40
 
 @pytest.fixture
 def kitchen(tmp_path: Path) -> Kitchen:
-    kitchen = made.kitchen(tmp_path, rows=64)
+    kitchen = made.kitchen(tmp_path, Dimensions(layers=4, width=64, mtp_experts=8))
     projects.write(kitchen.project.recipes / "hybrid.yaml", RECIPE.format(more=""))
     return kitchen
 

@@ -17,11 +17,19 @@ TOO_LONG = [
     "input_value=ArgsKwargs((), {'model': ...e, 'enable_mm_embeds': False}), input_type=ArgsKwargs]",
     f"{API}    For further information visit https://errors.pydantic.dev/2.12/v/value_error",
 ]
+# vllm/v1/worker/utils.py (0.32.0)
+NO_MEMORY = (
+    "ValueError: Free memory on device cuda:0 (9.31/119.7 GiB) on startup is less than desired GPU memory utilization "
+    "(0.92, 110.12 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
 NOT_FOUND = [
     "pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig",
     "  Value error, Invalid repository ID or local directory specified: 'Org/Nothing'.",
     "Please verify the following requirements:",
     "1. Provide a valid Hugging Face repository ID.",
+    "2. Specify a local directory that contains a recognized configuration file.",
+    "   - For Hugging Face models: ensure the presence of a 'config.json'.",
+    "   - For Mistral models: ensure the presence of a 'params.json'.",
     " [type=value_error, input_value=ArgsKwargs((), {'model': ...}), input_type=ArgsKwargs]",
     "    For further information visit https://errors.pydantic.dev/2.12/v/value_error",
 ]
@@ -50,17 +58,18 @@ NOT_FOUND = [
         (
             [
                 "KeyError: 'x'",
-                f"{CORE}ValueError: Free memory on device is less than desired",
+                f"{CORE}{NO_MEMORY}",
                 "Traceback (most recent call last):",
                 "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
             ],
-            "ValueError: Free memory on device is less than desired",
+            NO_MEMORY,
         ),
         (
             [
                 f"{CORE}FileNotFoundError: [Errno 2] No such file or directory: '/models/m/config.json'",
-                "Exception: WorkerProc initialization failed due to an exception in a background process.",
-                "RuntimeError: Engine core initialization failed.",
+                "Exception: WorkerProc initialization failed due to an exception in a background process. "
+                "See stack trace for root cause.",
+                "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
             ],
             "FileNotFoundError: [Errno 2] No such file or directory: '/models/m/config.json'",
         ),
@@ -108,6 +117,26 @@ def test_where_no_other_image_helps_it_is_said_what_does(lines: list[str], hint:
     cause = crash_cause.known_cause(lines)
     assert cause is not None
     assert hint in cause.hint
+    assert not cause.in_image
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "buffer_size (9663676416 B) exceeds device memory budget (3221225472 B)",
+        "Device memory budget (1048576 B) is too small for one I/O operation; at least 16777216 B is required",
+    ],
+)
+def test_a_loader_that_counts_the_page_cache_as_used_is_named(message: str) -> None:
+    """The sentences of InstantTensor 0.2.0, as vLLM logs them. Another image may have another loader."""
+    lines = [
+        f"{CORE}RuntimeError: {message}",
+        "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s)",
+    ]
+    cause = crash_cause.known_cause(lines)
+    assert cause is not None
+    assert "InstantTensor before 0.2.1" in cause.hint
+    assert cause.in_image
 
 
 @pytest.mark.parametrize("line", ["ImportError: cannot import name 'x'", "ValueError: No available memory", "killed"])

@@ -7,7 +7,7 @@ import pytest
 
 from builder.errors import ImageStateError, UnsafePathError, UsageError
 from builder.lock import reading
-from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
 from builder.project import Project
 from builder.serving import image_selection
 from builder.serving.image_selection import SelectedImage
@@ -118,6 +118,18 @@ def test_numbers_that_were_adopted_serve_by_repository_and_by_the_name_that_they
     assert served(project, "host/vllm", under_another) == "vllm-node:1 adopted"
     paired = replace(lock, models={"Org/Other": Model(Pairing(ImageName("host/vllm", 1), None))})
     assert served(project, "host/vllm:v1", paired) == "host/vllm:1 paired"
+
+
+@pytest.mark.parametrize(
+    ("version", "gpus"), [("0.32.0+cpu", "none"), ("0.32.0", "all"), ("0.32.0+cu130", "all"), ("0.32.0+cpu.x", "none")]
+)
+def test_an_adopted_image_whose_vllm_is_for_the_cpu_gets_no_gpu(project: Project, version: str, gpus: str) -> None:
+    record = replace(locks.numbered(), definition="", input_hash="", adopted=Adoption("host/vllm:v1"))
+    record = replace(record, versions={"vllm": Version(version)})
+    lock = Lock(images={"host/vllm": Repository(2, 1, (), {1: record})})
+    projects.add_recipe(project.root, "chat", "host/vllm:1", locks.MODEL, [])
+    selection = image_selection.select(project, lock, "chat")
+    assert image_selection.serve_settings(project, selection).gpus == gpus
 
 
 def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None:

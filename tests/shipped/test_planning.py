@@ -8,7 +8,7 @@ import pytest
 
 from builder.errors import UnsafePathError
 from builder.project import Project
-from builder.shipped import planning, record
+from builder.shipped import planning, record, source
 from builder.shipped.record import InitRecord
 from builder.shipped.source import ShippedFile
 from tests.projects import write
@@ -53,6 +53,14 @@ def test_a_mod_that_was_deleted_gets_no_new_file(tmp_path: Path) -> None:
     assert states == {PATH: "deleted", "mods/m/new.txt": "deleted", "mods/other/run.sh": "new"}
 
 
+@pytest.mark.parametrize("recorded", [None, InitRecord("0", "all", {PATH: record.digest(OLD)})])
+def test_a_mod_that_somebody_brought_gets_no_file_of_ours(tmp_path: Path, recorded: InitRecord | None) -> None:
+    write(tmp_path / PATH, OWN.decode())
+    files = {path: ShippedFile(path, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
+    states = {each.path: each.state for each in planning.plan(Project(tmp_path), files, recorded)}
+    assert states == {PATH: "edited", "mods/m/new.txt": "deleted", "mods/other/run.sh": "new"}
+
+
 def test_lines_are_added_to_a_file_of_the_users(tmp_path: Path) -> None:
     write(tmp_path / ".gitignore", "/mine\n/.builder/\n")
     files = {".gitignore": ShippedFile(".gitignore", b"/.builder/\n/images.lock.damaged\n")}
@@ -76,3 +84,42 @@ def test_nothing_is_read_or_written_through_a_link_that_leads_out(tmp_path: Path
     with pytest.raises(UnsafePathError):
         planning.plan(Project(tmp_path / "project"), {PATH: ShippedFile(PATH, NEW)}, None)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+MOD = "mods/fix-qwen3.5-enhanced-chat-template"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "here", "expected"),
+    [
+        ({PATH: OLD}, {PATH: OLD}, True),
+        ({PATH: OLD}, {PATH: OWN}, False),
+        ({PATH: OLD}, {PATH: OLD, "mods/m/own.txt": OWN}, False),
+        ({PATH: OLD, "mods/m/deleted.txt": OLD}, {PATH: OLD}, False),
+        ({PATH: OLD, "mods/m2/run.sh": OLD}, {PATH: OLD}, True),
+        (None, {PATH: OLD}, False),
+    ],
+)
+def test_what_init_wrote_is_unedited_while_it_is_all_of_it_and_the_same(
+    tmp_path: Path, recorded: dict[str, bytes] | None, here: dict[str, bytes], expected: bool
+) -> None:
+    project = Project(tmp_path)
+    if recorded is not None:
+        digests = {path: record.digest(content) for path, content in recorded.items()}
+        record.write(project, InitRecord("0", "all", digests))
+    assert planning.is_unedited(project, "mods/m", here) is expected
+
+
+def test_what_this_release_ships_is_unedited_without_a_record(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    files = {file.path: file.content for file in source.below(source.project().root, MOD)}
+    assert planning.is_unedited(project, MOD, files)
+    assert not planning.is_unedited(project, MOD, files | {f"{MOD}/run.sh": OWN})
+    recipe = "recipes/qwen3-0.6b-cpu.yaml"
+    assert planning.is_unedited(project, recipe, {recipe: (source.project().root / recipe).read_bytes()})
+
+
+def test_a_checkout_of_this_program_ships_whatever_is_in_it() -> None:
+    clone = Project(source.project().root)
+    files = {file.path: file.content for file in source.below(clone.root, MOD)}
+    assert not planning.is_unedited(clone, MOD, files)

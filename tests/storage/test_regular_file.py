@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.storage import regular_file
+from builder.storage import atomic_file, file_lock, regular_file
 
 
 def test_a_plain_file_is_read(tmp_path: Path) -> None:
@@ -48,3 +48,32 @@ def test_a_file_that_grows_is_not_read_for_ever() -> None:
     # Files of /proc are of no size.
     with pytest.raises(OSError, match="larger than 1 bytes"):
         regular_file.read(Path("/proc/self/status"), 1)
+
+
+@pytest.mark.parametrize("link", ["logs", "logs/one", "logs/one/file"])
+def test_no_link_is_followed_in_a_state_folder_at_the_moment_of_opening(tmp_path: Path, link: str) -> None:
+    """Whatever was looked at before: the link is made after everything was as it should be."""
+    state, victim = tmp_path / "disk", tmp_path / "victim"
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/.builder").symlink_to(state)  # on another disk, as it may be
+    file = tmp_path / "project/.builder/logs/one/file"
+    for folder in (state, victim):
+        (folder / "logs/one").mkdir(parents=True)
+        (folder / "logs/one/file").write_bytes(b"theirs" if folder == victim else b"mine")
+    assert regular_file.read(file, 10) == b"mine"
+    atomic_file.write(file, b"mine too")
+    with file_lock.locked(file.with_name("lock")):
+        assert regular_file.read(file, 10) == b"mine too"
+    (state / link).rename(state / "away")
+    (state / link).symlink_to(victim / link)
+    with pytest.raises(OSError) as refused:
+        regular_file.read(file, 10)
+    assert str(file) in str(refused.value) or link == "logs/one/file"
+    if link != "logs/one/file":  # what replaces a file replaces a link as well
+        for write in (atomic_file.write, atomic_file.write_alone):
+            with pytest.raises(OSError):
+                write(file, b"overwritten")
+        with pytest.raises(OSError), file_lock.locked(file.with_name("lock")):
+            pass
+    assert sorted(path.name for path in victim.rglob("*") if path.is_file()) == ["file"]
+    assert (victim / "logs/one/file").read_bytes() == b"theirs"

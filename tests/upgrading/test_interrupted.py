@@ -56,6 +56,12 @@ def test_a_model_that_is_not_on_record_is_named_by_its_recipe(project: Project) 
     assert "(build): `builder upgrade recipes/chat.yaml` goes on" in str(told)
 
 
+def test_the_command_that_is_told_is_one_word_of_the_shell(project: Project) -> None:
+    journal.write(project, MODEL, replace(START, target="$(id) x"))
+    (told,) = interrupted.of(project, Lock())
+    assert "`builder upgrade '$(id) x'` goes on" in str(told)
+
+
 def test_a_journal_that_is_none_is_told_and_in_nobodys_way(project: Project) -> None:
     projects.write(project.upgrading / "Org%2FM.json", "{")
     (told,) = interrupted.of(project, LOCK)

@@ -116,7 +116,7 @@ def test_the_same_image_again_is_no_upgrade() -> None:
 @given(st.lists(events, max_size=30))
 def test_the_journal_gives_back_what_was_written(history: list[Event]) -> None:
     state = run(history)[-1]
-    assert journal._upgrade({"format": 1, **json.loads(json.dumps(asdict(state)))}) == state
+    assert journal._upgrade({"format": 2, **json.loads(json.dumps(asdict(state)))}) == state
 
 
 def test_the_journal_in_its_folder(tmp_path: Path) -> None:
@@ -133,10 +133,32 @@ def test_the_journal_in_its_folder(tmp_path: Path) -> None:
         assert journal.read(project, subject) is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1, "stage": "dance"}', "[" * 9000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 2, "stage": "dance"}', "[" * 9000])
 def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
     project = Project(tmp_path)
     projects.write(project.upgrading / "m.json", text)
+    with pytest.raises(ConflictError, match="is no journal of an upgrade"):
+        journal.read(project, "m")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"served": {"builder.serve.asked": '{"container": {"volumes": ["/:/host"]}}'}},
+        {"before": "-x:1"},
+        {"candidate": "small:latest"},
+        {"models": ["../../etc"]},
+        {"update": {"vllm": "--upload-pack=x"}},
+        {"update": {"-v": None}},
+    ],
+    ids=str,
+)
+def test_a_journal_with_more_than_names_is_refused(tmp_path: Path, planted: dict[str, object]) -> None:
+    project = Project(tmp_path)
+    text = {"format": 2, **asdict(START)}
+    projects.write(project.upgrading / "m.json", json.dumps(text))
+    assert journal.read(project, "m") == START
+    projects.write(project.upgrading / "m.json", json.dumps(text | planted))
     with pytest.raises(ConflictError, match="is no journal of an upgrade"):
         journal.read(project, "m")
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 PREFIX = 8
 LARGEST = 25_000_000
 """The most bytes of a header that are read, as of huggingface_hub: files of 100,000 tensors stay below it."""
+MOST_TENSORS = 100_000
+"""The most tensors of a file that are read: models of 90,000 have them in a hundred files."""
 DTYPES: Mapping[str, int] = {
     "BOOL": 1,
     "U8": 1,
@@ -40,6 +42,8 @@ DTYPES: Mapping[str, int] = {
 METADATA = {"format": "pt"}
 """Loaders refuse a file that does not say for which framework it was written."""
 
+# Beside its own name a tensor has three; values are its lengths. What JSON makes of more takes gigabytes of memory.
+_MOST_NAMES, _MOST_VALUES = 5 * MOST_TENSORS, 30 * MOST_TENSORS
 _LARGEST_FILE = 1 << 53
 _MOST_DIMENSIONS = 16
 
@@ -48,7 +52,7 @@ class HeaderError(Exception):
     """A file that is no safetensors file, or a damaged one; the text says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredTensor:
     """A tensor as a file has it: ``begin`` is the place of its first byte in the file."""
 
@@ -129,6 +133,12 @@ def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
 def _object(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
         raise HeaderError("its header is no JSON object")
+    for what, most, count in (
+        ("names", _MOST_NAMES, text.count(b":")),
+        ("values", _MOST_VALUES, text.count(b",") + text.count(b"[") + text.count(b"{")),
+    ):
+        if count > most:
+            raise HeaderError(f"its header has {count:,} {what}, and at most {most:,} are read")
     try:
         data = json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -139,10 +149,13 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
-        raise HeaderError(f"its header has {_shown(twice)} twice")
+    if len(pairs) > MOST_TENSORS + 1:  # and __metadata__
+        raise HeaderError(f"its header has {len(pairs):,} tensors, and at most {MOST_TENSORS:,} are read")
+    data: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in data:
+            raise HeaderError(f"its header has {_shown(name)} twice")
+        data[name] = value
     return data
 
 

@@ -54,7 +54,11 @@ def take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Plan
 
 
 def add(content: PlannedContent, step: AddStep, source: SourceListing) -> PlannedContent:
-    """Takes over a whole file of a source, with the names in its own header. Raises RefusalError."""
+    """Takes over a whole file of a source, with the names in its own header, unless the result already has such
+    tensors. Raises RefusalError."""
+    is_excluding = selection.matcher(step.unless)
+    if present := [name for name in content.tensors if is_excluding(name)]:
+        return after(content, f"adds nothing of {step.source}: {len(present)} such tensors are already there", 0)
     if step.file not in source.headers:
         suggestion = did_you_mean(step.file, source.headers, code=True)
         raise demands.RefusalError(f"{step.source} has no file {step.file}" + (f"; {suggestion}" if suggestion else ""))

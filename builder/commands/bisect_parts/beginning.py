@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder import timestamp
@@ -11,7 +11,7 @@ from builder.commands.shared import beside
 from builder.definitions import image, target
 from builder.definitions.recipes import finding
 from builder.engine import images
-from builder.errors import ImageStateError, NothingToDoError, UsageError
+from builder.errors import ConflictError, ImageStateError, NothingToDoError, UsageError
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.measuring import probing
@@ -51,8 +51,6 @@ def of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
     ends = _ends(repository_name, repository, pairings, request)
     _require_judge(project, request.judge, recipe)
     numbers = _numbers(workspace, repository_name, repository, ends)
-    before = _recipe_before(project, recipe, repository, ends)
-    server = beside.server_of(workspace, recipe)
     return Bisection(
         target=request.text,
         repository=repository_name,
@@ -62,10 +60,27 @@ def of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
         started=timestamp.now(),
         find_fix=request.find_fix,
         recipe=recipe.file if recipe else "",
-        recipe_before=before,
-        served=beside.kept_labels(server),
-        serving=server.image if server else "",
+        recipe_before=_recipe_before(project, recipe, repository, ends),
+        served=beside.server_of(workspace, recipe) is not None,
     )
+
+
+def again(workspace: Workspace, bisection: Bisection) -> Bisection:
+    """A bisection of the journal with what the journal does not hold: its recipe and platform, by the name that was
+    typed. Raises what `of_request` does, ConflictError where the name means other images now."""
+    project, lock = workspace.project, reading.of(workspace.project)
+    recipe, repository_name = _subject(project, lock, bisection.target)
+    repository = lock.images.get(repository_name)
+    is_same = repository_name == bisection.repository and repository is not None
+    if repository is None or not is_same or not {*bisection.numbers} <= repository.numbers.keys():
+        raise ConflictError(
+            f"the bisection of {bisection.target} looks at images that {bisection.target} does not name any more",
+            hint="`builder bisect stop` ends it",
+        )
+    ends = (bisection.numbers[0], bisection.numbers[-1])
+    before = "" if bisection.present_recipe else _recipe_before(project, recipe, repository, ends)
+    platform = repository.numbers[ends[0]].platform
+    return replace(bisection, platform=platform, recipe=recipe.file if recipe else "", recipe_before=before)
 
 
 def _subject(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, str]:
@@ -78,6 +93,11 @@ def _subject(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, st
     named = target.find(project, text, lock.models)
     if named.recipe is None:
         return None, image.repository_of(project, named.definition or "")
+    if not finding.is_in_recipes(project, project.root / named.recipe.file):
+        raise UsageError(
+            f"{named.recipe.file} is not in recipes/: a bisection finds its recipe again by its name",
+            hint="copy the recipe to recipes/, and name it by its name",
+        )
     model = lock.models.get(named.recipe.model or "")
     return named.recipe, model.pairing.image.repository if model else named.recipe.repository
 

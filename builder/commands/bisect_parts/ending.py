@@ -90,7 +90,8 @@ def _last_note(own: list[DoneTrial]) -> str:
 
 
 def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, shared: BisectContext) -> BisectReport:
-    span = shared.spans(*_numbers(shared, conclusion))
+    between = _numbers(shared, conclusion)
+    span = shared.spans(*between)
     culprits = tuple(
         culprit_facts.of(workspace, bisection, span, conclusion, culprit) for culprit in conclusion.culprits
     )
@@ -99,7 +100,7 @@ def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, s
         build = None if tried.number is not None else making.build_of(workspace, span, tried)
         if build:
             files |= {f"{side}/{path}": file for path, file in making.with_bake_file(build).items()}
-    report = BisectReport(bisection, conclusion, culprits)
+    report = BisectReport(bisection, conclusion, culprits, between=between)
     revert = None if bisection.find_fix else reverting.mod_of(workspace, report, span)
     if revert:
         files |= {f"mods/{revert.name}/{path}": file for path, file in revert.files.items()}

@@ -29,7 +29,7 @@ from builder.measuring import bounded_process, measured_server, probing
 from builder.proving import prove, reference
 from builder.proving.judging import Reference
 from builder.proving.prove import ProvedPairing
-from builder.storage import state_file
+from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 # `git bisect run`: https://git-scm.com/docs/git-bisect
 _SKIP, _LAST = 125, 127
+_LARGEST = 64 << 20
 _SCRIPT_SECONDS = 6 * 3600.0
 
 
@@ -182,9 +183,9 @@ def _keep_reference(workspace: Workspace, tag: str, goldens: Mapping[str, str], 
 
 def _kept_reference(workspace: Workspace) -> Reference | None:
     try:
-        content = json.loads((workspace.project.bisecting / "reference.json").read_text(encoding="utf-8"))
+        content = json.loads(regular_file.read(workspace.project.bisecting / "reference.json", _LARGEST))
         return Reference(content["image"], content["goldens"], content["texts"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

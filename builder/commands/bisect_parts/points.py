@@ -59,7 +59,8 @@ def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) ->
     made: dict[str, bytes] = {}
     for unit, point in chosen.items():
         if tree := tree_of(span, unit):
-            facts = commit_row.facts(workspace.project.mirrors, _address(tree), point)
+            commits = tuple(address.partition("#")[2] for address in (tree.old, tree.new))
+            facts = commit_row.facts(workspace.project.mirrors, _address(tree), point, within=commits)
             date = int(datetime.fromisoformat(facts.date).timestamp())
             made[f"{unit} commit"] = point.encode()
             made[f"{unit} version"] = facts.version.encode()

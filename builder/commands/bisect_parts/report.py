@@ -29,7 +29,8 @@ class FoundCulprit:
 class BisectReport:
     """The end of a bisection, or of its steps for now. ``problem`` says why nothing was found; ``folder`` holds the
     build directories and texts; ``reverted`` tells of the mod that takes the culprit back, ``revert_verdict`` is that
-    on an image with it, empty where it was not tried. ``look`` is what the user has to look at."""
+    on an image with it, empty where it was not tried. ``between`` are the two neighbouring numbers between which the
+    culprit came. ``look`` is what the user has to look at."""
 
     bisection: Bisection
     conclusion: Conclusion | None = None
@@ -39,3 +40,4 @@ class BisectReport:
     reverted: str = ""
     revert_verdict: Word | Literal[""] = ""
     look: LookNow | None = None
+    between: tuple[int, int] | None = None

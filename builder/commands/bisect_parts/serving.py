@@ -38,13 +38,13 @@ def recipe_of(workspace: Workspace, bisection: Bisection, text: str = "") -> Rec
 
 def start(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) -> RunningServer:
     """Starts the server of the image ``tag`` and waits until it answers. Raises what `readiness.wait` does."""
-    request = shared.request_as_before(bisection.served, recipe)
+    request = shared.request_as_before(workspace, recipe)
     definition = image.of_repository(workspace.project, bisection.repository)
     selection = UnnumberedImage(replace(recipe, container=tag), definition)
     prepared = beside.prepare(workspace, request, selection)
     shared.make_room(workspace, request.text, prepared)
     started = starting.start(prepared, workspace.environment)
-    readiness.wait(workspace.project, started, workspace.report)
+    readiness.wait(workspace.project, started, workspace.report, limit=shared.start_limit(workspace, prepared))
     return started.server
 
 
@@ -68,4 +68,5 @@ def serve_as_before(workspace: Workspace, bisection: Bisection) -> None:
     """Ends what candidates left, and starts the model's own server again where it ran at the beginning."""
     if bisection.recipe and (workspace.project.root / bisection.recipe).is_file():
         stop_candidates(workspace, bisection)
-        shared.serve_again(workspace, recipe_of(workspace, bisection), bisection.served, bisection.serving)
+        if bisection.served:
+            shared.serve_again(workspace, recipe_of(workspace, bisection))

@@ -69,7 +69,7 @@ def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclu
         told = f"{name} does not do what it should with the {bisection.recipe} of its time"
         workspace.report(Message(f"{told}: trying it with the present one"))
         others = tuple(done for done in bisection.done if done.trial.candidate.number != first)
-        bisection = _noted(workspace, replace(bisection, recipe_before="", done=others))
+        bisection = _noted(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
         return _answered(workspace, bisection)
     return bisection, result
 

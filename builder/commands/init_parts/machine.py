@@ -73,7 +73,7 @@ def _engine(workspace: Workspace) -> Diagnosis:
 
 def _other_sparks(workspace: Workspace) -> Iterator[Diagnosis]:
     try:
-        discovery = nodes_discover.run(workspace.project, workspace.environment, (), scan=True)
+        discovery = nodes_discover.run(workspace.project, workspace.environment, (), workspace.report, scan=True)
     except BuilderError as error:
         yield Diagnosis("other Sparks", "ok", f"none looked for: {error.message}")
         return
@@ -102,3 +102,4 @@ def _adoptable(workspace: Workspace) -> Iterator[Diagnosis]:
         for image in images.adoptable(workspace, every):
             message = f"{image.tag} ({humanize.size(image.size)}) has no number"
             yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
+        yield from images.untagged_findings(workspace, every)

@@ -5,25 +5,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.commands import restart, run, stop
-from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
+from builder.commands import restart, stop
+from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.events import Message
-from builder.serving import beside, lookup, room
+from builder.lock import reading
+from builder.serving import answered, beside, lookup, room
 from builder.serving.preparation import ServeRequest
-from builder.serving.running import REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.definitions.recipes.recipe import Recipe
+    from builder.serving.answered import StartLimit
     from builder.serving.preparation import PreparedServer
     from builder.serving.running import RunningServer
     from builder.workspace import Workspace
-
-
-def kept_labels(server: RunningServer | None) -> dict[str, str]:
-    """The labels by which a server is started again as it was; empty where there is none."""
-    return {key: server.labels.get(key, "") for key in (REQUEST, f"{LABEL}.recipe", LABEL)} if server else {}
 
 
 def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
@@ -31,9 +25,11 @@ def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | No
     return lookup.pick(workspace.project, lookup.find_all(workspace), recipe.file) if recipe else None
 
 
-def request_as_before(labels: Mapping[str, str], recipe: Recipe) -> ServeRequest:
-    """The request that the model's server was started with, or a plain one."""
-    return restart.as_before(labels, ServeRequest(recipe.file, {}))
+def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
+    """The request that the model's server was started with, as the engine has it of the container, which stays while a
+    candidate is in its place; a plain one without such a container."""
+    server = server_of(workspace, recipe)
+    return restart.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
@@ -46,6 +42,12 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
         beside.step_aside(own)
 
 
+def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
+    """The limit for a candidate's first answer (`answered.start_limit`)."""
+    lock = reading.of(workspace.project)
+    return answered.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+
+
 def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
     """Ends the servers of candidates of this recipe; ``left`` says what they are from."""
     for server in beside.running(workspace, recipe.file):
@@ -53,14 +55,12 @@ def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
         stop.end(server, STOPPING_SECONDS)
 
 
-def serve_again(workspace: Workspace, recipe: Recipe, labels: Mapping[str, str], image: str) -> None:
-    """Starts the model's own server again, as it was, where it ran (``labels``) and does not run now."""
-    if not labels:
-        return
+def serve_again(workspace: Workspace, recipe: Recipe) -> None:
+    """Starts the model's own server again where it does not run: as it was, by what the engine has of its container.
+    Where the container was removed, the recipe alone says how."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return
-    if server:
-        stop.end(server, STOPPING_SECONDS)
-    workspace.report(Message(f"starting {labels[LABEL]} again, from {image}"))
-    run.run(workspace, request_as_before(labels, recipe), detach=False)
+    serving = f"{server.name} again, from {server.image}" if server else f"{recipe.name} again, as {recipe.file} says"
+    workspace.report(Message(f"starting {serving}"))
+    restart.run(workspace, ServeRequest(recipe.file, {}), detach=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.commands import bench, prove, run, stop
 from builder.commands.shared import beside as shared
+from builder.commands.shared import measured
 from builder.definitions import configuration
 from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.errors import MeasuringError
@@ -49,10 +50,18 @@ def figures_in_turn(workspace: Workspace, name: ImageName, model: str) -> tuple[
     return requirements.figures_in_turn(workspace.project, lock, name, model, workspace.environment)
 
 
-def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> None:
-    """Measures ``figures`` of the image that serves ``model`` now: its server is used, or one is started for that."""
+def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
+    """Measures ``figures`` of the image that serves ``model`` now: its server is used, or one is started for that.
+    Returns why that failed, and nothing where it did not. A failure is not kept: an upgrade judges its candidate, and
+    not the current image."""
     for profile in _profiles(workspace, figures):
-        bench.run(workspace, model, profile.name)
+        with measured.running_or_started(workspace, model) as server:
+            outcome = bench.measure(workspace, server, profile)
+            if outcome.verdict == "fail":
+                reason = requirements.first_finding(outcome.findings, outcome.verdict)
+                return f"{server.running.image}, the current image, failed the bench {profile.name} as well{reason}"
+            measured_server.keep(workspace, server, outcome)
+    return ""
 
 
 def probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> bool:
@@ -90,7 +99,8 @@ def served(workspace: Workspace, name: ImageName, request: ServeRequest) -> Iter
     engine does it if the machine starts anew."""
     prepared = beside.prepare(workspace, request, name)
     shared.make_room(workspace, request.text, prepared)
-    result = run.serve(workspace, request, prepared, detach=False)
+    limit = shared.start_limit(workspace, prepared)
+    result = run.serve(workspace, request, prepared, detach=False, limit=limit)
     try:
         yield measured_server.of(result.server)
     finally:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from builder.errors import BuilderError
 from builder.events import Message
 from builder.project import Project
 from builder.redaction import redacted
+from builder.storage import regular_file
 from builder.storage.file_lock import LockHeldError
 from builder.upgrading import journal
 from builder.workspace import open_workspace
@@ -46,12 +48,13 @@ def watching(workspace: Workspace, upgrade: Upgrade) -> Iterator[None]:
         yield
         return
     project = workspace.project
-    program = [sys.executable, "-P", "-m", __name__, str(project.root), upgrade.subject]
+    program = [sys.executable, "-P", "-m", __name__, str(project.root), upgrade.subject, upgrade.target]
     folder = str(Path(builder.__file__).parent.parent)
     environ = {**workspace.environment, "PYTHONPATH": folder}
     reading, writing = os.pipe()
     try:
-        with journal.log_path(project, upgrade.subject).open("wb") as log:
+        path, flags = journal.log_path(project, upgrade.subject), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(regular_file.opened(path, flags), "wb") as log:
             subprocess.Popen(program, stdin=reading, stdout=log, stderr=log, env=environ, start_new_session=True)
         os.close(reading)
         yield
@@ -59,24 +62,26 @@ def watching(workspace: Workspace, upgrade: Upgrade) -> Iterator[None]:
         os.close(writing)
 
 
-def put_back(workspace: Workspace, subject: str) -> None:
-    """Leaves the server on what counts where the upgrade of ``subject`` ended without having done so."""
+def put_back(workspace: Workspace, subject: str, target: str) -> None:
+    """Leaves the server on what counts where the upgrade of ``subject`` ended without having done so. ``target`` is
+    what was typed."""
     with journal.taken_over(workspace.project, subject, _LOCK_SECONDS):
         upgrade = journal.read(workspace.project, subject)
         if upgrade is None:
             return
+        upgrade = replace(upgrade, target=target)
         if upgrade.stage == "settle":
             server.settle(workspace, upgrade)
         else:
             server.serve_as_before(workspace, upgrade)
 
 
-def _main(root: str, subject: str) -> None:
+def _main(root: str, subject: str, target: str) -> None:
     workspace = open_workspace(Project(Path(root)), os.environ, _write)
     sys.stdin.buffer.read()
     time.sleep(_ENGINE_SECONDS)
     try:
-        put_back(workspace, subject)
+        put_back(workspace, subject, target)
     except LockHeldError:  # another upgrade of it began at this very moment, and puts the server back itself
         return
     except BuilderError as error:

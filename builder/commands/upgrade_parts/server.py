@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.building import work_folder
-from builder.commands import restart, run
+from builder.commands import restart
 from builder.commands.shared import beside as shared
 from builder.commands.upgrade_parts import target
+from builder.serving.preparation import ServeRequest
 from builder.upgrading.steps import ServerSettled
 
 if TYPE_CHECKING:
-    from builder.definitions.recipes.recipe import Recipe
-    from builder.serving.preparation import ServeRequest
     from builder.upgrading.steps import Event, Upgrade
     from builder.workspace import Workspace
 
@@ -29,8 +28,7 @@ def settle(workspace: Workspace, upgrade: Upgrade) -> Event:
     server = shared.server_of(workspace, recipe)
     if server and server.image == upgrade.candidate and server.head.service.is_up:
         return ServerSettled()
-    request = request_of(upgrade, recipe)
-    result = restart.run(workspace, request, detach=False) if server else run.run(workspace, request, detach=False)
+    result = restart.run(workspace, ServeRequest(recipe.file, {}), detach=False)
     if back := result.put_back:
         return ServerSettled(f"{back.model} was put back on {back.to}: {back.why}")
     return ServerSettled()
@@ -42,13 +40,8 @@ def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
         work_folder.remove_stale(workspace)
     _stop_candidates(workspace, upgrade)
     recipe = target.recipe_of_target(workspace, upgrade)
-    if recipe is not None:
-        shared.serve_again(workspace, recipe, upgrade.served, upgrade.before)
-
-
-def request_of(upgrade: Upgrade, recipe: Recipe) -> ServeRequest:
-    """The request that the model's server was started with, or a plain one."""
-    return shared.request_as_before(upgrade.served, recipe)
+    if upgrade.served and recipe is not None:
+        shared.serve_again(workspace, recipe)
 
 
 def _stop_candidates(workspace: Workspace, upgrade: Upgrade) -> None:

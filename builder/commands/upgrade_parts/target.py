@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 
-def begun(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> Upgrade:
-    """The upgrade that ``text`` means. Raises UsageError where it names nothing, or nothing tells how to build it."""
+def begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
+    """The upgrade that ``text`` means; with ``older``, packages may go back to older versions. Raises UsageError where
+    it names nothing, or nothing tells how to build it."""
     project = workspace.project
     lock = reading.of(project)
     recipe, models, before = _subject(workspace, lock, text)
@@ -37,14 +38,14 @@ def begun(workspace: Workspace, text: str, update: Mapping[str, str | None]) -> 
         raise UsageError(
             f"{definition} has no source `{unknown[0]}`", hint=suggestion or f"its sources: {', '.join(every)}"
         )
-    server = beside.server_of(workspace, recipe)
     return Upgrade(
         target=recipe.file if recipe else definition,
         models=models,
         update=dict(update) or every,
         before=str(before) if before else "",
         started=timestamp.now(),
-        served=beside.kept_labels(server),
+        served=beside.server_of(workspace, recipe) is not None,
+        older=older,
     )
 
 

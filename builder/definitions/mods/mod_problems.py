@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.definitions.mods.mod import FETCHED, file_name
 from builder.definitions.package_name import canonical
+from builder.definitions.reading import conflict_mark
 from builder.errors import FileProblemsError, Location, Problem
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ def problems(mod: Mod) -> Iterator[Problem]:
     """Every problem of ``mod``, with its location in mod.yaml."""
     yield from _wrong_files(mod)
     yield from _wrong_packages(mod)
+    folder = mod.file.removesuffix("/mod.yaml")
+    conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
+    yield from (conflict for conflict in conflicts if conflict)
     if mod.run is None and any(file.path == "run.sh" for file in mod.files):
         yield Problem(mod.location(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
     elif not (mod.run or mod.copies or mod.patches or mod.packages or mod.env):

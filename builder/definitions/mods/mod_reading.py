@@ -9,7 +9,7 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from builder.definitions.mods import mod_files, mod_problems
+from builder.definitions.mods import known_sources, mod_files, mod_problems
 from builder.definitions.mods.mod import FileCopy, Mod, ModCheck, ModPatch, is_address
 from builder.definitions.reading import checked
 from builder.errors import FileProblemsError, Location, Problem, UsageError
@@ -47,9 +47,10 @@ def load(project: Project, text: str) -> Mod:
     name = name_of(text)
     existing = names(project)
     if name not in existing:
+        hint = known_sources.remedy(project, name) or did_you_mean(name, existing)
         raise UsageError(
             f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
-            hint=did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}",
+            hint=hint or f"there are: {', '.join(existing) or 'none'}",
         )
     contents = _contents(project, name)
     if not NAME.fullmatch(name):
@@ -141,15 +142,17 @@ def _contents(project: Project, name: str) -> ModContents:
     return mod_files.read_zip(archive, f"mods/{name}.zip")
 
 
-def unknown(existing: Collection[str], texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
-    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names none of the ``existing`` mods;
-    ``location`` returns the location of the text with that index."""
+def unknown(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
+    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
+    returns the location of the text with that index."""
+    existing = names(project)
     for index, name in enumerate(map(name_of, texts)):
         if name not in existing:
-            yield Problem(location(index), no_mod(name, existing))
+            yield Problem(location(index), no_mod(name, existing, known_sources.remedy(project, name)))
 
 
-def no_mod(name: str, existing: Collection[str]) -> str:
-    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones."""
+def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
+    how to get it, where that is known."""
     there = f"there are: {', '.join(existing) or 'none'}"
-    return f"no mod `{name}` in mods/; {did_you_mean(name, existing) or there}"
+    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"

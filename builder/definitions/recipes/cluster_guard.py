@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from builder.definitions.recipes.container import LABEL
+
 if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings
 
@@ -27,7 +29,7 @@ def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str
     """``settings`` whose command ends with those of the other nodes; they meet at ``meeting_port`` of the ``head``'s
     address."""
     script = _SCRIPT.read_text(encoding="utf-8")
-    guard = ("python3", "-ISc", script, str(rank), head, str(port(meeting_port)), settings.name)
+    guard = ("python3", "-ISc", script, str(rank), head, str(port(meeting_port)), settings.labels[LABEL])
     return replace(settings, argv=(*guard, *settings.argv))
 
 

@@ -14,6 +14,7 @@ from builder.definitions.recipes import (
     arguments,
     command_text,
     environment,
+    option_values,
     placeholders,
     shell_reading,
     substitution,
@@ -61,8 +62,8 @@ def render(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = 
     """Renders the command for one machine, with the recipe's defaults, the ``overrides`` by key in their place, and
     ``extra`` appended. The model is not spread over GPUs unless ``overrides`` says so, whatever the defaults are.
 
-    Raises FileProblemsError with the problems of the recipe and their locations, UsageError for an override or an extra
-    argument that the command has no place for.
+    Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
+    that is none; UsageError for an override or an extra argument that the command has no place for.
     """
     return _rendered(recipe, _alone(recipe), overrides, without_backend(extra), "mp", ())
 
@@ -104,6 +105,8 @@ def _rendered(
     appended += tuple(place)
     _require_no_nul(appended)
     words = (*command_words, *appended)
+    if unfit := tuple(option_values.name_problems(recipe, words)):
+        raise FileProblemsError(unfit)
     variables = environment.read(recipe.env)
     argv = substitution.script(parsed, values, appended) if parsed.needs_shell else words
     return ServeCommand(

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from builder.definitions.serving import ServeSettings
 
 LABEL = "builder.serve"
+# Owners stop and watch their servers by it: `docker ps --filter name=vllm`.
+_NAME_PREFIX = "vllm-"
 # The GPU memory that the server asks for, as `gpu_memory` writes it; and where its port is another one inside, or the
 # machine's is published on one address only.
 GPU_MEMORY = f"{LABEL}.gpu_memory"
@@ -72,11 +74,12 @@ class HealthCheck:
 
 @dataclass(frozen=True)
 class ContainerSettings:
-    """The settings of a container. ``argv`` replaces the image's entrypoint and command. ``secrets`` are the names of
-    variables to pass on from the environment if they are set. ``ports`` are published where the network is not the
-    host's; ``shm_size`` is in Docker's notation (``16g``), and empty where ``ipc`` is the host's; a ulimit of -1 is
-    unlimited. ``memory`` and ``memory_swap`` (memory and swap together), in Docker's notation, and ``pids`` are limits;
-    empty and 0 are none. ``devices`` are paths, the same inside as on the host, ``capabilities`` such as IPC_LOCK."""
+    """The settings of a container. ``argv`` replaces the image's command, and unless ``keep_entrypoint`` its
+    entrypoint. ``secrets`` are the names of variables to pass on from the environment if they are set. ``ports`` are
+    published where the network is not the host's; ``shm_size`` is in Docker's notation (``16g``), and empty where
+    ``ipc`` is the host's; a ulimit of -1 is unlimited. ``memory`` and ``memory_swap`` (memory and swap together), in
+    Docker's notation, and ``pids`` are limits; empty and 0 are none. ``devices`` are paths, the same inside as on the
+    host, ``capabilities`` such as IPC_LOCK."""
 
     name: str
     image: str
@@ -101,6 +104,7 @@ class ContainerSettings:
     memory: str = ""
     memory_swap: str = ""
     pids: int = 0
+    keep_entrypoint: bool = False
 
 
 def settings(
@@ -137,7 +141,7 @@ def settings(
     if gpus and (memory := gpu_memory.read(command.words)):
         labels[GPU_MEMORY] = str(memory)
     return ContainerSettings(
-        name=name,
+        name=container_name(name),
         image=image_name,
         argv=command.argv,
         env=container_options.with_variables(environment(command, serving), options),
@@ -153,6 +157,7 @@ def settings(
         # Loaders pin memory for the GPU, and open many files at once.
         ulimits={"memlock": -1, "nofile": OPEN_FILES} if gpus else {},
         memory=options.memory,
+        keep_entrypoint=serving.keep_entrypoint,
     )
 
 
@@ -184,8 +189,13 @@ def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]
 
 
 def service_name(text: str) -> str:
-    """A valid name for containers and compose services: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
+    """The server's name, by which commands find it: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"
+
+
+def container_name(server: str) -> str:
+    """The name of a server's container and compose service: ``vllm-qwen3-5-122b-fast``."""
+    return server if server.startswith(_NAME_PREFIX) else f"{_NAME_PREFIX}{server}"
 
 
 def compile_cache(environ: Mapping[str, str], repository: str, number: int) -> str:

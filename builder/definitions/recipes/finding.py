@@ -53,13 +53,17 @@ def recorded(project: Project, file: str | None) -> Path | None:
     path = project.root / file if file else None
     if path is None or not path.is_file():
         return None
-    folder = below(project.root, project.recipes)
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if not is_in_recipes(project, path):
         raise UnsafePathError(
             f"images.lock names {file} as a recipe, which is no file of recipes/: it is not followed",
             hint="name the recipe itself, if it is yours: a file may lie anywhere",
         )
     return path
+
+
+def is_in_recipes(project: Project, path: Path) -> bool:
+    """True for a file of ``recipes/``, all links followed. Raises UnsafePathError where that folder leads elsewhere."""
+    return path.resolve().is_relative_to(below(project.root, project.recipes).resolve())
 
 
 def find(project: Project, text: str) -> Path | None:

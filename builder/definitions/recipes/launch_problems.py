@@ -32,6 +32,10 @@ _HYBRID = re.compile(
 _TAKES_LARGE_BLOCKS = (0, 32)
 # vLLM has the drafter's sliding windows from 0.28 on; before, pull request 40898 brings them.
 _DFLASH_ALONE = (0, 28)
+# A streaming parser, and the last vLLM in which it counts on one token a step. With several it drops parameters or
+# writes broken JSON (https://github.com/vllm-project/vllm/pull/35615, released with 0.17.0; run with the parsers of the
+# wheels 0.14.1 to 0.21.0).
+_BREAKS_STREAMS = ("qwen3_coder", "0.16.0")
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,27 @@ def find(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFin
         ),
         notes=tuple(_uncertain(problem, facts) for problem in uncertain),
     )
+
+
+def streamed_calls(recipe: Recipe, rendered: ServeCommand, vllm: str) -> Iterator[Problem]:
+    """A note where the image's ``vllm``, a version, breaks tool calls that are streamed while several tokens are
+    predicted at once."""
+    from packaging.version import InvalidVersion, Version
+
+    options = _options(rendered)
+    parser, used = options.get("tool-call-parser"), options.get("speculative-config")
+    tokens = _speculative(used).get("num_speculative_tokens")
+    if parser is None or used is None or parser.value != _BREAKS_STREAMS[0] or not isinstance(tokens, int):
+        return
+    try:
+        is_affected = tokens > 1 and Version(vllm) <= Version(_BREAKS_STREAMS[1])
+    except InvalidVersion:  # of an image that others built
+        return
+    if is_affected:
+        yield Problem(
+            option_places.of_value(recipe, used),
+            f"vLLM {vllm} breaks streamed tool calls when {tokens} tokens are predicted at once; vLLM 0.17.0 does not",
+        )
 
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import option_places
+from builder.definitions.recipes import arguments, option_places
 from builder.errors import Problem
 
 if TYPE_CHECKING:
@@ -16,12 +16,18 @@ if TYPE_CHECKING:
 
 # Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html
 _SHARES = frozenset({"gpu-memory-utilization"})
-_COUNTS = frozenset({"port", "tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"})
+_COUNTS = frozenset({"tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"})
 # Some of these also take `8k` or `auto`.
 _OTHER_NUMBERS = frozenset(
     {"max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size", "seed", "nnodes", "node-rank"}
-    | {"cpu-offload-gb", "swap-space", "kv-cache-memory-bytes", "max-logprobs", "master-port"}
+    | {"cpu-offload-gb", "swap-space", "kv-cache-memory-bytes", "max-logprobs"}
 )
+_PORTS = frozenset({"port", "master-port"})
+_HIGHEST_PORT = 65535
+_HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
+_NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
+_ONE_LINE = "a name has no line break and no control character"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
 # Each of several is taken.
 _COLLECTED = frozenset({"middleware"})
@@ -41,13 +47,36 @@ def problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
             yield Problem(option_places.of_value(recipe, used), f"{used.option} {used.value}: {message}")
 
 
+def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
+    what only a shell can tell is left to it."""
+    for used in option_places.options(words):
+        several = arguments.values(words, used.option)
+        message = "" if used.value is None else _name_fault(name_of(used.option), used.value, several)
+        if message:
+            yield Problem(option_places.of_value(recipe, used), f"{used.option} {used.value}: {message}")
+    loaded = arguments.model(words) or ""
+    if _CONTROL.search(loaded):
+        yield Problem(recipe.location("command"), f"the model {loaded!r}: {_ONE_LINE}")
+
+
+def _name_fault(name: str, value: str, several: Sequence[str]) -> str:
+    is_told_by_shell = bool(re.search(r"[$`]", value))
+    if name == "host" and not _HOST.fullmatch(value) and not is_told_by_shell:
+        return "a host name or an address is meant, such as 0.0.0.0"
+    is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= _HIGHEST_PORT
+    if name in _PORTS and not is_port and not is_told_by_shell:
+        return f"a port is meant: 1 to {_HIGHEST_PORT}"
+    return _ONE_LINE if name in _NAMES and any(map(_CONTROL.search, (*several, value))) else ""
+
+
 def _number_fault(name: str, value: str) -> str:
     if name not in _SHARES | _COUNTS | _OTHER_NUMBERS or re.search(r"[$`]", value):
         return ""
     if re.fullmatch(r"\d+(,\d+)+", value):
         meant = value.replace(",", "." if name in _SHARES else "")
         return f"a number has no comma; {meant} is meant"
-    if name in _COUNTS and not re.fullmatch(r"\d+", value):
+    if name in _COUNTS and not re.fullmatch(r"[0-9]+", value):
         return "a whole number is meant"
     if name not in _SHARES:
         return ""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.definitions.recipes.placeholders import Scalar
-    from builder.definitions.recipes.repair import RepairedText
     from builder.project import Project
 
 CHECKPOINT = "checkpoint:"
@@ -77,18 +76,12 @@ class Recipe:
 
 @dataclass(frozen=True)
 class ParsedRecipe:
-    """The result of reading a recipe: its problems, and the recipe itself if the text, or its obvious repair, is one.
-    Locations in such a recipe are those of the repaired text. ``notes`` are no problems: whoever serves the recipe may
-    leave them as they are."""
+    """The result of reading a recipe: its problems, and the recipe itself if the text is one. ``notes`` are worth
+    knowing, and keep nobody from serving the recipe."""
 
     recipe: Recipe | None
     problems: tuple[Problem, ...]
     notes: tuple[Problem, ...] = ()
-    repaired: RepairedText | None = None
-
-    def written(self, problems: tuple[Problem, ...]) -> tuple[Problem, ...]:
-        """``problems`` of ``recipe``, at their locations in the file."""
-        return self.repaired.written(problems) if self.repaired else problems
 
 
 def readable(project: Project) -> Iterator[tuple[str, Recipe]]:
@@ -125,20 +118,19 @@ def parse(text: str, file: str) -> ParsedRecipe:
     conflict = syntax_faults.conflict(text)
     if conflict:
         return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))
-    keys = tuple(schema_check.schema(SCHEMA)["properties"])
-    checked = _checked(text, file, keys)
-    if checked.is_foreign or (checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text):
-        return ParsedRecipe(checked.recipe, checked.problems, checked.notes)
-    from builder.definitions.recipes import repair
+    checked = _checked(text, file, keys())
+    is_as_typed = checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text
+    if not checked.is_foreign and not is_as_typed:
+        from builder.definitions.recipes import pasted
 
-    repaired = repair.repair(text, file, keys)
-    checked = _checked(repaired.text, file, keys)
-    return ParsedRecipe(
-        checked.recipe,
-        tuple(sorted({*repaired.problems, *repaired.written(checked.problems)})),
-        repaired.written(checked.notes),
-        repaired,
-    )
+        if changed := pasted.problem(text, file, keys()):
+            return ParsedRecipe(None, (changed,))
+    return ParsedRecipe(checked.recipe, checked.problems, checked.notes)
+
+
+def keys() -> tuple[str, ...]:
+    """The valid keys of a recipe."""
+    return tuple(schema_check.schema(SCHEMA)["properties"])
 
 
 @dataclass(frozen=True)
@@ -152,7 +144,7 @@ class _CheckedText:
     is_foreign: bool = False
 
 
-def _checked(text: str, file: str, keys: tuple[str, ...]) -> _CheckedText:
+def _checked(text: str, file: str, valid_keys: tuple[str, ...]) -> _CheckedText:
     try:
         data, repetitions = yaml_file.load_shared(text, file)
     except FileProblemsError as error:
@@ -160,16 +152,28 @@ def _checked(text: str, file: str, keys: tuple[str, ...]) -> _CheckedText:
     problems = schema_check.problems(data, SCHEMA, text, file)
     if not isinstance(data, dict):
         return _CheckedText(None, problems)
+    if not problems:
+        problems = _nul_in_env(data, text, file)
     if data.get("requires"):
         conditions = required_evidence.problems(data["requires"], ("requires",), text, file)
         problems = tuple(sorted({*problems, *conditions}))
     foreign = foreign_format.problem(data, text, file)
     if foreign:
         return _CheckedText(None, (foreign,), is_foreign=True)
-    unknown = tuple(remarks.unknown_keys(data, keys, text, file))
+    unknown = tuple(remarks.unknown_keys(data, valid_keys, text, file))
     version = foreign_format.version_note(data, text, file)
     notes = (*remarks.repeated_keys(repetitions, file), *unknown, *((version,) if version else ()))
     return _CheckedText(None if problems else _recipe(data, text, file), problems, notes, bool(unknown))
+
+
+def _nul_in_env(data: dict[str, Any], text: str, file: str) -> tuple[Problem, ...]:
+    """No program can have such a variable."""
+    names = [name for name, value in dict(data.get("env") or {}).items() if "\0" in str(value)]
+    places = yaml_file.locations(text, file) if names else {}
+    return tuple(
+        Problem(yaml_file.location_of(("env", name), places, file), f"`{name}`: a variable cannot hold a NUL character")
+        for name in names
+    )
 
 
 def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
@@ -184,10 +188,10 @@ def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
         definition = checkpoint.load(project, recipe.checkpoint)
     except (FileProblemsError, UsageError) as error:
         problem = Problem(recipe.location("model"), error.message.splitlines()[0])
-        return replace(parsed, recipe=None, problems=(*parsed.problems, *parsed.written((problem,))))
+        return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
     if not re.search(r"\{model\b", recipe.command):
         problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
-        return replace(parsed, problems=(*parsed.problems, *parsed.written((problem,))))
+        return replace(parsed, problems=(*parsed.problems, problem))
     listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
     mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
     defaults = {"model": definition.model, **recipe.defaults}

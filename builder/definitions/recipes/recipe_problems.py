@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder import redaction
 from builder.definitions import image
-from builder.definitions.mods import mod_reading, script_facts
+from builder.definitions.mods import known_sources, mod_reading, script_facts
 from builder.definitions.recipes import command, json_options, option_values, volumes
 from builder.errors import FileProblemsError, Problem
 from builder.suggestions import did_you_mean
@@ -28,8 +28,11 @@ def problems(recipe: Recipe) -> tuple[Problem, ...]:
     """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.problems(recipe)]
     if not collected:
-        rendered = command.render(recipe, {})
-        collected += (*json_options.problems(recipe, rendered), *option_values.problems(recipe, rendered.words))
+        try:
+            rendered = command.render(recipe, {})
+            collected += (*json_options.problems(recipe, rendered), *option_values.problems(recipe, rendered.words))
+        except FileProblemsError as error:
+            collected += error.problems
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
@@ -48,13 +51,12 @@ def require_none(recipes: Iterable[Recipe]) -> None:
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    existing = mod_reading.names(project)
     all_problems = {
         problem
         for recipe in recipes
         for problem in (
             *problems(recipe),
-            *mod_reading.unknown(existing, recipe.mods, partial(recipe.location, "mods")),
+            *mod_reading.unknown(project, recipe.mods, partial(recipe.location, "mods")),
         )
     }
     if all_problems:
@@ -88,7 +90,7 @@ def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
     existing = mod_reading.names(project)
     for index, name in enumerate(map(mod_reading.name_of, recipe.mods)):
         if name not in existing:
-            suggestion = did_you_mean(name, existing, code=True, near=_NEARLY)
+            suggestion = known_sources.remedy(project, name) or did_you_mean(name, existing, code=True, near=_NEARLY)
             message = f"no mod `{name}` in mods/; {suggestion or '`builder mods add` brings it from where it is kept'}"
             yield Problem(recipe.location("mods", index), message)
 

@@ -10,7 +10,7 @@ from builder.engine.buildkit.memory import StepMemory
 from builder.engine.buildkit.progress import title
 from builder.engine.client.api import raw
 from builder.engine.client.errors import NO_ROOM, START_HINT
-from builder.errors import BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
+from builder.errors import BaseGoneError, BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +29,8 @@ _TREE = re.compile(r"load git source (\S+)$")
 _BASE = re.compile(r"load metadata for \S+@sha256:[0-9a-f]{64}$")
 # A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
 _BASE_HINT = (
-    "look at the network and at `docker login`; `--update base` pins the base anew: what the registry, or else this "
-    "engine, has under its name"
+    "look at the network and at `docker login`; `builder lock --update base` pins the base again: what the registry, "
+    "or else this engine, has under its name"
 )
 
 
@@ -68,8 +68,10 @@ def build_error(
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
-        hint = _BASE_HINT if _BASE.search(step.name) else ""
-        return _failed(lines, step.error, log.memory(digest).after(step.error), path, hint)
+        failure = _failed(lines, step.error, log.memory(digest).after(step.error), path)
+        if _BASE.search(step.name) and type(failure) is BuildFailedError:
+            return BaseGoneError(failure.message, log=path, hint=_BASE_HINT)
+        return failure
     return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)
 
 

@@ -63,12 +63,16 @@ def raw(
     body: object = None,
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
+    largest: int | None = None,
 ) -> bytes:
     """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON. One that
-    the engine asks to send again is sent again."""
+    the engine asks to send again is sent again. Raises EngineAnswerTooLargeError for a response beyond ``largest``
+    bytes."""
     content = b"" if body is None else json.dumps(body).encode()
     for pause in (*_PAUSES, 0.0):
-        status, data = transport.exchange(endpoint, method, _target(path, query), content, headers or {}, timeout)
+        status, data = transport.exchange(
+            endpoint, method, _target(path, query), content, headers or {}, timeout, largest
+        )
         if status < 400 or _CHANGED_MEANWHILE not in data:
             break
         time.sleep(pause)

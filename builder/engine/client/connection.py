@@ -44,7 +44,11 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
         return connection
     from urllib.parse import urlsplit
 
-    address = urlsplit(endpoint.host)
+    try:
+        address = urlsplit(endpoint.host)
+        _ = address.port
+    except ValueError as error:
+        raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
     if address.scheme != "tcp" or not address.hostname:
         raise EngineError(
             f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",

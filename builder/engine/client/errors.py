@@ -42,6 +42,10 @@ class EngineTimeoutError(EngineError):
         self.partial = partial
 
 
+class EngineAnswerTooLargeError(EngineError):
+    """A response that is larger than its request can have."""
+
+
 def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> EngineTimeoutError:
     """Returns the error for no response within ``timeout`` seconds."""
     return EngineTimeoutError(

@@ -12,7 +12,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from builder.engine.client.connection import connected
-from builder.engine.client.errors import not_an_engine_error, timeout_error, unreachable_error
+from builder.engine.client.errors import (
+    EngineAnswerTooLargeError,
+    not_an_engine_error,
+    timeout_error,
+    unreachable_error,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -24,13 +29,20 @@ _CHUNK = 1 << 18
 
 
 def exchange(
-    endpoint: Endpoint, method: str, target: str, body: bytes, headers: Mapping[str, str], timeout: float
+    endpoint: Endpoint,
+    method: str,
+    target: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    timeout: float,
+    largest: int | None = None,
 ) -> tuple[int, bytes]:
-    """Sends a request; returns status and body of the response, all within ``timeout`` seconds."""
+    """Sends a request; returns status and body of the response, all within ``timeout`` seconds. Raises
+    EngineAnswerTooLargeError for a response of more than ``largest`` bytes."""
     request = _request(method, target, body, headers)
     try:
         with connected(endpoint, timeout) as (connection, error_output):
-            response = _send_and_receive(endpoint, connection, request, timeout)
+            response = _send_and_receive(endpoint, connection, request, timeout, largest)
             if not response:
                 raise not_an_engine_error(endpoint, error_output())
     except OSError as error:
@@ -117,14 +129,22 @@ def _request(method: str, target: str, body: bytes, headers: Mapping[str, str]) 
     return head.encode() + b"\r\n" + body
 
 
-def _send_and_receive(endpoint: Endpoint, connection: socket.socket, request: bytes, timeout: float) -> bytes:
+def _send_and_receive(
+    endpoint: Endpoint, connection: socket.socket, request: bytes, timeout: float, largest: int | None
+) -> bytes:
     deadline = time.monotonic() + timeout
+    received = 0
     pieces: list[bytes] = []
     try:
         connection.settimeout(timeout)
         connection.sendall(request)
         while piece := connection.recv(_CHUNK):
             pieces.append(piece)
+            received += len(piece)
+            if largest is not None and received > largest:
+                raise EngineAnswerTooLargeError(
+                    f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
+                )
             connection.settimeout(max(deadline - time.monotonic(), 0.001))
     except TimeoutError:
         raise timeout_error(endpoint, timeout, _split(b"".join(pieces))[1]) from None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
+from builder import http_client
 from builder.engine.registry import oci_layout, registry_session
 from builder.engine.registry.manifests import HINT
 from builder.errors import TransferError
@@ -108,14 +109,10 @@ def attached(
 @contextmanager
 def _conversation(endpoint: Endpoint, repository: str) -> Iterator[RegistrySession]:
     """A conversation with a registry whose failures are TransferErrors."""
-    import httpx2
-
     failed = f"the evidence beside the images of {repository} cannot be had"
     try:
-        with registry_session.opened(endpoint, repository) as session:
+        with registry_session.opened(endpoint, repository, failed) as session:
             yield session
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise TransferError(f"{failed}: {error}", hint=HINT) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise TransferError(f"{failed}: the registry's answer is not of its protocol", hint=HINT) from None
 
@@ -240,5 +237,5 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _refused(session: RegistrySession, why: str, answer: httpx2.Response) -> TransferError:
-    told = f"{answer.status_code} {answer.reason_phrase}"
-    return TransferError(f"the registry with {session.repository} refused: {why} ({told})", hint=HINT)
+    reason = http_client.status(answer)
+    return TransferError(f"the registry with {session.repository} refused: {why} ({reason})", hint=HINT)

@@ -9,26 +9,34 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
+from builder import http_client
 from builder.engine.client.api import request
 from builder.engine.registry import credentials
 from builder.engine.registry.manifests import HINT, WAIT
 from builder.errors import TransferError
+from builder.http_client import NoAnswerError
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterator, Mapping
 
     import httpx2
 
     from builder.engine.client.endpoint import Endpoint
 
+_PAGE = 1000
+_MOST_PAGES = 1000
+_LARGEST_PAGE = 16 * 1024 * 1024
+_LARGEST_ANSWER = 64 * 1024
 _UNAUTHORIZED = 401
+_NOT_FOUND = 404
 _TLS_REQUIRED = 400  # the answer of a TLS server to plain HTTP
 # Docker Hub's name in references is not the host of its API.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
@@ -56,29 +64,14 @@ class RegistrySession:
         headers: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
         """Sends a request, a second time with a login where the registry wants one; reads ``largest`` bytes of the
-        answer at most. Raises TransferError for a longer answer, and httpx2's errors."""
-        answer = self._send(method, url, largest, content, headers)
-        if answer.status_code == _UNAUTHORIZED and self._log_in(answer):
-            return self._send(method, url, largest, content, headers)
-        return answer
+        answer at most. Raises NoAnswerError."""
+        send = partial(http_client.send, self.client, method, url, largest=largest, content=content, headers=headers)
+        answer = send()
+        return send() if answer.status_code == _UNAUTHORIZED and self._log_in(answer) else answer
 
     def is_within(self, url: str) -> bool:
         """True for an address of this registry; to any other one its login would go along."""
         return url.startswith(f"{self.address}/")
-
-    def _send(
-        self, method: str, url: str, largest: int, content: bytes | None, headers: Mapping[str, str] | None
-    ) -> httpx2.Response:
-        import httpx2
-
-        with self.client.stream(method, url, content=content, headers=dict(headers or {})) as answer:
-            received = b""
-            for piece in answer.iter_bytes():
-                received += piece
-                if len(received) > largest:
-                    raise TransferError(f"the registry with {self.repository} answers with more than {largest:,} bytes")
-            plain = {name: value for name, value in answer.headers.items() if name != "content-encoding"}
-            return httpx2.Response(answer.status_code, headers=plain, content=received, request=answer.request)
 
     def _log_in(self, answer: httpx2.Response) -> bool:
         """Takes up the registry's challenge with the user's login; False where it has none that can be met."""
@@ -97,19 +90,51 @@ class RegistrySession:
 
 
 @contextmanager
-def opened(endpoint: Endpoint, repository: str) -> Iterator[RegistrySession]:
-    """Opens a conversation with the registry of ``repository``. Raises httpx2's errors where it does not answer."""
+def opened(endpoint: Endpoint, repository: str, purpose: str) -> Iterator[RegistrySession]:
+    """Opens a conversation with the registry of ``repository``. Raises TransferError where the registry does not
+    answer; the error begins with ``purpose``, which says what failed."""
     host, _, path = repository.partition("/")
-    with _client(host, insecure=_insecure(endpoint, host)) as client:
-        yield RegistrySession(client, _address(client, host), repository, path)
+    insecure = _insecure(endpoint, host)  # one that is near: no proxy leads to it
+    own = _CERTIFICATES / host / "ca.crt"
+    ca_file = own if own.is_file() and not insecure else None
+    try:
+        with http_client.following(ca_file, proxies=not insecure, seconds=WAIT) as client:
+            yield RegistrySession(client, _address(client, host), repository, path)
+    except NoAnswerError as error:
+        raise TransferError(f"{purpose}: {error}", hint=HINT) from None
 
 
-def _client(host: str, *, insecure: bool) -> httpx2.Client:
-    """Returns a client for a registry; one that is ``insecure`` is near, and no proxy is needed."""
-    import httpx2
+def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
+    """Returns all tags of ``repository`` (``HOST[:PORT]/PATH``), none where the registry has no such repository.
 
-    verify = True if insecure else _certificates(host)
-    return httpx2.Client(verify=verify, trust_env=not insecure, timeout=WAIT, follow_redirects=True)
+    The protocol: https://github.com/opencontainers/distribution-spec/blob/main/spec.md#listing-tags. Raises
+    TransferError where the registry does not answer, or refuses the login.
+    """
+    failed = f"the request to the registry for the tags of {repository} failed"
+    with opened(endpoint, repository, failed) as session:
+        return tuple(_pages(session, failed))
+
+
+def _pages(session: RegistrySession, failed: str) -> list[str]:
+    tag_names: list[str] = []
+    url = f"{session.address}/v2/{session.path}/tags/list?n={_PAGE}"
+    seen: set[str] = set()
+    while url and url not in seen and len(seen) < _MOST_PAGES:
+        seen.add(url)
+        answer = session.send("GET", url, largest=_LARGEST_PAGE)
+        if answer.status_code == _NOT_FOUND:
+            return []
+        if not answer.is_success:
+            raise TransferError(f"{failed}: {http_client.status(answer)}", hint=HINT)
+        try:
+            tag_names += map(str, answer.json().get("tags") or ())
+        except (ValueError, AttributeError):
+            raise TransferError(f"the server of {session.repository} is not a registry", hint=HINT) from None
+        url = urljoin(url, answer.links.get("next", {}).get("url") or "")
+        if not session.is_within(url):
+            # Wherever it leads, the login of this registry would go along.
+            raise TransferError(f"{failed}: its next page is said to be at {url}", hint=HINT)
+    return tag_names
 
 
 def _token(client: httpx2.Client, parameters: Mapping[str, str], user: tuple[str, str] | None) -> str:
@@ -121,13 +146,21 @@ def _token(client: httpx2.Client, parameters: Mapping[str, str], user: tuple[str
         raise TransferError(f"the registry wants its login sent to {realm}, in the clear", hint=HINT)
     query = {key: parameters[key] for key in ("service", "scope") if key in parameters}
     client.headers.pop("Authorization", None)  # the one that the registry refused
-    answer = client.get(httpx2.URL(realm).copy_merge_params(query), auth=user)
+    login = b64encode(":".join(user).encode()).decode() if user else ""
+    answer = http_client.send(
+        client,
+        "GET",
+        str(httpx2.URL(realm).copy_merge_params(query)),
+        largest=_LARGEST_ANSWER,
+        headers={"Authorization": f"Basic {login}"} if login else None,
+    )
     try:
         body: Any = answer.json()
         return str(body.get("token") or body["access_token"])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        reason = f"{answer.status_code} {answer.reason_phrase}"
-        raise TransferError(f"{realm} gave no token for the registry: {reason}", hint=HINT) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise TransferError(
+            f"{realm} gave no token for the registry: {http_client.status(answer)}", hint=HINT
+        ) from None
 
 
 def _address(client: httpx2.Client, host: str) -> str:
@@ -135,7 +168,8 @@ def _address(client: httpx2.Client, host: str) -> str:
     if client.trust_env:
         return secure
     plain = f"http://{host}"
-    return secure if client.get(f"{plain}/v2/").status_code == _TLS_REQUIRED else plain
+    answer = http_client.send(client, "GET", f"{plain}/v2/", largest=_LARGEST_ANSWER)
+    return secure if answer.status_code == _TLS_REQUIRED else plain
 
 
 def _insecure(endpoint: Endpoint, host: str) -> bool:
@@ -151,11 +185,3 @@ def _insecure(endpoint: Endpoint, host: str) -> bool:
         return False
     addresses = [ipaddress.ip_address(str(address[0]).partition("%")[0]) for *_, address in resolved]
     return any(address in network for address in addresses for network in networks)
-
-
-def _certificates(host: str) -> ssl.SSLContext | bool:
-    """Returns the engine's own CA file for a registry, where that is readable here; else True: this machine's."""
-    import ssl
-
-    own = _CERTIFICATES / host / "ca.crt"
-    return ssl.create_default_context(cafile=own) if own.is_file() else True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from builder.yaml import yaml_file
+
 if TYPE_CHECKING:
     from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
@@ -13,11 +15,8 @@ _GPUS = {"deploy": {"resources": {"reservations": {"devices": [_ALL_GPUS]}}}}
 
 def render(settings: ContainerSettings, home: str) -> str:
     """Returns the compose file. Paths below ``home``, the user's, become ``${HOME}``, so that others can use it."""
-    import yaml
-
     document = {"name": settings.name, "services": {settings.name: _service(settings, home)}}
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
-    return f"# Serves from {settings.image}; written by `builder export`.\n{text}"
+    return f"# Serves from {settings.image}; written by `builder export`.\n{yaml_file.dump(document)}"
 
 
 def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
         "image": _escape(settings.image),
         # The number is an image of this machine: a registry has another one, or none.
         "pull_policy": "never",
-        "entrypoint": [],
+        **({} if settings.keep_entrypoint else {"entrypoint": []}),
         "command": [_escape(word) for word in settings.argv],
         "environment": {
             **{name: _escape(value) for name, value in settings.env.items()},

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from builder.serving.exports.routing import unique_names
+from builder.yaml import yaml_file
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,10 +17,6 @@ if TYPE_CHECKING:
 def render(models: Sequence[RoutedModel], address: str) -> str:
     """Returns the configuration; ``address`` is the servers' host for the proxy. Two entries of one name would be two
     servers to LiteLLM, among which it chooses: so each name is of one model."""
-    import yaml
-
-    from builder.serving.exports.routing import unique_names
-
     host = f"[{address}]" if ":" in address else address
     further = unique_names(models)
     entries = [
@@ -32,5 +31,5 @@ def render(models: Sequence[RoutedModel], address: str) -> str:
         for model in models
         for name in (model.model, *further[model.model])
     ]
-    text = yaml.safe_dump({"model_list": entries}, sort_keys=False, allow_unicode=True, width=10_000)
+    text = yaml_file.dump({"model_list": entries})
     return f"# Written by `builder export`. It leads to servers that run: `builder run MODEL` starts one.\n{text}"

@@ -14,6 +14,7 @@ from builder.definitions.recipes.container import STARTING_SECONDS
 from builder.serving.exports import script
 from builder.serving.exports.routing import unique_names
 from builder.serving.running import STARTED_BY
+from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,16 +27,13 @@ _PROGRAM = "llama-swap"
 
 def render(models: Sequence[RoutedModel], home: str) -> str:
     """Returns the configuration. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
-    import yaml
-
     further = unique_names(models)
     document = {
         # Weights of a large model take minutes to load.
         "healthCheckTimeout": STARTING_SECONDS,
         "models": {model.model: _entry(model, further[model.model], home) for model in models},
     }
-    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
-    return f"# Written by `builder export`: each model from its numbered image.\n{text}"
+    return f"# Written by `builder export`: each model from its numbered image.\n{yaml_file.dump(document)}"
 
 
 def _entry(model: RoutedModel, further: tuple[str, ...], home: str) -> dict[str, Any]:
@@ -55,7 +53,6 @@ def _line(settings: ContainerSettings, home: str) -> str:
     """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process; it is gone
     then, and never restarted by the engine."""
     labels = {**settings.labels, STARTED_BY: _PROGRAM}
-    program, *arguments = settings.argv
     folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts if mount.ours)
     words = [
         "exec docker run --rm --pull never" + (" --init" if settings.init else ""),
@@ -64,8 +61,7 @@ def _line(settings: ContainerSettings, home: str) -> str:
             f"--volume {_in_home(mount.source, home)}:{_quoted(mount.target + (':ro' if mount.read_only else ''))}"
             for mount in settings.mounts
         ),
-        f"--entrypoint {_quoted(program)}",
-        *map(_quoted, (settings.image, *arguments)),
+        *script.command(settings, _quoted),
     ]
     return (f"mkdir -p -- {folders} && " if folders else "") + " ".join(words)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from builder.errors import UsageError
+from builder.definitions.recipes import command as commands
+from builder.errors import FileProblemsError, UsageError
 from builder.yaml import yaml_file
 
 if TYPE_CHECKING:
@@ -25,14 +27,11 @@ def render(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -
 
     Raises UsageError if the revision that the recipe requests cannot be added to its command.
     """
-    import yaml
-
     data: dict[str, Any] = yaml_file.load(recipe.text, recipe.file)
     values = {**data, "recipe_version": "1", "container": image, "mods": mods}
     document = {key: values[key] for key in _KEYS if values.get(key) not in (None, [])}
-    head = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=10_000)
-    text = yaml.dump({"command": _Block(_command(recipe, command))}, Dumper=_dumper(), allow_unicode=True, width=10_000)
-    return f"# Serves from {image} as it is; written by `builder export`.\n{head}{text}"
+    text = yaml_file.dump({**document, "command": yaml_file.Block(_command(recipe, command))})
+    return f"# Serves from {image} as it is; written by `builder export`.\n{text}"
 
 
 def _command(recipe: Recipe, command: ServeCommand) -> str:
@@ -40,28 +39,20 @@ def _command(recipe: Recipe, command: ServeCommand) -> str:
     revision = command.words[-2:]
     if recipe.revision is None or revision != ("--revision", recipe.revision):
         return recipe.command
-    before = re.sub(r"[\s\\]+\Z", "", recipe.command)
-    if command.is_script or "#" in before.rpartition("\n")[2]:
+    before = re.sub(r"[ \t\n\\]+\Z", "", recipe.command)
+    quoted = shlex.quote(recipe.revision).replace("{", "{{").replace("}", "}}")
+    text = f"{before} \\\n  --revision {quoted}\n"
+    if command.is_script or not _is_same(replace(recipe, command=text, revision=None), command):
         raise UsageError(
             f"{recipe.file}: other launchers know no `model_revision`, and it cannot be added to this command",
             hint="write --revision into the command",
         )
-    return f"{before} \\\n  --revision {shlex.quote(recipe.revision).replace('{', '{{').replace('}', '}}')}\n"
+    return text
 
 
-class _Block(str):
-    """Text that is written as a literal block, line for line."""
-
-    __slots__ = ()
-
-
-def _dumper() -> Any:
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        pass
-
-    Dumper.add_representer(
-        _Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
-    )
-    return Dumper
+def _is_same(recipe: Recipe, command: ServeCommand) -> bool:
+    """False where a comment, a quote or a backslash at the end takes what was added for a part of itself."""
+    try:
+        return commands.render(recipe, {}).words == command.words
+    except FileProblemsError:
+        return False

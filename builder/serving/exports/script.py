@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from builder.definitions.recipes.container import ContainerSettings, HealthCheck
 
@@ -15,7 +15,6 @@ def render(settings: ContainerSettings, home: str) -> str:
     """Returns the script. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
     folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts if mount.ours)
     volumes = [_in_home(mount.source, home) for mount in settings.mounts if not mount.ours]
-    program, *arguments = settings.argv
     words = [
         "exec docker run --detach --pull never" + (" --init" if settings.init else ""),
         *(f"{name} {shlex.quote(value)}" for name, value in options(settings, settings.labels)),
@@ -23,8 +22,7 @@ def render(settings: ContainerSettings, home: str) -> str:
             f"--volume {_in_home(mount.source, home)}:{shlex.quote(mount.target + (':ro' if mount.read_only else ''))}"
             for mount in settings.mounts
         ),
-        f"--entrypoint {shlex.quote(program)}",
-        shlex.join([settings.image, *arguments]),
+        *command(settings, shlex.quote),
     ]
     return "\n".join(
         [
@@ -40,6 +38,14 @@ def render(settings: ContainerSettings, home: str) -> str:
             "",
         ]
     )
+
+
+def command(settings: ContainerSettings, quote: Callable[[str], str]) -> tuple[str, ...]:
+    """The last words of `docker run`, each in ``quote``: the image, and what runs in it."""
+    if settings.keep_entrypoint:
+        return (" ".join(map(quote, (settings.image, *settings.argv))),)
+    program, *arguments = settings.argv
+    return f"--entrypoint {quote(program)}", " ".join(map(quote, (settings.image, *arguments)))
 
 
 def options(settings: ContainerSettings, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.errors import SourceError
 from builder.sources.git import mirror, mirror_access
 from builder.sources.git.errors import printable
 from builder.sources.git.git_command import GitRepository, Notify, discard, run_checked
@@ -45,11 +46,17 @@ def between(mirrors: Path, url: str, old: str, new: str, notify: Notify = discar
     return mirror_access.with_mirror(mirrors, url, listed, notify)
 
 
-def facts(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> CommitFacts:
-    """The facts of a commit. Raises SourceError."""
+def facts(
+    mirrors: Path, url: str, commit: str, notify: Notify = discard, *, within: tuple[str, ...] = ()
+) -> CommitFacts:
+    """The facts of a commit. Raises SourceError, also for one in the history of none of ``within``: a server gives
+    commits of forks, too."""
 
     def read(repository: GitRepository) -> CommitFacts:
-        mirror.ensure_commit(repository, commit)
+        for each in (commit, *within):
+            mirror.ensure_commit(repository, each)
+        if within and run_checked(repository, ["rev-list", "--max-count=1", commit, "--not", *within]).text:
+            raise SourceError(f"{commit} is not in the history of {' or '.join(within)}")
         shown = run_checked(repository, ["log", "--no-walk", "--encoding=UTF-8", "--format=%an%x00%s", commit])
         author, _, title = shown.output.decode("utf-8", "replace").strip().partition("\0")
         listed = run_checked(

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 _PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
 
+# gitrepository-layout(5): a folder with other settings, those with more objects, and other parents of commits.
+_NAME_OTHER_FOLDERS = ("commondir", "objects/info/alternates", "objects/info/http-alternates", "info/grafts")
+
 # extensions.partialClone makes a git refuse that is too old for missing objects. `tagOpt` and `gc` apply when the user
 # runs git here by hand; `uploadpack` allows one mirror to be made from another.
 _CONFIGURATION = """\
@@ -59,7 +62,8 @@ def ensure(repository: GitRepository) -> None:
     settings = _settings(repository.address.url)
     if not _holds(repository.path / "config", settings):
         atomic_file.write(repository.path / "config", settings)
-    (repository.path / "commondir").unlink(missing_ok=True)  # names a folder with other settings
+    for name in _NAME_OTHER_FOLDERS:
+        (repository.path / name).unlink(missing_ok=True)
     for stale in _stale_files(repository.path):
         with contextlib.suppress(FileNotFoundError):
             stale.unlink()

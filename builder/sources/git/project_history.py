@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.child_process import memory_file
 from builder.errors import UsageError
-from builder.sources.git import git_environment
+from builder.sources.git.git_command import run_in_project
 from builder.storage.tar_stream import is_unsafe
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from builder.sources.git.git_command import GitResult
 
 _MODES = {b"100644": 0o644, b"100664": 0o644, b"100755": 0o755}
 _LONGEST_LINE = 200  # of what `git cat-file --batch` says of an object
@@ -24,28 +25,26 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
 
     Raises UsageError where the folder is in no git repository, or there is no such revision.
     """
-    if not _is_installed():
+    repository = run_in_project(folder, "rev-parse", "--git-dir")
+    if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
-    if _git(folder, "rev-parse", "--git-dir")[0]:
+    if repository.status:
         raise UsageError(f"{folder} is in no git repository", hint="revisions of images.lock need its history")
-    status, commit = 1, b""
+    commit = ""
     if not revision.startswith("-"):
-        status, commit = _git(folder, "rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}")
-    if status:
+        commit = _line(run_in_project(folder, "rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}"))
+    if not commit:
         raise UsageError(
             f"git knows no revision `{revision}`", hint="`git log images.lock` shows those that changed it"
         )
-    status, content = _git(folder, "cat-file", "blob", f"{commit.decode().strip()}:./{name}")
-    return None if status else content
+    content = run_in_project(folder, "cat-file", "blob", f"{commit}:./{name}")
+    return None if content.status else content.output
 
 
 def last_change(folder: Path, name: str, before: str) -> str:
     """Returns the commit that changed the file or folder ``name`` of ``folder`` last before a moment (RFC 3339); empty
     where there is none, or no git."""
-    if not _is_installed():
-        return ""
-    status, output = _git(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name)
-    return "" if status else output.decode().strip()
+    return _line(run_in_project(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name))
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
@@ -54,10 +53,8 @@ def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
 
     `git archive` would run the filters and signature programs that the repository's configuration names.
     """
-    if not _is_installed():
-        return False
-    status, listed = _git(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
-    files = [] if status else _plain_files(listed)
+    listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
+    files = [] if listed.status else _plain_files(listed.output)
     contents = _contents(project, {blob for _, blob, _ in files})
     if not files or any(blob not in contents for _, blob, _ in files):  # a partial clone, or a damaged one
         return False
@@ -71,25 +68,19 @@ def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
 def begin(folder: Path) -> bool:
     """Makes ``folder`` a git repository, with nothing committed; False where it is in one already, or there is no
     git."""
-    if not _is_installed() or not _git(folder, "rev-parse", "--git-dir")[0]:
+    if run_in_project(folder, "rev-parse", "--git-dir").status == 0:
         return False
-    return not _git(folder, "init", "--quiet")[0]
+    return run_in_project(folder, "init", "--quiet").status == 0
 
 
 def commit_of(folder: Path) -> str:
     """The commit that is checked out in ``folder``, the top of a repository; empty where it is none."""
-    if not _is_installed():
-        return ""
-    status, output = _git(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    return "" if status else output.decode().strip()
+    return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"))
 
 
 def origin_of(folder: Path) -> str:
     """The address that the repository in ``folder`` was cloned from; empty where it was made here."""
-    if not _is_installed():
-        return ""
-    status, output = _git(folder, "config", "--get", "remote.origin.url")
-    return "" if status else output.decode().strip()
+    return _line(run_in_project(folder, "config", "--get", "remote.origin.url"))
 
 
 def _plain_files(listed: bytes) -> list[tuple[bytes, bytes, str]]:
@@ -106,7 +97,8 @@ def _plain_files(listed: bytes) -> list[tuple[bytes, bytes, str]]:
 
 def _contents(folder: Path, blobs: set[bytes]) -> dict[bytes, bytes]:
     """The contents of these blobs, as far as the repository has them."""
-    _, output = _git(folder, "cat-file", "--batch", stdin=b"".join(blob + b"\n" for blob in sorted(blobs)))
+    names = b"".join(blob + b"\n" for blob in sorted(blobs))
+    output = run_in_project(folder, "cat-file", "--batch", stdin=names).output
     contents, position = {}, 0
     while position < len(output):
         line, _, _ = output[position : position + _LONGEST_LINE].partition(b"\n")
@@ -118,30 +110,5 @@ def _contents(folder: Path, blobs: set[bytes]) -> dict[bytes, bytes]:
     return contents
 
 
-def _is_installed() -> bool:
-    """True if there is a git to run; without one GitPython could not even be imported."""
-    from shutil import which
-
-    return which("git") is not None
-
-
-def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> tuple[int, bytes]:
-    """Runs git in ``folder``, so that it obeys no program and no address that the repository there names; returns its
-    exit status and its output."""
-    import os
-
-    from git.cmd import Git
-
-    with memory_file() as input_file:
-        input_file.write(stdin)
-        input_file.seek(0)
-        status, output, _ = Git(folder).execute(
-            ["git", "--no-pager", *arguments],
-            istream=input_file,
-            with_extended_output=True,
-            with_exceptions=False,
-            stdout_as_string=False,
-            strip_newline_in_stdout=False,
-            env=git_environment.project_variables(os.environ),
-        )
-    return status, output
+def _line(result: GitResult) -> str:
+    return "" if result.status else result.text

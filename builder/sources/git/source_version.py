@@ -15,11 +15,12 @@ _UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before givi
 
 def version_of(repository: GitRepository, commit: str) -> str:
     """Returns the version (PEP 440) of ``commit``, which the mirror has: that of its tag, if any, and otherwise a
-    development release of the version after the nearest tag's, with the distance and the commit; ``0.0.0.dev…`` if
+    development release of the version after the nearest tag's, with the distance and the commit; ``0.1.dev…`` if
     there is no tag.
 
-    This is setuptools-scm's ``guess-next-dev``. Tags with a prefix before the version do not count, or FlashInfer's
-    nightly tags would win. The commit has seven digits, because the number that git chooses depends on the number of
+    This is setuptools-scm's ``guess-next-dev``, with two exceptions. Tags with a prefix before the version do not
+    count, or FlashInfer's nightly tags would win. A tag that is no version is passed over, where setuptools-scm refuses
+    the repository. The commit has seven digits, because the number that git chooses depends on the number of
     objects in the repository.
     """
     exclusions: list[str] = []
@@ -32,7 +33,7 @@ def version_of(repository: GitRepository, commit: str) -> str:
             distance = int(described["distance"])
             return f"{next_version(version)}.dev{distance}+g{commit[:7]}" if distance else version
         exclusions.append(f"--exclude={described['tag']}")
-    return f"0.0.0.dev{run_checked(repository, ['rev-list', '--count', commit]).text}+g{commit[:7]}"
+    return f"0.1.dev{run_checked(repository, ['rev-list', '--count', commit]).text}+g{commit[:7]}"
 
 
 def date_of(repository: GitRepository, commit: str) -> str:

@@ -37,14 +37,24 @@ def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> 
         hidden = error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None
         cause = hidden if isinstance(hidden, (HTTPError, OSError)) else error
         message, hint = _explain(environ, cause, model, revision)
-        kind = ModelUnavailableError if _is_unavailable(cause) else SourceError
+        kind = ModelUnavailableError if _is_unavailable(environ, cause) else SourceError
         raise kind(_scrub(environ, message), hint=hint) from None
 
 
-def _is_unavailable(error: Exception) -> bool:
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+def _is_unavailable(environ: Mapping[str, str], error: Exception) -> bool:
+    from huggingface_hub.errors import GatedRepoError, RevisionNotFoundError
 
-    return isinstance(error, (GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError))
+    return isinstance(error, (GatedRepoError, RevisionNotFoundError)) or _is_missing(environ, error)
+
+
+def _is_missing(environ: Mapping[str, str], error: Exception) -> bool:
+    """True if the hub shows no such model. A request without a token gets a 401 for it. huggingface_hub (2.4) reads
+    that as "not found" for addresses with https: only; HF_ENDPOINT may name an http: one."""
+    from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+
+    if isinstance(error, RepositoryNotFoundError):
+        return True
+    return isinstance(error, HfHubHTTPError) and error.response.status_code == 401 and not has_token(environ)
 
 
 def _explain(
@@ -77,7 +87,6 @@ def _refused(environ: Mapping[str, str], error: HTTPError, model: str, revision:
         GatedRepoError,
         HfHubHTTPError,
         RemoteEntryNotFoundError,
-        RepositoryNotFoundError,
         RevisionNotFoundError,
     )
 
@@ -90,7 +99,7 @@ def _refused(environ: Mapping[str, str], error: HTTPError, model: str, revision:
         return message, f"then set HF_TOKEN to a token of that account ({hub}/settings/tokens)"
     if isinstance(error, RevisionNotFoundError):
         return f"{model} has no revision `{revision}`", f"{hub}/{model}/commits/main shows those it has"
-    if isinstance(error, RepositoryNotFoundError):
+    if _is_missing(environ, error):
         private = "its token may not see it" if has_token(environ) else "HF_TOKEN is not set"
         return f"{hub} shows no model `{model}`", f"is the name right? If it is private: {private}"
     if status == 401:

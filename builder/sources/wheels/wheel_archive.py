@@ -8,7 +8,9 @@ import zipfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from builder import http_client
 from builder.errors import SourceError
+from builder.http_client import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CHUNK = 1 << 16
-_TIMEOUT = 60.0
+_PARTIAL_CONTENT = 206
 
 
 @contextlib.contextmanager
@@ -25,12 +27,8 @@ def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     try:
         with contextlib.ExitStack() as stack:
             yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
-    except (OSError, zipfile.BadZipFile) as error:
-        raise _unreadable(address, error) from None
-
-
-def _unreadable(address: str, reason: object) -> SourceError:
-    return SourceError(f"the wheel {address} cannot be read: {reason}")
+    except (OSError, zipfile.BadZipFile, NoAnswerError) as error:
+        raise SourceError(f"the wheel {address} cannot be read: {error}") from None
 
 
 @contextlib.contextmanager
@@ -42,14 +40,9 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
         with Path(unquote(location.path)).open("rb") as file:
             yield file
         return
-    import ssl
-
-    import httpx2
-
-    context = ssl.create_default_context(cafile=ca_file) if ca_file else True
     login = None if location.username else _login_from_netrc()
     # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
-    with httpx2.Client(verify=context, auth=login, timeout=_TIMEOUT, follow_redirects=True) as client:
+    with http_client.following(ca_file, login=login) as client:
         yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
 
 
@@ -75,12 +68,9 @@ class _RemoteFile(io.RawIOBase):
         self._address = address
         self._client = client
         self._at = 0
-        response, _ = self._request("HEAD", {})
-        length = response.headers.get("Content-Length", "")
+        length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
         if not length.isdecimal():
-            raise _unreadable(
-                address, "the server does not tell its size (Content-Length), so parts cannot be asked for"
-            )
+            raise NoAnswerError("the server does not tell its size (Content-Length), so parts cannot be asked for")
         self._size = int(length)
 
     def seekable(self) -> bool:
@@ -100,26 +90,19 @@ class _RemoteFile(io.RawIOBase):
         wanted = min(len(buffer), self._size - self._at)
         if wanted <= 0:
             return 0
-        response, data = self._request("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"})
-        if response.status_code != 206:  # Partial Content; anything else is the whole wheel
-            raise _unreadable(self._address, "the server sends whole files only")
+        _, data = self._request("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"}, wanted)
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
 
-    def _request(self, method: str, headers: dict[str, str]) -> tuple[httpx2.Response, bytes]:
-        """Sends a request; returns the response, and its content if that is the requested range: a whole wheel is not
-        downloaded. Raises SourceError, as zipfile takes an OSError for a file that is not a zip file."""
-        import httpx2
-
+    def _request(self, method: str, headers: dict[str, str], largest: int) -> tuple[httpx2.Headers, bytes]:
+        """The headers and content of an answer; of a whole wheel nothing is downloaded. A failure is no OSError, which
+        zipfile takes for a file that is not a zip file."""
         plain = {"Accept-Encoding": "identity", **headers}
-        try:
-            with self._client.stream(method, self._address, headers=plain) as response:
-                if not response.is_success:
-                    status = f"{response.status_code} {response.reason_phrase}"
-                    raise _unreadable(self._address, f"the server says {status}")
-                # A response that is read to its end leaves the connection for the next request.
-                is_short = method == "HEAD" or response.status_code == 206
-                return response, response.read() if is_short else b""
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise _unreadable(self._address, error) from None
+        with self._client.stream(method, self._address, headers=plain) as answer:
+            if not answer.is_success:
+                raise NoAnswerError(f"the server says {http_client.status(answer)}")
+            if method == "GET" and answer.status_code != _PARTIAL_CONTENT:
+                raise NoAnswerError("the server sends whole files only")
+            # An answer that is read to its end leaves the connection for the next request.
+            return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))

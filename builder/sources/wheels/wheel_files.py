@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from builder.sources.wheels import wheel_archive
-from builder.storage import state_file
+from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from builder.sources.wheels.wheel_lookup import Wheel
 
 # A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+_LARGEST = 64 << 20  # bytes
 _DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
@@ -55,6 +56,6 @@ def _file(folder: Path, path: str) -> Path:
 
 def _cached(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return regular_file.read(path, _LARGEST)
     except OSError:
         return None

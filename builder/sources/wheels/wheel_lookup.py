@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.errors import SourceError
 from builder.sources import python
-from builder.storage import state_file
+from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from builder.sources.environment import UserSettings
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
+_LARGEST = 64 << 20  # bytes
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
 
@@ -83,8 +84,11 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
 
 def _remembered(cache: Path, request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
     try:
-        return tuple(Wheel(*fields) for fields in json.loads(_cache_path(cache, request, settings).read_bytes()))
-    except (OSError, ValueError, TypeError):
+        content = regular_file.read(_cache_path(cache, request, settings), _LARGEST)
+        wheels = tuple(Wheel(*fields) for fields in json.loads(content))
+        # No file of this machine is ever remembered: such an address was planted.
+        return wheels if all(wheel.address.startswith(("https://", "http://")) for wheel in wheels) else ()
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return ()
 
 

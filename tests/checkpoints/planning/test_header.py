@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,28 @@ def test_no_damage_brings_anything_but_a_reason_or_the_same_tensors() -> None:
         # What is taken accounts for every byte of the file.
         assert sum(each.size for each in tensors) == len(changed) - 8 - int.from_bytes(changed[:8], "little")
     assert refused > COUNT * 0.5
+
+
+def test_a_name_that_is_there_twice_among_many_is_found_in_one_pass() -> None:
+    """In time that grows with the square of the names this would take hours."""
+    names = [f"t{number}" for number in range(header.MOST_TENSORS - 1)]
+    entry = json.dumps(tensor(shape=(0,), offsets=(0, 0)))
+    text = ",".join(f'"{name}":{entry}' for name in [*names, names[-1]])
+    content = f"{{{text}}}".encode()
+    assert "has `t99998` twice" in refusal(len(content).to_bytes(8, "little") + content)
+
+
+@pytest.mark.parametrize(
+    ("piece", "said"),
+    [
+        ('"{number}":0', "names, and at most 500,000 are read"),
+        ('"{number}":{{"a":0}}', "tensors, and at most 100,000 are read"),
+        ('"a":[{number},[],{{}},[],{{}},[],{{}},[],{{}},[],{{}},[],{{}},[]]', "values, and at most 3,000,000 are read"),
+    ],
+)
+def test_more_than_any_model_has_is_told_with_its_figure(piece: str, said: str) -> None:
+    count = {"names": 1_600_000, "tensors": 150_000, "values": 200_000}[said.partition(",")[0]]
+    text = ",".join(piece.format(number=number) for number in range(count))
+    content = f"{{{text}}}".encode()
+    assert len(content) < header.LARGEST
+    assert re.search(rf"its header has [0-9,]+ {said}", refusal(len(content).to_bytes(8, "little") + content))

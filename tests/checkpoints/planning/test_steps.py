@@ -15,7 +15,6 @@ from builder.checkpoints.planning.planned_content import PlannedContent
 from builder.checkpoints.planning.steps import StepError
 from builder.checkpoints.planning.tensor_table import SourceListing
 from builder.definitions import checkpoint
-from tests import safetensors_files
 from tests.safetensors_files import SIZES, Specification
 
 BEGIN = """\
@@ -98,6 +97,18 @@ def test_add_takes_the_names_from_the_file_itself() -> None:
     assert "mtp.a" in content.tensors
     names = [shard.name for shard in layout.shards(content, 10**9)]
     assert names == ["extra.safetensors", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+
+
+def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
+    add = '{add: a, file: extra.safetensors, unless: ["mtp.*"], expect: 1}'
+    assert apply("{take: a}", add) == replace(
+        apply("{take: a}", "{add: a, file: extra.safetensors}"), effects=apply("{take: a}", add).effects
+    )
+    listed = apply("{take: a, rename: {y.weight: mtp.a}}", add)
+    assert set(listed.tensors) == {"x.weight", "mtp.a", "z", "w.weight"}
+    assert listed.effects[1].text == "adds nothing of a: 1 such tensors are already there"
+    # The file need not exist where the index lists the tensors in another one.
+    assert apply("{take: a, rename: {y.weight: mtp.a}}", add.replace("extra", "other")) == listed
 
 
 @pytest.mark.parametrize(
@@ -212,20 +223,3 @@ def test_the_digest_is_over_what_decides_the_bytes() -> None:
         layout.digest(shards, replace(content, patches={"config.json": ({"a": 1},)}), sources, ""),
     ]
     assert len({digest, *others}) == 5
-
-
-def test_the_counts_of_the_real_names() -> None:
-    """Of the FP8 release's tensors outside of the experts, 144 replace those of the INT4 checkpoint and 408 have no
-    counterpart; 785 tensors are added."""
-    text = BEGIN.format("a: {folder: /a}, b: {folder: /b}") + (
-        "- {take: a}\n"
-        '- {replace: b, dtype: F8_E4M3, except: ["*.experts.*"], companions: [weight_scale_inv],'
-        " expect: 144, unmatched: 408}\n"
-        "- {add: a, file: model_extra_tensors.safetensors, expect: 785}\n"
-    )
-    shards = safetensors_files.int4()
-    listed = {name for name in shards if name.startswith("model-")}
-    definition = checkpoint.parse(text, "test", "checkpoint.yaml")
-    sources = {"a": listing(shards, listed=listed), "b": listing(safetensors_files.fp8())}
-    content = steps.apply(definition.steps, sources)
-    assert [effect.tensors for effect in content.effects[1:]] == [288, 785]

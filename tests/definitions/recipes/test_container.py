@@ -171,6 +171,11 @@ def test_the_name_is_one_that_containers_may_have(text: str, name: str) -> None:
     assert container.service_name(text) == name
 
 
+@pytest.mark.parametrize("server", ["qwen3-5-122b", "vllm-qwen3-5-122b"])
+def test_the_name_of_a_container_begins_with_vllm(server: str) -> None:
+    assert container.container_name(server) == "vllm-qwen3-5-122b"
+
+
 class _Server(BaseHTTPRequestHandler):
     answer = 200
 
@@ -206,7 +211,7 @@ def test_the_health_check_tells_a_server_that_answers(tmp_path: Path) -> None:
         ("--host 0.0.0.0", "127.0.0.1"),
         ("--host 192.168.1.5", "192.168.1.5"),
         ("--host ::1", "::1"),
-        ("--host '\"; import os'", '"; import os'),
+        ("--host '$(\"; import os'", '$("; import os'),
     ],
 )
 def test_the_health_check_asks_where_the_server_listens(tmp_path: Path, options: str, host: str) -> None:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import command, option_values
+from builder.definitions.recipes import command, option_values, recipe_problems
+from builder.errors import FileProblemsError
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ def words(recipe: Recipe) -> tuple[str, ...]:
         ("--gpu-memory-utilization 0,8", "a number has no comma; 0.8 is meant"),
         ("--gpu_memory_utilization=0,8", "a number has no comma; 0.8 is meant"),
         ("--max-model-len 131,072", "a number has no comma; 131072 is meant"),
-        ("--port 80a", "a whole number is meant"),
         ("-tp two", "a whole number is meant"),
         ("--gpu-memory-utilization 85", "a share of the memory is meant: more than 0, and 1 at most"),
         ("--gpu-memory-utilization most", "a number is meant, such as 0.85"),
@@ -33,6 +33,41 @@ def test_a_value_that_vllm_refuses(tmp_path: Path, options: str, said: str) -> N
     recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
     (problem,) = map(str, option_values.problems(recipe, words(recipe)))
     assert problem.endswith(f"{options.replace('=', ' ')}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--port 80000", "a port is meant: 1 to 65535"),
+        ("--port 0", "a port is meant: 1 to 65535"),
+        ("--master-port=99999", "a port is meant: 1 to 65535"),
+        ("--host 'a b'", "a host name or an address is meant, such as 0.0.0.0"),
+        ('--host "a\nb"', "a host name or an address is meant, such as 0.0.0.0"),
+        ('--served-model-name m "a\nb"', "a name has no line break and no control character"),
+        ("--port 80a", "a port is meant: 1 to 65535"),
+    ],
+)
+def test_a_name_that_is_none_is_in_no_command(tmp_path: Path, options: str, said: str) -> None:
+    recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
+    with pytest.raises(FileProblemsError, match=said):
+        command.render(recipe, {})
+    assert [problem for problem in recipe_problems.problems(recipe) if said in problem.message]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--host ::1",
+        "--host 0.0.0.0 --port 8000",
+        "--host fe80::1%eth0",
+        "--host my-spark.local",
+        '--port "$PORT" --host "$(hostname)"',
+        "--served-model-name a b/c:d",
+    ],
+)
+def test_names_that_are_some(tmp_path: Path, options: str) -> None:
+    recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
+    assert command.render(recipe, {}).words[:3] == ("vllm", "serve", "x")
 
 
 def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:

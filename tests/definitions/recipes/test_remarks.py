@@ -55,8 +55,3 @@ def test_a_key_that_is_needed_and_misspelled(tmp_path: Path) -> None:
     parsed = recipe_texts.read(tmp_path, "name: x\ncontainer: c\ncomand: x\n")
     assert [str(problem) for problem in parsed.problems] == ["r.yaml:1:1: the key `command` is missing"]
     assert [str(note) for note in parsed.notes] == ["r.yaml:3:1: unknown key `comand`; did you mean `command`?"]
-
-
-def test_notes_of_a_repaired_recipe_stand_where_the_file_has_them(tmp_path: Path) -> None:
-    parsed = recipe_texts.read(tmp_path, "name: x\ncontainer: c\ncommand: |\n\u00a0 x\nzz: 1\n")
-    assert [str(note) for note in parsed.notes] == ["r.yaml:5:1: unknown key `zz`; it is ignored"]

@@ -295,3 +295,11 @@ def test_tls_with_a_stranger(certificates: Path, tmp_path: Path) -> None:
 def test_an_address_that_is_none(host: str) -> None:
     with pytest.raises(EngineError, match="is not the address of an engine"):
         api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping")
+
+
+@pytest.mark.parametrize(
+    "host", ["ssh://host:22:-oX", "ssh://[-oX]", "ssh://-oX", "ssh://", "tcp://[-oX]", "tcp://host:x"]
+)
+def test_an_address_that_is_none_is_an_error_and_no_option(host: str) -> None:
+    with pytest.raises(EngineError, match="is not (an|the) address"):
+        api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)

@@ -423,6 +423,8 @@ ROUND = [
     assistant("Noon.", reasoning="newer"),
 ]
 
+NOW = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+
 THOUGHTS = [
     Case(
         "thoughts last until the next question",
@@ -483,6 +485,50 @@ THOUGHTS = [
         "<|im_start|>assistant\nClose it with </think>.<|im_end|>\n"
         "<|im_start|>assistant\nWrite:\n<think>\n…\n</think>\nDone.<|im_end|>\n"
         "<|im_start|>user\nThanks<|im_end|>\n",
+    ),
+    Case(
+        "a think block that is open before a call ends there",
+        [
+            assistant("<think>\nold", call("now", {})),
+            assistant("<think>", call("now", {})),
+            assistant(f"<think>\nold\n{NOW}"),
+            assistant(f"<think>\nold\n{NOW}\n{NOW}"),
+            assistant("I look.\n<think>\nold", call("now", {})),
+            assistant(f"<think>\none\n</think>\n\nI look.\n<think>\ntwo {NOW}"),
+            assistant("", call("now", {}), reasoning="<think>\nold"),
+        ],
+        f"<|im_start|>assistant\n<think>\nold\n</think>\n\n{NOW}<|im_end|>\n"
+        f"<|im_start|>assistant\n{NOW}<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nold\n</think>\n\n{NOW}<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nold\n</think>\n\n{NOW}\n{NOW}<|im_end|>\n"
+        f"<|im_start|>assistant\nI look.\n<think>\nold\n</think>\n\n{NOW}<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\none\n</think>\n\nI look.\n<think>\ntwo\n</think>\n\n{NOW}<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nold\n</think>\n\n{NOW}<|im_end|>\n",
+    ),
+    Case(
+        "reasoning that is the whole answer and ends with a call ends before it",
+        [assistant(None, reasoning=f"old\n{NOW}"), assistant("", reasoning=f"<think>\nold\n{NOW}")],
+        f"<|im_start|>assistant\n<think>\nold\n</think>\n\n{NOW}<|im_end|>\n" * 2,
+    ),
+    Case(
+        "a thought that ends before a call is dropped with the next question",
+        [assistant("<think>\nold", call("now", {})), result("12:00"), user("Second?")],
+        f"<|im_start|>assistant\n{NOW}<|im_end|>\n"
+        "<|im_start|>user\n<tool_response>\n12:00\n</tool_response><|im_end|>\n"
+        "<|im_start|>user\nSecond?<|im_end|>\n",
+    ),
+    Case(
+        "a call that a closed thought mentions stays in it",
+        [
+            assistant(f"<think>\nMaybe {NOW} here\n</think>\n\nNo call."),
+            assistant("No call.", reasoning=f"Maybe {NOW}"),
+            assistant(None, reasoning=f"Maybe {NOW} here"),
+            assistant("The tag is <think>, and nothing follows."),
+        ],
+        f"<|im_start|>assistant\n<think>\nMaybe {NOW} here\n</think>\n\nNo call.<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nMaybe {NOW}\n</think>\n\nNo call.<|im_end|>\n"
+        f"<|im_start|>assistant\n<think>\nMaybe {NOW} here\n</think>\n\n<|im_end|>\n"
+        "<|im_start|>assistant\nThe tag is <think>, and nothing follows.<|im_end|>\n",
     ),
     Case(
         "with thinking switched off an answer under way keeps the empty block it began with",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.errors import SourceError
 from builder.sources.git import commit_row
 from tests.sources.git_server import INC, served_vllm
 
@@ -20,6 +21,9 @@ def test_the_contents_that_a_reversal_takes_are_fetched(tmp_path: Path) -> None:
         commit = vllm.history.main
         facts = commit_row.facts(vllm.mirrors, vllm.url, commit)
         assert (facts.title, facts.files) == ("inc.py changes again", (INC,))
+        assert commit_row.facts(vllm.mirrors, vllm.url, commit, within=(commit,)) == facts
+        with pytest.raises(SourceError, match="is not in the history of"):
+            commit_row.facts(vllm.mirrors, vllm.url, commit, within=(vllm.history.v0_19_0,))
         made = vllm.mirror.stat().st_ino
         patch, others = commit_row.reversal(vllm.mirrors, vllm.url, commit, "vllm")
         assert others == ()

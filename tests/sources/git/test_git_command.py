@@ -175,3 +175,12 @@ def assert_nowhere(folder: Path, told: str) -> None:
         assert spelling.encode() not in everything
         assert spelling not in str([str(file) for file in folder.rglob("*")])
         assert spelling not in str(dict(os.environ))
+
+
+def test_a_pack_without_an_end_is_not_kept(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is that of the kernel on each file, so the length of the real pack is as good as any."""
+    monkeypatch.setattr(git_command, "_LARGEST_PACK", 2048)
+    with pytest.raises(SourceError, match="it is not fetched"):
+        resolve(vllm)
+    monkeypatch.undo()
+    assert resolve(vllm) == vllm.history.main

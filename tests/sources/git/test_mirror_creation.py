@@ -110,6 +110,7 @@ def test_nothing_that_others_put_into_a_mirror_is_run(vllm: Vllm, tmp_path: Path
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/config").write_text(settings + lines)
     (vllm.mirror / "commondir").write_text(str(tmp_path / "elsewhere"))
+    (vllm.mirror / "objects/info/alternates").write_text(str(tmp_path / "objects-of-others"))
     (vllm.mirror / "hooks").mkdir(exist_ok=True)
     for hook in ("reference-transaction", "post-checkout", "pre-auto-gc", "post-index-change"):
         for folder in (vllm.mirror / "hooks", tmp_path):
@@ -118,6 +119,7 @@ def test_nothing_that_others_put_into_a_mirror_is_run(vllm: Vllm, tmp_path: Path
     assert resolve(vllm, "v0.19.0").commit == vllm.history.v0_19_0
     assert not mark.exists()
     assert (vllm.mirror / "config").read_text() == settings
+    assert not (vllm.mirror / "objects/info/alternates").exists()
 
 
 @pytest.mark.parametrize("damage", ["[core", "", None])

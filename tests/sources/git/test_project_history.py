@@ -62,6 +62,9 @@ def test_a_folder_without_a_repository_has_no_revisions(tmp_path: Path) -> None:
 def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert not project_history.extract_folder(tmp_path, "HEAD", "builds", tmp_path / "out")
+    assert not project_history.begin(tmp_path)
+    assert project_history.last_change(tmp_path, "images.lock", "2026-01-01T00:00:00Z") == ""
+    assert project_history.commit_of(tmp_path) == project_history.origin_of(tmp_path) == ""
     with pytest.raises(UsageError, match="git is not installed"):
         project_history.read_file(tmp_path, "HEAD", "images.lock")
 

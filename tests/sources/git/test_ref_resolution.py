@@ -168,7 +168,7 @@ def test_a_repository_without_tags_counts_its_commits(vllm: Vllm) -> None:
     upstream = make_repository(vllm.server.root / "fresh.git")
     upstream.commit("refs/heads/main", "One", {"a": "1"})
     commit = upstream.commit("refs/heads/main", "Two", {"a": "2"})
-    assert resolve(vllm, "main", f"{vllm.server.url}/fresh.git").version == f"0.0.0.dev2+g{commit[:7]}"
+    assert resolve(vllm, "main", f"{vllm.server.url}/fresh.git").version == f"0.1.dev2+g{commit[:7]}"
 
 
 def test_several_resolve_at_the_same_time_also_from_one_repository(vllm: Vllm) -> None:

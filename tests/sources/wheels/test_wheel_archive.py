@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import threading
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -35,6 +36,34 @@ def test_a_server_that_knows_no_ranges_is_not_asked_for_the_whole_wheel(tmp_path
     try:
         with (
             pytest.raises(SourceError, match="cannot be read: the server sends whole files only"),
+            wheel_archive.open_wheel(address, None),
+        ):
+            pass
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_server_that_sends_more_than_the_range_is_not_read_on(tmp_path: Path) -> None:
+    class Endless(SimpleHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            self.send_response(206)
+            self.end_headers()
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(b"0" * 65536)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        address = f"http://127.0.0.1:{server.server_port}/toy.whl"
+        with (
+            pytest.raises(SourceError, match="the answer has more than [0-9,]+ bytes"),
             wheel_archive.open_wheel(address, None),
         ):
             pass

@@ -104,7 +104,6 @@ FROM build AS flashinfer-wheel
 RUN --mount=type=bind,from=flashinfer-source,target=/src/flashinfer,rw \
     --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
     --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
-    --mount=type=cache,id=cubin-dflash-amd64-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa,target=/src/flashinfer/flashinfer-cubin/flashinfer_cubin/cubins \
     --mount=type=cache,id=ccache-dflash-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-dflash-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
@@ -166,7 +165,6 @@ export FLASHINFER_BUILD_NO_PIP=1 BUILD_NVEP=0
 export FLASHINFER_CUDA_ARCH_LIST=12.1a TORCH_CUDA_ARCH_LIST=12.1a
 export FLASHINFER_CXX_LAUNCHER=ccache FLASHINFER_NVCC_LAUNCHER=ccache
 build .
-build flashinfer-cubin
 # Since 0.7 the kernels of each architecture are a wheel of their own, and jit-cache only names those.
 if [ -d flashinfer-jit-cache-provider ]; then
     for architecture in $(printf %s "$FLASHINFER_CUDA_ARCH_LIST" | tr ';' ' '); do

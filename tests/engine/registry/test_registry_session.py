@@ -14,7 +14,7 @@ import pytest
 
 from builder.engine import images
 from builder.engine.client.endpoint import Endpoint
-from builder.engine.registry import tag_list, transfer
+from builder.engine.registry import registry_session, transfer
 from builder.errors import TransferError
 from tests import projects, registries
 
@@ -37,10 +37,10 @@ def test_tags_are_those_of_the_repository(endpoint: Endpoint, tmp_path: Path) ->
                 transfer.push(endpoint, name, {}, lambda _: None)
             finally:
                 images.remove_extra_tag(endpoint, name)
-        assert sorted(tag_list.tags(endpoint, f"{registry.address}/tags/of")) == ["1", "22", "latest"]
-        assert tag_list.tags(endpoint, f"{registry.address}/none") == ()
+        assert sorted(registry_session.tags(endpoint, f"{registry.address}/tags/of")) == ["1", "22", "latest"]
+        assert registry_session.tags(endpoint, f"{registry.address}/none") == ()
     with pytest.raises(TransferError, match="request to the registry for the tags"):
-        tag_list.tags(endpoint, f"{registry.address}/tags/of")
+        registry_session.tags(endpoint, f"{registry.address}/tags/of")
 
 
 def test_a_registry_that_wants_a_login_gets_dockers_own(
@@ -50,9 +50,9 @@ def test_a_registry_that_wants_a_login_gets_dockers_own(
         monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
         projects.write(tmp_path / "config.json", "{}")
         with pytest.raises(TransferError, match="401"):
-            tag_list.tags(endpoint, f"{closed.address}/none")
+            registry_session.tags(endpoint, f"{closed.address}/none")
         projects.write(tmp_path / "config.json", json.dumps({"auths": {closed.address: {"auth": LOGIN}}}))
-        assert tag_list.tags(endpoint, f"{closed.address}/none") == ()
+        assert registry_session.tags(endpoint, f"{closed.address}/none") == ()
 
 
 @contextmanager
@@ -101,9 +101,22 @@ def test_a_token_is_fetched_with_the_login_and_all_pages_are_read(
     with serving(wants_token) as address:
         projects.write(tmp_path / "config.json", "{}")
         with pytest.raises(TransferError, match="gave no token"):
-            tag_list.tags(endpoint, f"{address}/a/b")
+            registry_session.tags(endpoint, f"{address}/a/b")
         projects.write(tmp_path / "config.json", json.dumps({"auths": {address: {"auth": LOGIN}}}))
-        assert tag_list.tags(endpoint, f"{address}/a/b") == ("1", "2", "3")
+        assert registry_session.tags(endpoint, f"{address}/a/b") == ("1", "2", "3")
+
+
+def test_an_answer_of_a_token_server_without_an_end_is_not_read(
+    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answers(path: str, authorization: str, host: str) -> tuple[int, dict[str, str], bytes]:
+        status, headers, body = wants_token(path, authorization, host)
+        return status, headers, b" " * (2 << 20) if path.startswith("/token") else body
+
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    projects.write(tmp_path / "config.json", "{}")
+    with serving(answers) as address, pytest.raises(TransferError, match="the answer has more than 65,536 bytes"):
+        registry_session.tags(endpoint, f"{address}/a/b")
 
 
 def test_what_is_no_registry_is_said(endpoint: Endpoint) -> None:
@@ -111,7 +124,7 @@ def test_what_is_no_registry_is_said(endpoint: Endpoint) -> None:
         serving(lambda *_: (200, {}, b"<html>")) as address,
         pytest.raises(TransferError, match="is not a registry"),
     ):
-        tag_list.tags(endpoint, f"{address}/a/b")
+        registry_session.tags(endpoint, f"{address}/a/b")
 
 
 def test_the_login_goes_to_no_other_server(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,6 +148,6 @@ def test_the_login_goes_to_no_other_server(endpoint: Endpoint, tmp_path: Path, m
         with serving(answer) as address:
             projects.write(tmp_path / "config.json", json.dumps({"auths": {address: {"auth": LOGIN}}}))
             with pytest.raises(TransferError, match="its next page is said to be at"):
-                tag_list.tags(endpoint, f"{address}/a/b")
-            tag_list.tags(endpoint, f"{address}/moved/b")
+                registry_session.tags(endpoint, f"{address}/a/b")
+            registry_session.tags(endpoint, f"{address}/moved/b")
     assert received == [""]

@@ -1,0 +1,194 @@
+"""Recipes that were pasted from a page: the text as its author typed it.
+
+Forums and word processors put curly quotes, long dashes, bullets and special spaces in place of what was typed, and
+drop indentation. Prose may hold such characters: comments, descriptions, quoted text. Only what is sure is corrected.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from builder.errors import Location, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+_DOUBLE = "“”„‟″«»"
+_SINGLE = "‘’‚‛′´"  # noqa: RUF001
+_DASHES = "–—―‐‑‒−"  # noqa: RUF001
+_BULLETS = "•◦‣▪▫●○·∙⁃*"  # noqa: RUF001
+_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
+_INVISIBLE = "\u00ad\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
+
+_BULLET = re.compile(rf"^(?P<before>[ \t{_SPACES}]*)[{_BULLETS}{_DASHES}](?=[ \t{_SPACES}])")
+# Quoted text that does not look like JSON may hold typographic characters, and so may a comment after a value.
+_PROSE = r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")|(?<=\s)#.*"""
+_SUSPECT = re.compile(
+    rf"(?P<prose>{_PROSE})|(?P<double>[{_DOUBLE}])|(?P<single>[{_SINGLE}])"
+    rf"|(?P<dashes>[{_DASHES}]+)(?P<option>-*[A-Za-z][\w.-]*)?|(?P<space>[{_SPACES}])|[{_INVISIBLE}]"
+)
+_WHOLE_VALUE = re.compile(rf"(?P<key>[^:]*:\s*)(?P<quote>[{_DOUBLE}{_SINGLE}])(?P<value>.*)[{_DOUBLE}{_SINGLE}]\s*$")
+
+_KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
+# A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
+_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*:(?=[ \t]|$)|(---|\.\.\.)$)")
+_ENTRY = re.compile(r"(?P<name>[^\s:#'\"-][^:#]*?)\s*:(?:\s+(?P<value>.*))?$")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*|[a-z]+_proxy")
+# Defaults that recipes have whose command does without them.
+_DEFAULTS = frozenset(
+    {"port", "host", "tensor_parallel", "tensor_parallel_size", "tp", "pipeline_parallel", "data_parallel"}
+    | {"gpu_memory_utilization", "gpu_memory", "gpu_mem", "max_model_len", "max_num_seqs", "max_num_batched_tokens"}
+)
+_STEP = "  "
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of a recipe by its index, and the key that it belongs to; ``is_key`` if it is the line with that key."""
+
+    index: int
+    text: str
+    key: str
+    is_key: bool
+
+    @property
+    def is_written(self) -> bool:
+        """True where there is more than a comment."""
+        return bool(self.text.strip()) and not self.text.lstrip().startswith("#")
+
+
+def as_typed(text: str, keys: Collection[str]) -> str:
+    """``text`` with the characters and the indentation that its author typed, line for line; the same text where
+    nothing was lost. ``keys`` are the valid keys of a recipe."""
+    corrected = [_corrected(line) if line.is_written else line.text for line in _lines(text, keys)]
+    for index in _without_indentation("\n".join(corrected), keys):
+        corrected[index] = _STEP + corrected[index]
+    return "\n".join(corrected)
+
+
+def mended(text: str, keys: Collection[str]) -> str:
+    """``text`` as it was typed, with the backslashes that pages drop at the ends of a command's lines as well. A line
+    within quotes, and one with a comment, stays."""
+    text = as_typed(text, keys)
+    result = text.split("\n")
+    command = ""
+    for line, following in pairwise(_lines(text, keys)):
+        bare = line.text.rstrip()
+        goes_on = line.is_written and not line.is_key and line.key == following.key == "command"
+        command += bare if goes_on else ""
+        is_whole = not (command.count("'") % 2 or command.count('"') % 2 or re.search(r"\s#", bare))
+        if goes_on and is_whole and following.text.lstrip().startswith("-"):
+            result[line.index] = bare if bare.endswith("\\") else f"{bare} \\"
+    return "\n".join(result)
+
+
+def problem(text: str, file: str, keys: Collection[str]) -> Problem | None:
+    """The one problem of a text that a page changed, at the first place; None where the text is as it was typed."""
+    meant = as_typed(text, keys)
+    pairs = zip(text.split("\n"), meant.split("\n"), strict=True)
+    changed = [(number, old, new) for number, (old, new) in enumerate(pairs, 1) if old != new]
+    if not changed:
+        return None
+    line, old, new = changed[0]
+    column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
+    where = f"{len(changed)} lines" if len(changed) > 1 else "this line"
+    return Problem(
+        Location(file, line, column),
+        f"this recipe was pasted from a page, which changed quotes, dashes, spaces or indentation in {where}: "
+        f"`builder recipes add --mend {shlex.quote(file)}` corrects that",
+    )
+
+
+def _lines(text: str, keys: Collection[str]) -> Iterator[_Line]:
+    """The lines of a recipe, which need not be valid YAML; those before the first key belong to ``""``."""
+    key = ""
+    for index, line in enumerate(text.split("\n")):
+        match = _KEY.match(re.sub(f"^[{_SPACES}{_INVISIBLE}]+", "", line))
+        is_key = bool(match and match["key"] in keys)
+        foreign = _FOREIGN_KEY.match(line) if key == "command" else None
+        if (begins := match if is_key else foreign) is not None:
+            key = begins["key"]
+        yield _Line(index, line, key, is_key)
+
+
+def _corrected(line: _Line) -> str:
+    text = line.text
+    blank = text[: len(text) - len(text.lstrip(" \t"))]
+    # In a block of text, what follows the block's own indentation is part of the text.
+    if "\t" in blank and not (line.key == "command" and blank.startswith(" ")):
+        text = blank.replace("\t", _STEP) + text[len(blank) :]
+    if line.key in {"name", "description"}:
+        whole = _WHOLE_VALUE.match(text) if line.is_key else None
+        quote = '"' if whole and whole["quote"] in _DOUBLE else "'"
+        return f"{whole['key']}{quote}{whole['value']}{quote}" if whole and quote not in whole["value"] else text
+    if line.key != "command":
+        text = _BULLET.sub(r"\g<before>-", text)
+    return _SUSPECT.sub(lambda match: _meant(match, line.key), text)
+
+
+def _meant(match: re.Match[str], key: str) -> str:
+    """The text that was typed where a page has something else. A dash is ``--`` before a word and ``-`` before one or
+    two letters (-tp); everywhere else each dash is a hyphen."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    if match["prose"] or (match["single"] and key != "command" and before[-1:].isalpha() and after[:1].isalpha()):
+        return match[0]  # an apostrophe, too
+    if match["double"] or match["single"]:
+        return '"' if match["double"] else "'"
+    if match["dashes"] is None:
+        return " " if match["space"] else ""
+    dashes, option = match["dashes"], match["option"] or ""
+    before = re.sub(f"[{_INVISIBLE}]+$", "", before)[-1:]
+    if not option or not (not before or before.isspace() or before in f"'\"{_SINGLE}{_DOUBLE}"):
+        return "-" * len(dashes) + option
+    name = option.lstrip("-")
+    return ("-" if len(name.partition(".")[0]) <= 2 and len(dashes) == 1 else "--") + name
+
+
+def _without_indentation(text: str, keys: Collection[str]) -> Iterator[int]:
+    """The indexes of the lines at the left margin that belong to the key above them."""
+    for key, block in groupby(_lines(text, keys), lambda line: line.key):
+        head, *rest = block
+        value = head.text.partition(":")[2].partition(" #")[0].strip()
+        written = [line for line in rest if line.is_written]
+        if key in {"defaults", "env"} and not value:
+            yield from _entries_at_margin(key, written, keys, text)
+        elif key == "command" and written and (not value or value[0] in "|>"):
+            # Comments at the margin end the block, which does no harm after the last line of the command.
+            inside = (line for line in rest if line.index <= written[-1].index and line.text.strip())
+            yield from (line.index for line in inside if line.text[0] not in " \t")
+
+
+def _entries_at_margin(key: str, written: list[_Line], keys: Collection[str], text: str) -> Iterator[int]:
+    """The entries of ``key`` at the margin. A key that nothing shows to be one of them is the recipe's own: newer
+    launchers have keys that are not known here, and moving those would change what the recipe is."""
+    entries: list[tuple[_Line, str]] = []
+    evident: list[tuple[_Line, str]] = []
+    for line, following in zip(written, (*written[1:], None), strict=False):
+        entry = _ENTRY.match(line.text)
+        if not entry or difflib.get_close_matches(entry["name"], keys, n=1, cutoff=0.8):
+            continue
+        value = (entry["value"] or "").partition(" #")[0].strip()
+        # The values of these mappings are plain: a key with a block under it is none of theirs.
+        if not value and following and not _ENTRY.match(following.text):
+            continue
+        entries.append((line, entry["name"]))
+        # Only an entry of the same mapping can stand between a plain value and an indented line.
+        is_between = bool(entry["value"]) and following is not None and following.text[:1] in {" ", "\t"}
+        if is_between or _belongs(key, entry["name"], text):
+            evident.append(entries[-1])
+    # Where every line is at the margin, the whole block has lost its indentation.
+    whole = key == "defaults" and not any(line.text[0] in " \t" for line in written)
+    yield from (line.index for line, _ in (entries if whole and evident else evident))
+
+
+def _belongs(key: str, name: str, text: str) -> bool:
+    """True if ``name`` itself shows that it is an entry of ``key``: the command uses it, launchers set it, or it is
+    written like an environment variable."""
+    if key == "env":
+        return bool(_VARIABLE.fullmatch(name))
+    return f"{{{name}" in text or name.replace("-", "_").lower() in _DEFAULTS

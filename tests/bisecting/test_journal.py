@@ -1,0 +1,80 @@
+"""The journal of a bisection: what it keeps, and what somebody else may have written into it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.bisecting import candidate, journal
+from builder.bisecting.difference import Point, Row
+from builder.bisecting.session import Bisection, DoneTrial, Judge
+from builder.bisecting.trials import Trial
+from builder.errors import ConflictError
+from builder.project import Project
+from tests import projects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMMIT = "c" * 40
+BEGUN = Bisection(
+    "chat", "vllm-node", "linux/amd64", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
+    recipe="recipes/chat.yaml", recipe_before="name: chat\n", served=True,
+    done=(DoneTrial(Trial(candidate.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1), "now", note="x"),),
+    rows=(Row("vllm", "", "", (Point(COMMIT), Point("5.20.0+cpu"))),),
+)  # fmt: skip
+
+
+def written(project: Project, **planted: object) -> dict[str, Any]:
+    text = json.loads(journal.text_of(BEGUN)) | planted
+    projects.write(project.bisecting / "journal.json", json.dumps(text))
+    return dict(text)
+
+
+def test_it_gives_back_names_and_verdicts_and_nothing_that_runs(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    projects.write(project.bisecting / "journal.json", journal.text_of(BEGUN))
+    read = journal.read(project)
+    assert read == replace(BEGUN, judge=BEGUN.judge.recorded, recipe="", recipe_before="", platform="")
+    text = journal.text_of(BEGUN)
+    assert not [word for word in ("judge.sh", "/home", "recipes/", "name: chat") if word in text]
+    assert journal.read(Project(tmp_path / "other")) is None
+
+
+PLANTED: list[dict[str, object]] = [
+    {"judge": {"kind": "script", "name": "/tmp/evil", "serves": False}},
+    {"judge": {"kind": "shell", "name": "", "serves": False}},
+    {"recipe": "/tmp/evil.yaml"},
+    {"recipe_before": "volumes: ['/:/host']"},
+    {"served": {"builder.serve.asked": '{"container": {"volumes": ["/:/host"]}}'}},
+    {"platform": "linux/amd64"},
+    {"repository": "../elsewhere"},
+    {"numbers": [1]},
+    {"numbers": [True, 2]},
+    {"rows": [{"unit": "vllm", "after": "", "before": "", "points": [{"id": "$(id)", "cheap": True, "hole": ""}]}]},
+    {"rows": [{"unit": "vllm", "after": "", "before": "", "points": [{"id": "-x", "cheap": True, "hole": ""}]}]},
+    {"waiting": {"old": 1, "new": 2, "taken": ["vllm"], "points": [["vllm", "main\nRUN id"]]}},
+    {"format": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=[str(sorted(each.items()))[:60] for each in PLANTED])
+def test_a_journal_that_says_more_is_refused(tmp_path: Path, planted: dict[str, object]) -> None:
+    project = Project(tmp_path)
+    written(project)
+    assert journal.read(project)
+    written(project, **planted)
+    with pytest.raises(ConflictError, match="no journal of a bisection"):
+        journal.read(project)
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    projects.write(tmp_path / "elsewhere.json", journal.text_of(BEGUN))
+    project.bisecting.mkdir(parents=True)
+    (project.bisecting / "journal.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(ConflictError, match="no journal of a bisection"):
+        journal.read(project)

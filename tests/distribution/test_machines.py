@@ -1,0 +1,64 @@
+"""Nodes that do not answer: all are asked at once, and none is waited for longer than its limit."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from builder.distribution import machines
+from builder.engine.client.endpoint import Endpoint
+from builder.errors import EngineError, NodeError
+from builder.events import Message
+from builder.project import Project
+from tests import projects
+from tests.conftest import command
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of a machine that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> None:
+    said: list[str] = []
+
+    def work(node: str, _engine: Endpoint) -> str:
+        if node == "broken":
+            raise EngineError("no engine")
+        time.sleep(60 if node.startswith("hangs") else 0)
+        return f"{node} answered"
+
+    engines = {name: Endpoint(f"tcp://{name}:1", (), "") for name in ("hangs1", "well", "broken", "hangs2")}
+    began = time.monotonic()
+    answers = machines.ask(
+        engines, work, 2, lambda event: said.append(event.text) if isinstance(event, Message) else None
+    )
+    assert 2 <= time.monotonic() - began < 5
+    assert list(answers) == list(engines)
+    assert answers["well"] == "well answered"
+    assert isinstance(answers["broken"], EngineError)
+    for name in ("hangs1", "hangs2"):
+        assert isinstance(overdue := answers[name], NodeError)
+        assert overdue.message == "it did not answer within 2 s"
+    assert said == ["waiting for hangs1, hangs2, for at most 2 s"]
+
+
+@pytest.mark.parametrize("words", [["nodes"], ["nodes", "check"]])
+def test_nodes_that_do_not_answer_end_the_command_with_1(tmp_path: Path, silent: str, words: list[str]) -> None:
+    settings = {"node_timeout": 2, "nodes": {"spark1": silent, "spark2": silent}}
+    (tmp_path / "dockerfiles").mkdir()
+    projects.write(tmp_path / "builder.yaml", json.dumps(settings))
+    began = time.monotonic()
+    done = subprocess.run(command(Project(tmp_path), *words), capture_output=True, text=True, check=False)
+    assert time.monotonic() - began < 30
+    assert done.returncode == 1, done.stderr
+    assert "waiting for spark1, spark2, for at most 2 s" in done.stderr
+    assert done.stdout.count("did not answer within 2 s") >= 2
