@@ -199,13 +199,17 @@ def parse(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Fin
         }
         for key, name, unit, better in _METRICS:
             values = _values(run_of_all.get(key))
+            place = f"pp {at['pp']}, tg {at['tg']}, depth {at['depth']}"
+            answers = len(_values(run_of_all.get("e2e_ttft")))
+            if name == "tg" and at["concurrency"] == 1 and len(values) < answers:
+                text = f"{answers - len(values)} of {answers} values left out: all tokens of the answer came at once"
+                notes.append(Finding("tg", place, "pass", text))
             if name == "pp" and at["concurrency"] == 1 and (left := _values(run_of_all.get("est_ppt"))):
                 # The tool has no value where nothing was left.
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
                 if dropped := len(left) - len(values):
                     text = f"{dropped} of {len(left)} values left out: the prompt took less than the latency varies"
-                    place = f"pp {at['pp']}, tg {at['tg']}, depth {at['depth']}"
                     notes.append(Finding("pp", place, "pass", f"{text} ({noise:.1f} ms)"))
             if values:
                 figures.append(Figure(name, at, unit, better, values))

@@ -31,9 +31,9 @@ def numbered(project: Project, lock: Lock, text: str) -> tuple[ImageName, Number
 
     Raises UsageError where images.lock has no such image, FileProblemsError for a recipe that cannot be read.
     """
-    if (served := _serving(project, lock, text)) and (image := lock.image(served)):
-        return served, image
     name, colon, number = text.rpartition(":")
+    if name not in lock.images and (served := _serving(project, lock, text)) and (image := lock.image(served)):
+        return served, image
     repository_name = repository(project, lock, name if colon else text)
     record = lock.images.get(repository_name) if repository_name else None
     if repository_name is None or record is None:

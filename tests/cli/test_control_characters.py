@@ -30,7 +30,7 @@ OUR_COLOURS = re.compile("\x1b\\[(?:[012]|3[0-7])m")
 
 RECIPE = f"""\
 recipe_version: "1"
-name: "chat {SHOWN}"
+name: chat
 description: "{SHOWN}"
 model: Org/Model-1B
 container: small

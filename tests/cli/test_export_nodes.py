@@ -44,7 +44,7 @@ def test_a_compose_file_for_each_node(big: Project, tmp_path: Path) -> None:
     assert "tp 2 takes 2 of the nodes: one, two; left alone: three" in " ".join(done.stderr.split())
     assert done.stdout.splitlines()[-1] == f"start {folder}/one.yaml last"
     assert sorted(path.name for path in folder.iterdir()) == ["one.yaml", "two.yaml"]
-    one, two = (yaml.safe_load((folder / f"{name}.yaml").read_text())["services"]["big"] for name in ("one", "two"))
+    one, two = (yaml.safe_load((folder / f"{name}.yaml").read_text())["services"]["vllm-big"] for name in ("one", "two"))
     place = "--nnodes 2 --node-rank {} --master-addr 10.0.0.1 --master-port 29501"
     assert " ".join(one["command"]).endswith(f"vllm serve Org/Model-1B --port 8000 -tp 2 {place.format(0)}")
     assert " ".join(two["command"]).endswith(f"-tp 2 {place.format(1)} --headless")
@@ -68,7 +68,7 @@ def test_a_script_for_each_node(big: Project, tmp_path: Path) -> None:
 def test_texts_one_after_the_other(big: Project) -> None:
     done = run(big, "export", "big", "--format", "compose", "--node", "one", "--node", "two")
     assert done.stdout.startswith("---\n# node one\n")
-    assert [list(document["services"]) for document in yaml.safe_load_all(done.stdout)] == [["big"], ["big"]]
+    assert [list(document["services"]) for document in yaml.safe_load_all(done.stdout)] == [["vllm-big"], ["vllm-big"]]
     done = run(big, "export", "big", "--format", "script", "--node", "one", "--node", "two", "--ray")
     assert done.stdout.startswith("# ---- node one ----\n#!/bin/sh\n")
     assert "ray start --block --head" in done.stdout

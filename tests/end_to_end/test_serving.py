@@ -246,15 +246,17 @@ def measured(project: Project, image: str) -> None:
     )
     bench = json.loads(done.stdout)
     assert bench["image"] == image
-    # Most tokens of a random model are not yet text, and a short prompt may take less than the latency varies.
+    # Most tokens of a random model are not yet text, a short prompt may take less than the latency varies, and a busy
+    # machine may send a whole answer at once.
     assert done.returncode == 0
-    assert {finding["check"] for finding in bench["findings"]} <= {"tokens", "pp"}
+    assert {finding["check"] for finding in bench["findings"]} <= {"tokens", "pp", "tg"}
     assert not any("left out, as" in finding["text"] for finding in bench["findings"])
     figures = {(figure["name"], figure["at"].get("depth")): figure for figure in bench["figures"]}
     for depth in (0, 256):
         assert figures["ttft", depth]["n"] == 2
         assert figures["ttft", depth]["mean"] > 1
-        assert figures["tg", depth]["n"] == 2
+        left_out = any(note["check"] == "tg" and note["at"].endswith(f"depth {depth}") for note in bench["findings"])
+        assert left_out or figures["tg", depth]["n"] == 2
     assert 1 << 30 > figures["kv_tokens", None]["mean"] > 4096
     assert figures["startup", None]["mean"] > 1
     assert figures["memory_floor", None]["mean"] > 0

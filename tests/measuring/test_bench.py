@@ -142,6 +142,15 @@ def test_what_the_latency_leaves_of_a_prompt_must_be_more_than_its_noise() -> No
     ]
 
 
+def test_an_answer_that_came_at_once_has_no_speed_and_is_told() -> None:
+    """The tool leaves such a value away: no time lies between the first token and the last."""
+    content = {**RESULT["benchmarks"][0], "tg_throughput": {"mean": 49.0, "std": 0.0, "values": [49.0]}}
+    figures, (note,) = llama_benchy.parse(json.dumps({"benchmarks": [content]}).encode())
+    assert [figure.values for figure in figures if figure.name == "tg"] == [(49.0,)]
+    assert (note.check, note.at, note.verdict) == ("tg", "pp 64, tg 32, depth 0", "pass")
+    assert note.text.startswith("1 of 2 values left out")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("concurrency", [1, 2])
