@@ -44,7 +44,8 @@ def test_a_compose_file_for_each_node(big: Project, tmp_path: Path) -> None:
     assert "tp 2 takes 2 of the nodes: one, two; left alone: three" in " ".join(done.stderr.split())
     assert done.stdout.splitlines()[-1] == f"start {folder}/one.yaml last"
     assert sorted(path.name for path in folder.iterdir()) == ["one.yaml", "two.yaml"]
-    one, two = (yaml.safe_load((folder / f"{name}.yaml").read_text())["services"]["vllm-big"] for name in ("one", "two"))
+    services = [yaml.safe_load((folder / f"{name}.yaml").read_text())["services"] for name in ("one", "two")]
+    one, two = (service["vllm-big"] for service in services)
     place = "--nnodes 2 --node-rank {} --master-addr 10.0.0.1 --master-port 29501"
     assert " ".join(one["command"]).endswith(f"vllm serve Org/Model-1B --port 8000 -tp 2 {place.format(0)}")
     assert " ".join(two["command"]).endswith(f"-tp 2 {place.format(1)} --headless")

@@ -340,12 +340,13 @@ def test_a_definition_that_keeps_its_entrypoint_serves_through_it(
     projects.write(folder / "image.yaml", f"{text}args: {{keep_entrypoint: true}}\n")
     projects.write(folder / "Dockerfile.j2", serving.DOCKERFILE + WRAPPER.format(path="/opt/nvidia/mine"))
     builder("build", "chat")
+    number = reading.read(kitchen.project.lock).images[kitchen.repository].current
     try:
-        assert f"serves from {kitchen.repository}:3, ready" in builder("run", "chat").stdout
+        assert f"serves from {kitchen.repository}:{number}, ready" in builder("run", "chat").stdout
         assert given_to_entrypoint(endpoint, kitchen) == "vllm"
         builder("stop", kitchen.name)
     finally:
-        images.remove_extra_tag(endpoint, f"{kitchen.repository}:3")
+        images.remove_extra_tag(endpoint, f"{kitchen.repository}:{number}")
 
 
 def test_a_crash_loop_ends_with_the_log_and_the_way_back(

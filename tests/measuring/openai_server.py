@@ -43,6 +43,8 @@ class Behaviour:
 
     model: Model = paris
     prefill: float = 0.005
+    prompt_character: float = 0.0
+    """What a character of the prompt adds to ``prefill``."""
     token: float = 0.002
     context: int = 4096
     is_silent: bool = False
@@ -97,10 +99,10 @@ class _Handler(BaseHTTPRequestHandler):
         if behaviour.rater and "prompt" in body:
             self._send(json.dumps(self._rated(behaviour.rater, body["prompt"])).encode())
             return
-        time.sleep(behaviour.prefill)
+        prompt = len(json.dumps(body["messages"])) + len(json.dumps(body.get("tools", [])))
+        time.sleep(behaviour.prefill + prompt * behaviour.prompt_character)
         message = behaviour.model(body)
         count = body["max_tokens"] if body.get("ignore_eos") else min(body.get("max_tokens", 16), 16)
-        prompt = len(json.dumps(body["messages"])) + len(json.dumps(body.get("tools", [])))
         usage = {"prompt_tokens": prompt, "completion_tokens": count, "total_tokens": prompt + count}
         behaviour.tokens += count + behaviour.others_tokens
         behaviour.prompts += prompt
