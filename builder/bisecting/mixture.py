@@ -96,7 +96,16 @@ class Difference:
         return tuple(Axis(name, tuple(rows[name])) for name in sorted(rows, key=_rank))
 
 
-_RANKS = ("mod", "template", "pull requests", "Python packages", "flashinfer", "vllm", "distribution packages", "base image")
+_RANKS = (
+    "mod",
+    "template",
+    "pull requests",
+    "Python packages",
+    "flashinfer",
+    "vllm",
+    "distribution packages",
+    "base image",
+)
 
 
 def _rank(axis: str) -> tuple[int, str]:

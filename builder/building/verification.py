@@ -41,7 +41,7 @@ def verify(workspace: Workspace, baked: BakedImage, without: Mapping[str, str]) 
     unchecked = mod_checks.left_out(plan, without)
     templates = recipe_templates.expected(workspace.project, plan, planned.recipe)
     labels = baked.work.labels
-    keep_packages(engine, baked)
+    keep_record(engine, baked)
     run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
     gpu = None if mod_checks.GPU in unchecked else gpu_checks.run(workspace, baked, unchecked)
     return NumberedImage(
@@ -60,9 +60,12 @@ def verify(workspace: Workspace, baked: BakedImage, without: Mapping[str, str]) 
     )
 
 
-def keep_packages(engine: Endpoint, baked: BakedImage) -> None:
-    """Writes what a baked image says of the distribution's packages that it has installed into its build directory, from
-    which it can be built again with the same ones."""
+def keep_record(engine: Endpoint, baked: BakedImage) -> None:
+    """Writes into the build directory what it takes to build the image again, and to tell what differs then: the
+    distribution's packages that it says it has installed, and its layers."""
+    plain_file.write(
+        baked.work.directory / layout.LAYERS, "".join(f"{layer}\n" for layer in baked.details.layers).encode()
+    )
     parts = [path for path in baked.planned.plan.files if path.rpartition("/")[2] == layout.PACKAGES]
     if not parts:
         return

@@ -19,7 +19,9 @@ LARGEST_FILE = 256 << 20
 LARGEST_BUILD = 1 << 30
 MOST_FILES = 100_000
 
-_TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED})
+# The layers of the image, the lowest first: tells which are other ones where it is built again.
+LAYERS = "layers.txt"
+_TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED, LAYERS})
 _NAME = "[A-Za-z0-9][A-Za-z0-9._+-]*"
 _OF_PART = re.compile(
     r"Dockerfile|build-metadata\.yaml|distribution-packages\.txt|parts/(?:apt|bake-mod|step)\.sh"
