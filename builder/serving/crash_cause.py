@@ -69,8 +69,8 @@ _KNOWN = (
             r"|buffer_size \(\d+ B\) exceeds device memory budget"
         ),
         "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
-        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses it."
-        " In both cases `builder run … -- --load-format auto` loads without InstantTensor",
+        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
+        " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
         in_image=True,
     ),
 )
