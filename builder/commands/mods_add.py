@@ -33,11 +33,11 @@ def plan(project: Project, text: str, name: str | None, report: Report, *, every
         report(Message(line))
 
     if mod_reading.NAME.fullmatch(text) and not Path(text).exists():
-        known = known_sources.read(project)
-        if text not in known:
-            hint = did_you_mean(text, known) or "give the address of its repository: URL//mods/NAME@REF"
+        sources = known_sources.read(project)
+        if text not in sources:
+            hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
             raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
-        text, name = known[text], name or (None if everything else text)
+        text, name = sources[text], name or (None if everything else text)
     upstream = planning.find(project, address.parse(text), notify)
     paths = planning.mods_at(upstream)
     chosen = paths if everything else (planning.require_one(upstream, "mod", paths),)
