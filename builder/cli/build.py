@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     "folder",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="With --dry-run: write the build directory, with its Dockerfile, to FOLDER, which must not exist yet.",
+    help="With --dry-run: write the build directory, with its Dockerfile, to FOLDER, which must be new or empty.",
 )
 @json_option
 @verbosity_options

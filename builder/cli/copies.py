@@ -35,7 +35,7 @@ _ref = click.option("--ref", metavar="REF", help="The branch, tag or commit to m
 
 
 @click.command("add")
-@click.argument("address", metavar=ADDRESS)
+@click.argument("address", metavar=f"{ADDRESS}|NAME")
 @click.option("--as", "name", metavar="NAME", help="The name that the mod gets here.")
 @all_option
 @yes_option
@@ -46,7 +46,9 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 
     The address is that of a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
     default branch): https://github.com/OWNER/REPOSITORY//mods/NAME@main. The address of the folder's page on GitHub
-    will do, too. Where the project has the mod already, the differences are shown before anything is replaced.
+    will do, too, and so will the NAME of a mod that builder or `mod_sources` in builder.yaml knows a place of. The
+    scripts that a build would run are shown before anything is taken. Where the project has the mod already, the
+    differences are shown before anything is replaced.
     """
     from builder.commands import mods_add
 
@@ -122,15 +124,31 @@ def _update(
     return code
 
 
-def make_copies(context: Context, planned: Sequence[PlannedCopy], make: _Making, *, yes: bool, force: bool) -> int:
-    """Shows what would be replaced, asks, and makes the copies."""
+def make_copies(
+    context: Context,
+    planned: Sequence[PlannedCopy],
+    make: _Making,
+    *,
+    yes: bool,
+    force: bool,
+    scripts_shown: bool = False,
+) -> int:
+    """Shows what would be replaced and, unless they were shown, the scripts of new mods; asks, and makes the copies."""
     from builder.commands import mods_add
 
     replacing = [each for each in planned if each.replaces and not each.is_shipped]
+    new = [each for each in planned if each.kind == "mod" and each.changes and each not in replacing]
     for each in replacing:
         _print_difference(each)
+    if not scripts_shown:
+        print_scripts(new)
     if yes and not force:
         mods_add.require_lossless(planned)
+    if new and not (yes or scripts_shown) and sys.stdin.isatty():
+        taken = ", ".join(f"mods/{each.name}" for each in new)
+        if not confirm(f"take {taken}?", default=True):
+            print_result("nothing was changed")
+            return 1
     if replacing and not yes and not (sys.stdin.isatty() and confirm("replace them?")):
         print_result("nothing was changed; --yes replaces without asking")
         return 1

@@ -131,11 +131,13 @@ def add(
 
     planned = recipes_add.plan(context.project, address, name, print_message, everything=everything)
     named = ", ".join(mod.name for mod in planned.mods)
-    if named and not with_mods and not yes and sys.stdin.isatty():
+    asks = bool(named) and not with_mods and not yes and sys.stdin.isatty()
+    if asks:
         copies.print_scripts(planned.mods)
         with_mods = confirm(f"copy the mods that the recipe names as well ({named})?", default=True)
     together = recipes_add.together(planned, with_mods=with_mods)
-    code = copies.make_copies(context, together, recipes_add.run, yes=yes, force=force)
+    make = recipes_add.run
+    code = copies.make_copies(context, together, make, yes=yes, force=force, scripts_shown=asks)
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:

@@ -79,7 +79,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
     if (name := _numbered(lock, repository, details)) is not None:
         return _again(workspace, name, details, pairings)
     with work_folder.create(workspace, repository, {}) as job:
-        _keep(workspace, repository, details, job)
+        named = _keep(workspace, repository, details, job)
         contents, sources = adopted_contents.look_into(workspace, request.image, details, job.labels)
         _require_vllm(request.models, details, sources, contents.unknown)
         own_labels = labels.read(details.labels)  # another project built it, or what it stands on
@@ -89,7 +89,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
             platform=details.platform,
             fingerprint=images.fingerprint(details),
             input_hash="",
-            size=images.disk_size(workspace.engine, details.tags[0]) if details.tags else details.size,
+            size=images.disk_size(workspace.engine, named),
             versions={name: Version(package.version, package.commit) for name, package in sources.items()},
             mods=own_labels.mods if own_labels else {},
             adopted=Adoption(source, adopted_names.in_registries(details, source)),
@@ -131,13 +131,15 @@ def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName |
     return ImageName(repository, max(same)) if same else None
 
 
-def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: WorkFolder) -> None:
-    """Gives an image without a name one until it has its number. Were this killed in between, it would else be deleted
-    as what a killed build left; as its only name, this one stays."""
-    if not details.tags:
-        tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
-        job.note_extra_tag(tag)
-        images.tag(workspace.engine, details.id, tag)
+def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: WorkFolder) -> str:
+    """A name of an image, which gets one until it has its number where it has none. Were this killed in between, it
+    would else be deleted as what a killed build left; as its only name, this one stays."""
+    if details.tags:
+        return details.tags[0]
+    tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
+    job.note_extra_tag(tag)
+    images.tag(workspace.engine, details.id, tag)
+    return tag
 
 
 def _recorded(

@@ -163,7 +163,7 @@ def write_directory(project: Project, planned: PlannedImage, folder: Path) -> No
             atomic_folder.put_in_place(Path(aside, "build"), target)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-            hint = "name a folder that does not exist yet"
+            hint = "name a folder that is new or empty"
             raise ConflictError(f"{folder} already exists: nothing was written", hint=hint) from None
         raise UsageError(f"{folder} cannot be written: {error.strerror or error}") from None
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.copies import address, planning
 from builder.definitions.mods import known_sources, mod_reading, script_facts
 from builder.errors import ConflictError, FileProblemsError, UsageError
 from builder.events import Message
+from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 def plan(project: Project, text: str, name: str | None, report: Report, *, everything: bool) -> tuple[PlannedCopy, ...]:
     """Plans the copy of the mod at the address ``text``, under its own name or ``name``; of all mods there where
-    ``everything`` is wanted.
+    ``everything`` is wanted. A name of which a place is known is as good as that address.
 
     Raises UsageError for an address that is none, or that several mods are at; SourceError where the repository, the
     ref or the mod does not exist, or has files that are not copied.
@@ -30,6 +32,12 @@ def plan(project: Project, text: str, name: str | None, report: Report, *, every
     def notify(line: str) -> None:
         report(Message(line))
 
+    if mod_reading.NAME.fullmatch(text) and not Path(text).exists():
+        sources = known_sources.read(project)
+        if text not in sources:
+            hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
+            raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
+        text, name = sources[text], name or (None if everything else text)
     upstream = planning.find(project, address.parse(text), notify)
     paths = planning.mods_at(upstream)
     chosen = paths if everything else (planning.require_one(upstream, "mod", paths),)

@@ -62,15 +62,15 @@ _KNOWN = (
         "`--port N` takes another port; `builder status` shows what serves on this one",
     ),
     KnownCause(
-        # Both sentences of InstantTensor 0.2.0 (instanttensor/_impl.py). It takes half of what CUDA calls free; 0.2.1
-        # takes half of MemAvailable where the GPU is integrated.
+        # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
+        # later take half of MemAvailable where the GPU is integrated, and raise the same where that is too little.
         re.compile(
             r"Device memory budget \(\d+ B\) is too small for one I/O operation"
             r"|buffer_size \(\d+ B\) exceeds device memory budget"
         ),
         "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
-        " `python.packages` in image.yaml and build again. Until then, `builder run … -- --load-format auto` loads"
-        " without InstantTensor",
+        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
+        " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
         in_image=True,
     ),
 )

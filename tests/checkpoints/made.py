@@ -10,7 +10,7 @@ from builder.commands import checkpoints_build
 from builder.commands.checkpoints_build import BuiltCheckpoint
 from builder.events import Report, ignore
 from builder.project import Project
-from tests import projects, safetensors_files
+from tests import projects, safetensors_files, shipped_files
 from tests.safetensors_files import Dimensions
 from tests.workspaces import NO_ENGINE, workspace
 
@@ -42,6 +42,19 @@ steps:
     unless: ["mtp.*"]
 {more}output: {output}
 """
+
+
+SHIPPED = shipped_files.project().root / "checkpoints/qwen3.5-122b-hybrid/checkpoint.yaml"
+INT4, FP8 = "Intel/Qwen3.5-122B-A10B-int4-AutoRound", "Qwen/Qwen3.5-122B-A10B-FP8"
+
+
+def shipped(int4: str, fp8: str) -> str:
+    """The definition that comes with the program, with other sources."""
+    text = SHIPPED.read_text(encoding="utf-8")
+    for written, source in ((f"{{hf: {INT4}@main}}", int4), (f"{{hf: {FP8}@main}}", fp8)):
+        assert text.count(written) == 1
+        text = text.replace(written, source)
+    return text
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ import pytest
 from builder.commands import checkpoints_plan
 from builder.commands.checkpoints_plan import CheckpointOutlook
 from builder.errors import BuilderError, FileProblemsError, SourceError
-from tests import hub_server, projects, safetensors_files, shipped_files
+from tests import hub_server, projects, safetensors_files
+from tests.checkpoints import made
+from tests.checkpoints.made import FP8, INT4
 from tests.safetensors_files import Dimensions
 from tests.workspaces import NO_ENGINE, workspace
 
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 
 NAME = "qwen3.5-122b-hybrid"
 FILE = f"checkpoints/{NAME}/checkpoint.yaml"
-SHIPPED = (shipped_files.project().root / FILE).read_text(encoding="utf-8")
-INT4, FP8 = "Intel/Qwen3.5-122B-A10B-int4-AutoRound", "Qwen/Qwen3.5-122B-A10B-FP8"
+SHIPPED = made.SHIPPED.read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -37,11 +38,7 @@ def project(tmp_path: Path) -> Project:
 
 def define(project: Project, int4: str, fp8: str) -> None:
     """Writes the shipped definition with other sources."""
-    text = SHIPPED
-    for written, source in ((f"{{hf: {INT4}@main}}", int4), (f"{{hf: {FP8}@main}}", fp8)):
-        assert text.count(written) == 1
-        text = text.replace(written, source)
-    projects.write(project.root / FILE, text)
+    projects.write(project.root / FILE, made.shipped(int4, fp8))
 
 
 def plan(project: Project, tmp_path: Path, hub: str = "http://127.0.0.1:9") -> CheckpointOutlook:

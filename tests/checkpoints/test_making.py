@@ -116,6 +116,44 @@ def test_the_same_pins_give_the_same_bytes(kitchen: Kitchen, tmp_path: Path) -> 
     assert kitchen.project.checkpoints_lock.read_bytes() == lock
 
 
+@pytest.mark.parametrize("listed", [safetensors_files.INT4_FILES, (*safetensors_files.INT4_FILES, "extra")])
+def test_the_shipped_definition_is_killed_in_the_middle_and_gives_the_same_bytes(
+    tmp_path: Path, listed: tuple[str, ...]
+) -> None:
+    """Whether the index of the INT4 release lists the weights under ``mtp.`` or not."""
+    names = [name.replace("extra", safetensors_files.EXTRA) for name in listed]
+    one, other = (made.kitchen(tmp_path / name, safetensors_files.SMALL, names) for name in ("one", "other"))
+    for cook in (one, other):
+        sources = (f"{{folder: {cook.folder}/{source}}}" for source in ("int4", "fp8"))
+        projects.write(cook.project.root / made.FILE, made.shipped(*sources) + "output: {shard_size: 1 MB}\n")
+    expected = one.build()
+    contents = made.contents(expected.folder)
+    assert sum(name.endswith(".safetensors") for name in contents) > 2, "a kill at the second file is in the middle"
+    merged: dict[str, tuple[str, list[int]]] = {}
+    for file in safetensors_files.int4().values():
+        merged |= file
+    for file in safetensors_files.fp8().values():
+        merged |= {name: entry for name, entry in file.items() if name.startswith("model.") and IN_FP8 in name}
+    read = tensors(expected.folder)
+    assert {name: (dtype, shape) for name, (dtype, shape, _) in read.items()} == merged
+    assert all(
+        content == safetensors_files.content(name, dtype, shape) for name, (dtype, shape, content) in read.items()
+    )
+
+    root = str(projects.REPOSITORY_ROOT)
+    project, folder = str(other.project.root), str(other.folder)
+    script = KILLED.format(root=root, function="build_journal.BuildJournal.add", project=project, folder=folder)
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script, "2"], capture_output=True, text=True)
+        assert done.returncode == -9, done.stderr
+        assert not other.project.checkpoints_lock.exists()
+    again = other.build()
+    # The folders of the sources are part of what names a result, and of its card.
+    assert {name: content for name, content in made.contents(again.folder).items() if name != "README.md"} == {
+        name: content for name, content in contents.items() if name != "README.md"
+    }
+
+
 def test_a_folder_gets_each_revision_as_a_folder(kitchen: Kitchen) -> None:
     kitchen.define(output=f"{{folder: {kitchen.folder}/out, shard_size: 1 MB}}")
     result = kitchen.build()

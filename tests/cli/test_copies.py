@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,6 +98,32 @@ def test_what_replaces_something_is_shown_and_asked_for(typed: Typed) -> None:
     assert typed.template() == "one\n"
     assert "mods/house: replaced by commit" in typed.answer("y", "mods", "update", "house")
     assert typed.template() == "two\n"
+
+
+def test_scripts_are_shown_before_a_mod_is_taken(typed: Typed) -> None:
+    address, script = f"{typed.url}//mods/house", "cp house.jinja $WORKSPACE_DIR"
+    seen = typed.answer("n", "mods", "add", address)
+    assert script in seen
+    assert "other files of mods/house: house.jinja (4 B)" in seen
+    assert "nothing was changed" in seen
+    assert not (typed.project.mods / "house").exists()
+    assert "mods/house: copied" in typed.answer("y", "mods", "add", address)
+    # What is here already needs no look.
+    assert script not in typed.run("mods", "add", address)
+    brought = typed.run("recipes", "add", f"{typed.url}//recipes/chat.yaml", "--with-mods")
+    assert script not in brought
+    shutil.rmtree(typed.project.mods)
+    brought = typed.run("recipes", "add", f"{typed.url}//recipes/chat.yaml", "--with-mods", "--yes")
+    assert brought.index(script) < brought.index("mods/house: copied")
+
+
+def test_the_name_of_a_mod_will_do_whose_place_is_known(typed: Typed) -> None:
+    typed.know("lost", f"{typed.url}//mods/house@main")
+    assert "mods/lost: copied" in typed.run("mods", "add", "lost")
+    assert (typed.project.mods / "lost/house.jinja").read_text() == "one\n"
+    assert "mods/found: copied" in typed.run("mods", "add", "lost", "--as", "found")
+    assert "no place of a mod `losst` is known" in (told := typed.run("mods", "add", "losst", code=2))
+    assert "did you mean lost?" in told
 
 
 def test_edits_take_more_than_yes(typed: Typed) -> None:

@@ -594,6 +594,7 @@ def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_pr
     details = images.inspect(endpoint, f"{repository}:1")
     assert details
     assert details.id.startswith(f"sha256:{yesterday}")
+    assert reading.read(small.lock).images[repository].numbers[1].size == found["size"]
     assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
     # What has a number, or is below one, is named by it.
     images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")

@@ -185,12 +185,15 @@ def test_a_dry_run_writes_the_build_directory_as_the_build_has_it(
     small: Project, builder: Command, repository: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "new/preview"
+    (tmp_path / "empty").mkdir()
+    builder("build", "chat", "--dry-run", "--write", str(tmp_path / "empty"))
     done = builder("build", "chat", "--dry-run", "--write", str(folder))
     assert f"the build directory is in {folder}" in " ".join(done.stdout.split())
     assert not small.builds.exists()
     assert not small.lock.exists()
     assert [path.name for path in folder.parent.iterdir()] == ["preview"]
     written = content(folder)
+    assert content(tmp_path / "empty") == written
     assert b"FROM" in written["Dockerfile"][0]
     done = builder("build", "chat", "--dry-run", "--write", str(folder), code=1)
     assert f"{folder} already exists: nothing was written" in " ".join(done.stderr.split())

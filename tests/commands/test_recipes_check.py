@@ -37,6 +37,16 @@ def test_everything_wrong_is_told_at_once(project: Project) -> None:
     ]
 
 
+def test_a_file_beside_the_project_is_named_from_within(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    projects.write(project.root.parent / f"{project.root.name}-beside/r.yaml", BROKEN)
+    monkeypatch.chdir(project.root)
+    (checked,) = recipes_check.run(project, (f"../{project.root.name}-beside/r.yaml",))
+    assert [problem.message for problem in checked.problems] == [
+        "no value for {x}; there are: none",
+        "no value for {prt}; there are: none",
+    ]
+
+
 def test_what_vllm_would_refuse_after_starting_is_told_now(project: Project) -> None:
     text = "name: x\ncontainer: small\ndefaults: {spec: '{\"n\": 3,}'}\ncommand: |\n"
     (problem,) = said(project, f"{text}  vllm serve x --speculative-config '{{spec}}' --y '{{{{\"a\": 1}}}}'\n")

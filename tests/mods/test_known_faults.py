@@ -3,6 +3,7 @@ docs/image-contents.md says which releases have them."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from builder.lock import reading
-from builder.serving import chip_faults
+from builder.serving import chip_faults, crash_cause
 from tests import projects, shipped_files
 from tests.mods.releases import VLLM, Releases
 
@@ -119,6 +120,26 @@ def test_no_cubin_of_the_pinned_flashinfer_is_for_this_chip(released: Releases) 
         named = set(re.findall(r"sm_?([0-9]{2,3})[a-z]?\b", text, re.IGNORECASE))
         assert {"100", "103", "110"} <= named, version
         assert not [architecture for architecture in named if architecture.startswith("12")], version
+
+
+@pytest.mark.parametrize(("version", "reads"), [("0.2.0", False), ("0.2.1", True), ("0.2.2", True)])
+def test_the_releases_of_the_loader_that_count_the_page_cache(released: Releases, version: str, *, reads: bool) -> None:
+    text = released.text("instanttensor", version, "instanttensor/_impl.py")
+    assert ("MemAvailable" in text) == reads
+    # What it raises is what a crash is told by.
+    raised = [each.exc for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Raise) and each.exc]
+    told = [written for each in raised if "device memory budget" in (written := sentence(each)).lower()]
+    assert len(told) == 2
+    for each in told:
+        cause = crash_cause.known_cause([f"RuntimeError: {each}"])
+        assert cause, each
+        assert "InstantTensor before 0.2.1" in cause.hint
+
+
+def sentence(raised: ast.expr) -> str:
+    """The text of an exception, with 1 for each value in it."""
+    parts = [part for each in ast.walk(raised) if isinstance(each, ast.JoinedStr) for part in each.values]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "1" for part in parts)
 
 
 def test_no_shipped_pin_is_of_a_release_that_has_one(having: dict[str, list[str]]) -> None:

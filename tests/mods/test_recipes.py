@@ -1,10 +1,11 @@
-"""What the shipped recipes and `recipes check` count on in vLLM's releases.
+"""What the shipped recipes, `recipes check` and the figures of a start count on in vLLM's releases.
 
 The streaming parser `qwen3_coder` is fed with several tokens a step, since `recipes check` names the releases that
 break a call. It runs from the wheels, beside stand-ins for the few modules that it imports."""
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 
 from builder.definitions.recipes import recipe
+from builder.engine.services import LogLine
+from builder.measuring import server_log
 from tests import shipped_files
 from tests.mods.releases import Releases
 
@@ -125,3 +128,31 @@ def test_vllm_reads_every_variable_that_a_shipped_recipe_sets(released: Releases
 @pytest.mark.parametrize(("version", "knows"), [("0.27.1", False), ("0.28.0", True), ("0.33.0", True)])
 def test_the_release_of_the_image_dflash_drafts_with_dflash2(released: Releases, version: str, *, knows: bool) -> None:
     assert ('"DFlash2DraftModel"' in released.text("vllm", version, "vllm/model_executor/models/registry.py")) == knows
+
+
+# Where vLLM logs what `builder bench` records of a start.
+LOGGED = {
+    "vllm/v1/worker/gpu_model_runner.py": ("Model loading took", "Graph capturing finished"),
+    "vllm/v1/worker/gpu_worker.py": ("Available KV cache memory",),
+    "vllm/v1/core/kv_cache_utils.py": (" KV cache size: ",),
+}
+
+
+@pytest.mark.parametrize("version", ["0.28.0", "0.30.0", "0.32.0", "0.33.0"])
+def test_the_figures_of_a_start_are_in_the_lines_that_vllm_logs(released: Releases, version: str) -> None:
+    texts = released.texts("vllm", version, LOGGED)
+    lines = []
+    for path, parts in LOGGED.items():
+        constants = [each.value for each in ast.walk(ast.parse(texts[path])) if isinstance(each, ast.Constant)]
+        for part in parts:
+            (form,) = (text for text in constants if isinstance(text, str) and part in text)
+            lines.append(re.sub(r"%[.0-9]*[sfd]", "2", form.replace("%s KV", "GPU KV")))
+    moment = "2026-11-22T10:00:00Z"
+    figures = server_log.figures([LogLine(moment, line) for line in lines], moment)
+    assert {figure.name: figure.values for figure in figures} == {
+        "kv_tokens": (2,),
+        "model_memory": (2 << 30,),
+        "model_loading": (2,),
+        "kv_memory": (2 << 30,),
+        "graph_capture": (2,),
+    }

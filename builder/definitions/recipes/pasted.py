@@ -34,6 +34,9 @@ _SUSPECT = re.compile(
 )
 _WHOLE_VALUE = re.compile(rf"(?P<key>[^:]*:\s*)(?P<quote>[{_DOUBLE}{_SINGLE}])(?P<value>.*)[{_DOUBLE}{_SINGLE}]\s*$")
 
+# Around a text that was copied with its Markdown.
+_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*")
+
 _KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
 # A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
 _FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*:(?=[ \t]|$)|(---|\.\.\.)$)")
@@ -65,7 +68,8 @@ class _Line:
 def as_typed(text: str, keys: Collection[str]) -> str:
     """``text`` with the characters and the indentation that its author typed, line for line; the same text where
     nothing was lost. ``keys`` are the valid keys of a recipe."""
-    corrected = [_corrected(line) if line.is_written else line.text for line in _lines(text, keys)]
+    lines = _lines(_without_fences(text), keys)
+    corrected = [_corrected(line) if line.is_written else line.text for line in lines]
     for index in _without_indentation("\n".join(corrected), keys):
         corrected[index] = _STEP + corrected[index]
     return "\n".join(corrected)
@@ -97,11 +101,26 @@ def problem(text: str, file: str, keys: Collection[str]) -> Problem | None:
     line, old, new = changed[0]
     column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
     where = f"{len(changed)} lines" if len(changed) > 1 else "this line"
+    what = f"changed quotes, dashes, spaces or indentation in {where}"
+    if all(_FENCE.fullmatch(old) for _, old, _ in changed):
+        what = "put a fence around it"
     return Problem(
         Location(file, line, column),
-        f"this recipe was pasted from a page, which changed quotes, dashes, spaces or indentation in {where}: "
+        f"this recipe was pasted from a page, which {what}: "
         f"`builder recipes add --mend {shlex.quote(file)}` corrects that",
     )
+
+
+def _without_fences(text: str) -> str:
+    """``text`` with the fences before its first written line and after its last one left empty."""
+    lines = text.split("\n")
+    for indexes in (range(len(lines)), reversed(range(len(lines)))):
+        for index in indexes:
+            if _FENCE.fullmatch(lines[index]):
+                lines[index] = ""
+            elif lines[index].strip():
+                break
+    return "\n".join(lines)
 
 
 def _lines(text: str, keys: Collection[str]) -> Iterator[_Line]:

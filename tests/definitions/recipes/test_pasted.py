@@ -38,6 +38,8 @@ KEYS = ("name", "description", "container", "mods", "defaults", "env", "command"
         ("command: |\n\tx", "command: |\n  x"),
         # JSON is looked at though it is quoted.
         ("defaults:\n  spec: '{“n”: –3}'", "defaults:\n  spec: '{\"n\": -3}'"),
+        ("```yaml\nname: x\ncommand: |\n  x\n```\n", "\nname: x\ncommand: |\n  x\n\n"),
+        ("~~~\ncommand: |\nx\n~~~", "\ncommand: |\n  x\n"),
         # Quotes around a whole name are no part of it.
         ("name: “x y”\ndescription: “a” b", 'name: "x y"\ndescription: “a” b'),
     ],
@@ -140,6 +142,15 @@ def test_what_was_corrected_needs_no_correction(body: str) -> None:
 def test_the_backslashes_of_a_command_come_back_where_an_option_follows(command: str, mended: str) -> None:
     text = f"name: x\ncommand: |\n  {command}\n"
     assert pasted.mended(text, KEYS) == f"name: x\ncommand: |\n  {mended}\n"
+
+
+def test_a_fence_alone_is_named() -> None:
+    told = pasted.problem("```yaml\nname: x\n```\n", "r.yaml", KEYS)
+    assert str(told) == (
+        "r.yaml:1:1: this recipe was pasted from a page, which put a fence around it: "
+        "`builder recipes add --mend r.yaml` corrects that"
+    )
+    assert pasted.problem("name: x\ncommand: |\n  x\n  ```\n  y\n", "r.yaml", KEYS) is None
 
 
 def test_one_problem_stands_for_all_of_a_page() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from builder.definitions.recipes import recipe
 from builder.errors import FileProblemsError
-from tests import projects
+from tests import projects, shipped_files
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -48,6 +48,12 @@ command: |
     assert loaded.mods == ("mods/template",)
     assert loaded.ignored_build_args == ("--tf5",)
     assert loaded.defaults["max-num-seqs"] == 16
+
+
+def test_every_shipped_recipe_says_what_of_it_was_seen() -> None:
+    for name, shipped in recipe.readable(shipped_files.project()):
+        text = " ".join(line.lstrip("# ") for line in shipped.text.splitlines() if line.startswith("#"))
+        assert ("Seen here: " in text, "Not seen here: " in text) == (True, True), name
 
 
 def test_lists_and_mappings_may_be_empty(tmp_path: Path) -> None:
