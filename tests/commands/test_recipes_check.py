@@ -218,3 +218,16 @@ def test_a_script_with_a_revision_ends_no_check(project: Project) -> None:
     first, second = recipes_check.run(project, ())
     assert (first.file, first.problems) == ("recipes/chat.yaml", ())
     assert second.file == "recipes/r.yaml"
+
+
+def test_a_path_that_leads_out_of_the_project_is_the_user_s_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = projects.make(tmp_path / "project")
+    projects.write(tmp_path / "shared/a.yaml", "name: x\ncontainer: small\ncommand: vllm serve x\n")
+    monkeypatch.chdir(project.root)
+    (checked,) = recipes_check.run(project, ("../shared/a.yaml",))
+    assert checked.problems == ()
+    (project.recipes / "b.yaml").symlink_to(tmp_path / "shared/a.yaml")
+    (checked,) = recipes_check.run(project, ("recipes/../recipes/b.yaml",))
+    assert "a link leads out" in checked.problems[0].message

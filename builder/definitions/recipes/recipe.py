@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.definitions import required_evidence
@@ -16,7 +18,6 @@ from builder.yaml import schema_check, syntax_faults, yaml_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from builder.definitions.recipes.placeholders import Scalar
     from builder.project import Project
@@ -109,7 +110,8 @@ def load(project: Project, path: Path) -> Recipe:
 def read(project: Project, path: Path) -> ParsedRecipe:
     """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
     file = project.relative(path)
-    is_ours = path.absolute().is_relative_to(project.root)  # any other file the user has named, links and all
+    # Any other file the user has named, links and all. `..` is taken out of the name first: ../x.yaml is not below.
+    is_ours = Path(os.path.abspath(path)).is_relative_to(project.root)  # noqa: PTH100  # a link stays one
     return _with_checkpoint(project, parse(read_text(path, file, project.root if is_ours else None), file))
 
 
