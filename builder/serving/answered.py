@@ -80,8 +80,9 @@ def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
         fields = entry if isinstance(entry, dict) else {"outcome": entry}
         seconds = fields.get("seconds")
         # Anybody may have written the file, and a wait with a limit that is no time has no end.
-        is_time = isinstance(seconds, int | float) and seconds is not True and 0 < seconds < _LONGEST_START
-        entries[fingerprint] = (str(fields.get("outcome")), float(seconds) if is_time else 0.0)
+        took = seconds if isinstance(seconds, int | float) and seconds is not True else 0.0
+        took = took if 0 < took < _LONGEST_START else 0.0
+        entries[fingerprint] = (str(fields.get("outcome")), took)
     return entries
 
 
