@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder import humanize
-from builder.cli import change_colours, evidence_text, folding, table
+from builder.cli import change_colours, evidence_text, folding, standing_text, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -106,7 +106,7 @@ def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
 
 
 def _marked(record: NumberedImage | Pairing) -> str:
-    return record.status + (f": {record.note}" if record.note else "")
+    return standing_text.mark(record.status) + (f": {record.note}" if record.note else "")
 
 
 def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
@@ -203,7 +203,7 @@ def _paired(change: PairingChange) -> str:
 
 
 def _pairing(pairing: Pairing | None) -> str:
-    return f"{pairing.image} {pairing.status}" if pairing else "not paired"
+    return f"{pairing.image} {standing_text.mark(pairing.status)}" if pairing else "not paired"
 
 
 def _pins(change: PinChange, full: bool) -> Iterator[str]:

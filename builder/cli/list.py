@@ -99,7 +99,11 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
     shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
-    words = [_where(row), "current" if row.current else "", row.image.status if shows_status else ""]
+    words = [
+        _where(row),
+        "current" if row.current else "",
+        standing_text.mark(row.image.status) if shows_status else "",
+    ]
     words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
     words.append(standing_text.word(evidence.standing if evidence else None))
     image = (
@@ -150,7 +154,7 @@ def _model_rows(
 
     def status(pairing: Pairing) -> str:
         standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None
-        return ", ".join(word for word in (pairing.status, standing_text.word(standing)) if word)
+        return ", ".join(word for word in (standing_text.mark(pairing.status), standing_text.word(standing)) if word)
 
     now, *before = ((str(p.image), status(p), p.note or "-") for p in (model.pairing, *model.previous))
     return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]

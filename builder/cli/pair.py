@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.commands.pair import WeightsChange
     from builder.lock.model import ImageName, Status
 
-STATUSES = ("good", "bad", "untested")
+STATUSES = ("good", "bad", "unmarked", "untested")
 
 
 @click.command()
@@ -77,7 +77,7 @@ def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None
 @click.option("--note", metavar="TEXT", help="What was observed. Without it the note of the same status stays.")
 @json_option
 @pass_context
-def mark(context: Context, what: str, status: Status, note: str | None, as_json: bool) -> None:
+def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
     """Record how well an image works, or a model on its image. A recipe stands for its model, an image without a number
     for the current one.
 
@@ -85,7 +85,8 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
     """
     from builder.commands import mark as command
 
-    result = command.run(context.workspace(), what, status, note)
+    recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word of images.lock
+    result = command.run(context.workspace(), what, recorded, note)
     if as_json:
         print_json(
             {
@@ -99,7 +100,8 @@ def mark(context: Context, what: str, status: Status, note: str | None, as_json:
         )
         return
     on = "" if result.what == str(result.image) else f" on {result.image}"
-    sentence = f"{result.what}{on} {'is' if result.changed else 'was'} marked {result.status}"
+    marked = "unmarked" if result.status == "untested" else f"marked {result.status}"
+    sentence = f"{result.what}{on} {'is' if result.changed else 'was'} {marked}"
     print_result(sentence + ("" if result.changed else " already") + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
         print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")

@@ -174,11 +174,12 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
 def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
     """Prints what is wrong in recipes; returns 2 if one cannot be served, else 0."""
     broken = [recipe for recipe in checked if recipe.problems]
-    for note in (note for recipe in checked for note in recipe.notes):
-        print_result(f"{note.location}: note: {_one_line(note)}")
-    # Last, so that a terminal still shows them where there are many notes.
-    for problem in (problem for recipe in broken for problem in recipe.problems):
-        print_result(str(problem))
+    # Those that cannot be served last, so that a terminal still shows them where there are many notes.
+    for recipe in (*(each for each in checked if not each.problems), *broken):
+        for note in recipe.notes:
+            print_result(f"{note.location}: note: {_one_line(note)}")
+        for problem in recipe.problems:
+            print_result(str(problem))
     print_result(f"{humanize.counted(len(checked), 'recipe')} checked: {_summary(checked)}")
     return BROKEN if broken else 0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table
+from builder.cli import standing_text, table
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line
@@ -57,7 +57,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     facts = [
         ("image", str(row.name)),
         ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
-        ("status", image.status + (f": {image.note}" if image.note else "")),
+        ("status", standing_text.mark(image.status) + (f": {image.note}" if image.note else "")),
         ("pruned", f"{image.pruned} ({humanize.ago(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
         ("evidence", _standings(shown)),

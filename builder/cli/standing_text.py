@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from builder.evidence.overview import ImageEvidence
     from builder.evidence.record import Finding
     from builder.evidence.standing import Standing
+    from builder.lock.model import Status
 
 _COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
 
@@ -17,6 +18,12 @@ _COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "y
 def word(standing: Standing | None) -> str:
     """The standing, empty where there is none to tell."""
     return terminal_text.styled(standing, fg=_COLOURS.get(standing)) if standing else ""
+
+
+def mark(status: Status) -> str:
+    """The mark of an image or a pairing as it is shown: images.lock and `--json` call one that is missing `untested`,
+    which says nothing of its proof."""
+    return "unmarked" if status == "untested" else status
 
 
 def beside_model(evidence: ImageEvidence | None, model: str) -> str:

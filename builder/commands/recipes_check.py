@@ -86,6 +86,8 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
     launch = _at_launch(project, lock, parsed.recipe)
     problems = {*parsed.problems, *recipe_problems.problems(parsed.recipe), *launch.problems}
+    if recipe_problems.is_built_here(project, parsed.recipe):
+        problems |= {*recipe_problems.missing_mods(project, parsed.recipe)}  # no build can begin
     every_note = {*notes(project, lock, parsed), *launch.notes}
     return CheckedRecipe(file, parsed.recipe, tuple(sorted(problems)), tuple(sorted(every_note)))
 

@@ -89,7 +89,7 @@ def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName 
     its last proof for ``model``, or for each of those that it is made for. Raises FileProblemsError as `unfit` does
     not."""
     record = lock.image(name)
-    marked = record.status if record and record.status != "untested" else "not marked"
+    marked = record.status if record and record.status != "untested" else "unmarked"
     words = [f"{marked}: {record.note}" if record and record.note else marked]
     reason = pointers.unfit(lock, name, now) if now else ""
     if reason and "marked" not in reason:

@@ -31,6 +31,8 @@ MOST_CUTS = 5
 # After as many questions in a row without an answer no other is asked: each takes READ_SECONDS.
 MOST_SILENT = 3
 SINGLE_TOKENS = 6
+# The longest conversation that is asked has less than 100,000 characters.
+LONGEST_PROMPT = 64 << 20
 
 
 class RefusedError(Exception):
@@ -295,6 +297,23 @@ def note_template_errors(note: Path) -> None:
     environment.handle_exception = noting
 
 
+def limit_prompts() -> None:
+    """Has a template that writes without an end break off, as `note_template_errors` notes, before it takes the memory
+    of the whole front end. `Template.render` joins what a template writes by `Environment.concat`."""
+    environment: Any = importlib.import_module("jinja2").Environment
+
+    def limited(parts: Any) -> str:
+        kept, length = [], 0
+        for part in parts:
+            length += len(part)
+            if length > LONGEST_PROMPT:
+                raise OverflowError(f"it writes more than {LONGEST_PROMPT:,} characters")
+            kept.append(part)
+        return "".join(kept)
+
+    environment.concat = staticmethod(limited)
+
+
 def _template_line(error: Exception) -> int:
     """The line of the template where an exception arose; 0 where that is not known."""
     line = getattr(error, "lineno", None) or 0
@@ -319,6 +338,7 @@ def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
         os.chdir(setup["cwd"])
         with suppress(ImportError):
             note_template_errors(note)
+            limit_prompts()
         sys.argv = ["vllm", "launch", "render", *setup["argv"], "--host", "127.0.0.1", "--port", str(port)]
         # argparse has written why it refuses the options: a traceback would only hide it.
         with suppress(SystemExit):

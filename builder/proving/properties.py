@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ _BLOCKS = ("tool_call", "tool_response", "tool_result", "arg_key", "arg_value")
 _BLOCKS_OF_TOOLS = ("parameters", "parameter", "function")
 _SYSTEM = re.compile(r"<[^<>\s]*>?system", re.IGNORECASE)
 _ROLE_MARK = re.compile(r"<[|\uff5c]|<\w+_of_\w+>")
+# The last mark of a turn with the name of its role.
+_LAST_ROLE = re.compile(r"(?s).*<[|\uff5c](?:im_start\|>|start_header_id\|>)?(\w+)")
 _ENTITY = re.compile(r"&(?:#34|#39|quot|lt|gt|amp);")
 _PYTHON = re.compile(r"""{'[a-z_]+':|\['[a-z_]+'[],]""")
 # A variable of the template, and no key of a message or word in a text.
@@ -86,7 +89,9 @@ def of_prompt(conversation: Conversation, text: str, style: Style) -> Iterator[t
         yield "format", f"the prompt does not say how a tool is called: no {style.call} before the first question"
     yield from _order(conversation, flat)
     yield from _calls(conversation, flat)
-    yield from _tools(conversation, flat)
+    yield from _tools(conversation, flat, text[: _begin_of_turns(conversation, text)])
+    yield from _schemas(conversation, text)
+    yield from _arguments_as_they_are(conversation, text)
     for hidden in conversation.hidden:
         if flat.count(_flat(hidden)) > 1:
             yield "reasoning", f"earlier reasoning is there {flat.count(_flat(hidden))} times: {hidden!r}"
@@ -108,6 +113,7 @@ def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Styl
     if not style.always_begins:
         yield from _ends(conversation, texts)
     yield from _thinking(conversation, texts, style)
+    yield from _begins_turn_after_result(conversation, texts, style)
     yield from _outer_space(conversation, texts)
     yield from _empty_result(conversation, texts)
     text = texts[conversation.name]
@@ -252,6 +258,9 @@ def _role_marks(conversation: Conversation, text: str, style: Style) -> Iterator
             continue
         at = text.find(turn.texts[0].strip())
         begin = max(text.rfind(call.name, 0, max(at, 0)) for call in asking.calls)
+        mark = _LAST_ROLE.match(text[:at]) if style.names_roles and begin < at else None
+        if mark and mark[1] == "assistant" and mark.end() > begin:
+            yield "result", f"the result of a tool stands in a turn of the model\n  {cut(text[begin:at], _SHOWN)}"
         if question < begin < at and not _ROLE_MARK.search(text[begin:at]):
             yield "result", f"the result of a tool has no turn of its own: {cut(text[begin:at], _SHOWN)}"
 
@@ -314,6 +323,22 @@ def _empty_result(conversation: Conversation, texts: Mapping[str, str]) -> Itera
         yield "result", f"an empty result loses its turn:\n{side_by_side(text, empty)}"
 
 
+def _begins_turn_after_result(
+    conversation: Conversation, texts: Mapping[str, str], style: Style
+) -> Iterator[tuple[str, str]]:
+    """A prompt that ends with the result of a tool begins the model's turn as one does that ends with a question."""
+    asked, alone = texts.get("question-asked", ""), texts.get("question-alone", "")
+    last = conversation.turns[-1]
+    mark = asked[common(asked, alone) :].strip().partition("\n")[0]
+    if not (style.names_roles and mark and conversation.generation and last.role == "tool" and last.texts):
+        return
+    text = texts[conversation.name]
+    after = text[max(0, text.rfind(last.texts[-1].strip())) :] if last.texts[-1].strip() else text
+    if mark not in after:
+        what = "after the result of a tool the prompt does not begin the turn of the model"
+        yield "generation", f"{what}\n  {cut(text[-60:], 60)}"
+
+
 def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """White space around results, in a template that keeps it around what the user says."""
     if "  indented by two, and blank at the end  " not in texts.get("outer-space", ""):
@@ -321,9 +346,11 @@ def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Iterat
     for turn in conversation.turns:
         for shown in turn.texts if turn.role == "tool" else ():
             text = texts[conversation.name]
-            begin = shown[: len(shown) - len(shown.lstrip())]
+            begin, end = shown[: len(shown) - len(shown.lstrip())], shown[len(shown.rstrip()) :]
             if shown.strip() in text and begin + shown.strip() not in text:
                 yield "white space", f"the white space before a result is lost: {cut(shown, 60)}"
+            elif shown.strip() in text and shown.strip() + end not in text:
+                yield "white space", f"the white space after a result is lost: {cut(shown, 60)}"
 
 
 def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
@@ -368,6 +395,43 @@ def _calls(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
                     yield "arguments", f"an argument of {call.name} {why}: {leaf!r}"
 
 
+def _arguments_as_they_are(conversation: Conversation, text: str) -> Iterator[tuple[str, str]]:
+    """The arguments of calls: texts with their white space and signs, and in JSON each value as it is."""
+    written = "".join(text.split())
+    messages = _json([turn.message for turn in conversation.turns])
+    for call in (call for turn in conversation.turns for call in turn.calls):
+        pairs = list(_pairs(call.arguments))
+        for _, value in pairs:
+            if isinstance(value, str) and value.strip() in text and not any(form in text for form in _forms(value)):
+                yield "white space", f"an argument of {call.name} has other white space: {cut(value, _SHOWN)}"
+        if any(value is None for _, value in pairs) and "None" in text and "None" not in messages:
+            yield "arguments", f"an argument of {call.name} that is null is written as None"
+        as_json = [(_compact(key), _compact(value)) for key, value in pairs]
+        if not any(_squeezed(f"{_compact(key)}:{_compact(value)}") in written for key, value in call.arguments.items()):
+            continue  # some write arguments otherwise
+        for key, value in as_json:
+            if value.isascii() and _squeezed(f"{key}:{value}") not in written:
+                yield "arguments", f"an argument of {call.name} is another one: no {key}: {cut(value, _SHOWN)}"
+
+
+def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values in arguments that hold no others by key, and lists."""
+    for key, each in value.items():
+        if isinstance(each, dict) and each:
+            yield from _pairs(each)
+        else:
+            yield key, each
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """The ways in which a template writes a text: as it is, or as JSON."""
+    return text, _json(text)[1:-1], json.dumps(text)[1:-1]
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
+
+
 def _leaves(value: Any) -> Iterator[str]:
     """The texts in arguments that JSON writes as they are."""
     if isinstance(value, str):
@@ -381,12 +445,15 @@ def _leaves(value: Any) -> Iterator[str]:
             yield from _leaves(each)
 
 
-def _tools(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
+def _tools(conversation: Conversation, flat: str, instructions: str) -> Iterator[tuple[str, str]]:
+    called = Counter(call.name for turn in conversation.turns for call in turn.calls)
     for each in conversation.tools:
         schema = tool_schemas()[each]
         name = schema.get("name", each)
         properties = schema["parameters"]["properties"]
-        missing = [part for part in (name, schema["description"], *properties) if part not in flat]
+        missing = [part for part in (schema["description"], *properties) if part not in flat]
+        if name not in instructions and flat.count(name) <= called[name]:  # in its calls alone
+            missing.insert(0, name)
         inside = [part for part in _described(properties) if part not in flat]
         if inside and not missing and not _ESCAPED.search(flat):
             yield "types", f"parts of the parameters of {name} are not in the prompt: {', '.join(map(repr, inside))}"
@@ -395,6 +462,33 @@ def _tools(conversation: Conversation, flat: str) -> Iterator[tuple[str, str]]:
                 "is escaped" if _ESCAPED.search(flat) and missing == [schema["description"]] else "is not in the prompt"
             )
             yield "tools", f"the tool {name} {why}, or not whole: {', '.join(map(repr, missing))}"
+
+
+def _schemas(conversation: Conversation, text: str) -> Iterator[tuple[str, str]]:
+    """The types and `required` of tools, in a template that writes parameters as JSON."""
+    written = "".join(text.split())
+    wanted: Counter[tuple[str, str]] = Counter()
+    for each in conversation.tools:
+        wanted.update(_constraints(tool_schemas()[each]["parameters"]))
+    if written.count('"type":"object"') < wanted["types", '"type":"object"']:
+        return  # some write types in words of their own
+    for (check, part), count in wanted.items():
+        if written.count(part) < count:
+            yield check, f"{part} is in the prompt {written.count(part)} times, and in the tools {count} times"
+
+
+def _constraints(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The types and lists of what is required within a schema, as compact JSON, each with its property."""
+    if "type" in schema:
+        yield "types", f'"type":{_compact(schema["type"])}'
+    if "required" in schema:
+        yield "required", f'"required":{_compact(schema["required"])}'
+    for each in (*schema.get("properties", {}).values(), *filter(None, (schema.get("items"),))):
+        yield from _constraints(each)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _described(properties: Mapping[str, Any]) -> Iterator[str]:

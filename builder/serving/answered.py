@@ -26,6 +26,7 @@ _MOST_IMAGES = 200  # of a model; the latest are kept
 # A candidate compiles what the current image has compiled before, so that its start may take several times as long.
 _TIMES = 5
 LEAST_SECONDS = 15 * 60.0
+_LONGEST_START = 24 * 3600.0
 # A first start may download the model and compile all of it.
 _SECONDS_WITHOUT_A_RECORD = 60 * 60.0
 
@@ -78,7 +79,10 @@ def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
     for fingerprint, entry in recorded.items() if isinstance(recorded, dict) else ():
         fields = entry if isinstance(entry, dict) else {"outcome": entry}
         seconds = fields.get("seconds")
-        entries[fingerprint] = (str(fields.get("outcome")), seconds if isinstance(seconds, int | float) else 0.0)
+        # Anybody may have written the file, and a wait with a limit that is no time has no end.
+        took = seconds if isinstance(seconds, int | float) and seconds is not True else 0.0
+        took = took if 0 < took < _LONGEST_START else 0.0
+        entries[fingerprint] = (str(fields.get("outcome")), took)
     return entries
 
 

@@ -393,7 +393,7 @@ def test_what_cannot_be_downloaded(machine: Machine) -> None:
 def test_list_says_what_is_here(machine: Machine) -> None:
     assert _listed(machine).splitlines() == [
         "MODEL             IMAGE    STATUS    NOTE",
-        "Org/Model-1B      small:1  untested  -",
+        "Org/Model-1B      small:1  unmarked  -",
         "  not downloaded",
     ]
     row = json.loads(_listed(machine, "--json"))["models"][0]

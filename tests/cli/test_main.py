@@ -120,8 +120,11 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
         (["ps"], "no command `ps`; did you mean `status`?"),
         (["build"], "Missing argument 'TARGET…'"),
         (["export", "x"], "'--format'. Choose from: compose, recipe, script, opencode"),
-        (["mark", "x", "terrible"], "Invalid value for 'STATUS': `terrible` is none of good, bad, untested\n"),
-        (["mark", "x", "god"], "`god` is none of good, bad, untested; did you mean `good`?\n"),
+        (
+            ["mark", "x", "terrible"],
+            "Invalid value for 'STATUS': `terrible` is none of good, bad, unmarked, untested\n",
+        ),
+        (["mark", "x", "god"], "`god` is none of good, bad, unmarked, untested; did you mean `good`?\n"),
         (
             ["export", "x", "--format", "scrip"],
             "'--format': `scrip` is none of compose, recipe, script, opencode, llama-swap, litellm; did",

@@ -149,6 +149,20 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     ]
 
 
+def test_the_lines_of_a_recipe_stay_together(project: Project) -> None:
+    (project.recipes / "chat.yaml").unlink()
+    for name in ("a", "b"):
+        text = f"name: {name}\ncontainer: nowhere-{name}\ncommand: vllm serve x --port 80000\n"
+        projects.write(project.recipes / f"{name}.yaml", text)
+    projects.write(project.recipes / "c.yaml", "name: c\ncontainer: nowhere-c\ncommand: vllm serve x\n")
+    lines = run(project, "recipes", "check", code=2).stdout.splitlines()
+    assert [line.partition(":")[0].removeprefix("recipes/") for line in lines[:-1]] == [
+        "c.yaml",
+        *("a.yaml", "a.yaml"),
+        *("b.yaml", "b.yaml"),
+    ]
+
+
 def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
     projects.add_recipe(project.root, "chat", "small:1", "Org/Model-1B", [])
     done = run(project, "build", "chat", code=2)
@@ -158,7 +172,8 @@ def test_build_refuses_a_recipe_that_names_a_number(project: Project) -> None:
 
 def test_what_only_a_build_needs_is_its_own_error(project: Project) -> None:
     projects.write(project.recipes / "x.yaml", "name: x\ncontainer: small\nmods: [x]\ncommand: x\n")
-    assert "1 recipe checked: all is well, with notes" in run(project, "recipes", "check", "x").stdout
+    checked = run(project, "recipes", "check", "x", code=2)
+    assert "recipes/x.yaml:3:8: no mod `x` in mods/; " in checked.stdout
     for typed in BUILD:
         message = run(project, *typed.split(), code=2).stderr
         assert message == "error: recipes/x.yaml:3:8: no mod `x` in mods/; there are: template\n"

@@ -346,7 +346,7 @@ def test_what_the_list_shows_is_what_was_built(small: Project, builder: Command,
     heading, row = builder("list").stdout.splitlines()
     assert heading.split() == ["IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"]
     assert row.startswith(f"{repository}:1  just now")
-    assert row.endswith("current, untested, pinned  Org/Model-1B")
+    assert row.endswith("current, unmarked, pinned  Org/Model-1B")
 
 
 def test_several_targets_are_one_bake_that_builds_what_they_share_once(

@@ -114,7 +114,7 @@ def test_the_command_tells_it_in_sections_and_in_json(numbers: Kept) -> None:
 
     lines = said("HEAD~1").splitlines()
     assert lines[0] == "images.lock: HEAD~1 → now"
-    assert f"  Org/M: {REPOSITORY}:1 good → {REPOSITORY}:2 untested" in lines
+    assert f"  Org/M: {REPOSITORY}:1 good → {REPOSITORY}:2 unmarked" in lines
     assert f"  {REPOSITORY}:latest: {REPOSITORY}:1 → {REPOSITORY}:2" in lines
     assert lines[lines.index("pins of cpu on linux/amd64") :][:3] == [
         "pins of cpu on linux/amd64",

@@ -109,7 +109,7 @@ def test_the_list_says_how_each_number_stands(project: Project, verdict: str, wo
     for _ in range(2):  # the second time from memory
         assert f", {word}  {MODEL}" in row(project, SECOND)
         assert ", unproven" in row(project, FIRST)
-    assert re.search(rf"small:2 +untested, {word} ", run(project, "list", "--models"))
+    assert re.search(rf"small:2 +unmarked, {word} ", run(project, "list", "--models"))
     assert f"{word} with {MODEL}" in run(project, "show", "small:2")
 
 

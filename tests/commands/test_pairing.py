@@ -79,7 +79,7 @@ def test_a_mark_is_shown_everywhere(stocked: Project, builder: Command, reposito
     assert "note: loops" in builder("list").stdout
     assert "12 tokens/s" in builder("list", "--models").stdout
     assert "bad: loops" in builder("show", "small:2").stdout
-    assert builder("mark", "small:2", "untested").stdout == f"{repository}:2 is marked untested\n"
+    assert builder("mark", "small:2", "unmarked").stdout == f"{repository}:2 is unmarked\n"
     assert "images.lock has no image `nothing`" in builder("mark", "nothing", "bad", code=2).stderr
 
 

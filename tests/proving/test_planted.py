@@ -110,7 +110,20 @@ FAULTS = [
     ("hermes", "{%- if tools -%}", '{%- if tools and messages[-1].role != "tool" -%}'),
     ("hermes", "{{ tool | tojson }}", "{{ tool.function.strict.mode }}{{ tool | tojson }}"),
     ("hermes", "{{ tool | tojson }}", "{{ tool | tojson }}{{ 1 + tool.function.name }}"),
+    ("hermes", "{{ tool | tojson }}", "{{ tool | tojson | replace('\"type\": \"integer\", ', '') }}"),
+    ("hermes", "{{ tool | tojson }}", "{{ tool | tojson | replace('\"required\"', '\"optional\"') }}"),
+    ("hermes", "{{ tool | tojson }}", "{{ tool | tojson | replace('mcp-archive__add-entry', 'add_entry') }}"),
+    # Nothing, and the end of a turn
+    ("hermes", _RESULT, _RESULT.replace(") }}", ") or 'None' }}")),
+    ("hermes", _RESULT, _RESULT.replace(") }}", ").rstrip() }}")),
+    ("hermes", "<|im_start|>tool\n<tool_response>", "<|im_start|>assistant\n<tool_response>"),
+    ("hermes", "{%- if add_generation_prompt -%}", '{%- if add_generation_prompt and messages[-1].role != "tool" -%}'),
+    ("hermes", _ARGUMENTS, "call.function.arguments | tojson | replace('null', '\"None\"')"),
+    ("hermes", _ARGUMENTS, "call.function.arguments | tojson | replace('0.25', '0')"),
+    ("hermes", _ARGUMENTS, r"call.function.arguments | tojson | replace('\\n', ' ')"),
     # GLM
+    ("glm", "value if value is string", "value | trim if value is string"),
+    ("glm", "{{ tool | tojson }}", '{{ tool | tojson | replace(\'"required": ["pitch", "room"]\', \'"x": 1\') }}'),
     ("glm", "[gMASK]<sop>\n", ""),
     ("glm", "<|observation|>\n", ""),
     ("glm", "<arg_key>{{ key }}</arg_key>", "{{ key }}</arg_key>"),
@@ -126,6 +139,8 @@ FAULTS = [
     ("glm", "<tool_response>\n{{ text(message.content) }}", "<tool_response>\n{{ text(message.content)[:8000] }}"),
     ("glm", "</tool_call>\n{%- endfor -%}", "\n{%- endfor -%}"),
     # Qwen3.5
+    ("xml", "parameter(name, value if value is string else", "parameter(name, value | trim if value is string else"),
+    ("xml", "parameter(name, value if value is string else value | tojson)", "parameter(name, value)"),
     (
         "xml",
         "~ content_text(message.content) ~ '\\n</tool_response>'",

@@ -44,3 +44,13 @@ def test_what_earlier_versions_wrote_is_read(tmp_path: Path) -> None:
     answered.record(project, MODEL, "sha256:2", "replaced")
     assert answered.outcomes(project, MODEL) == {NUMBERED.fingerprint: "answered", "sha256:2": "replaced"}
     assert answered.start_limit(project, LOCK, MODEL).reason == "no start of the current image is recorded"
+
+
+@pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "1e300", "true", '"9"', "[]"])
+def test_a_time_that_is_none_makes_no_limit(tmp_path: Path, planted: str) -> None:
+    project = Project(tmp_path)
+    answered.record(project, MODEL, "sha256:2", "replaced")
+    entry = f'{{"outcome": "answered", "seconds": {planted}}}'
+    project.answered.write_text(f'{{"{MODEL}": {{"{NUMBERED.fingerprint}": {entry}}}}}')
+    limit = answered.start_limit(project, LOCK, MODEL)
+    assert limit == answered.StartLimit(3600, "no start of the current image is recorded")

@@ -7,8 +7,10 @@ command that is a real shell script (several commands, pipes, `$…`) is run by 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import dropwhile
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.definitions.recipes import (
     arguments,
@@ -40,6 +42,12 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gpu_memory_utilization": ("--gpu-memory-utilization", ("gpu_mem", "gpu_memory")),
     "max_model_len": ("--max-model-len", ()),
 }
+
+# Words that stand before a command, and commands that change the shell alone.
+_GRAMMAR = frozenset(
+    {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
+)
+_OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait"})
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,26 @@ def problems(recipe: Recipe) -> tuple[Problem, ...]:
     return tuple(sorted({*(_problem(recipe, problem) for problem in misread), *wrong}))
 
 
+def beside_server(recipe: Recipe) -> tuple[str, ...]:
+    """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
+    only prepares the shell itself is left out; so is everything where the text cannot be read."""
+    pieces, _ = placeholders.parse(recipe.command)
+    parsed, wrong = _read(recipe, pieces, _alone(recipe), {}, "mp")
+    commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
+    if wrong or len(commands) < 1:
+        return ()
+    server = next((each for each in commands if _is_server(each)), commands[0])
+    inside = re.findall(r"\$\((?!\().*?\)|`[^`]+`", " ".join(server))
+    own = (list(dropwhile(_GRAMMAR.__contains__, each)) for each in commands if each is not server)
+    return tuple(dict.fromkeys([" ".join(each) for each in own if each and each[0] not in _OF_THE_SHELL] + inside))
+
+
+def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
+    """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
+    ``render`` does for what cannot be read."""
+    return _words(recipe, _alone(recipe), {}, (), "mp", ()).words
+
+
 def _rendered(
     recipe: Recipe,
     defaults: Mapping[str, Scalar],
@@ -92,19 +120,7 @@ def _rendered(
     backend: Backend,
     place: Sequence[str],
 ) -> ServeCommand:
-    pieces, misread = placeholders.parse(recipe.command)
-    given, options = _overridden(recipe, pieces, overrides) if not misread else ({}, ())
-    parsed, wrong = _read(recipe, pieces, defaults, given, backend)
-    if misread or wrong:
-        raise FileProblemsError((*(_problem(recipe, problem) for problem in misread), *wrong))
-    values = TypedValues(given)
-    command_words = substitution.words(parsed, values)
-    appended = (*options, *_revision(recipe, command_words), *extra)
-    if backend == "ray" and _takes_backend((*command_words, *appended)):
-        appended += (BACKEND, backend)
-    appended += tuple(place)
-    _require_no_nul(appended)
-    words = (*command_words, *appended)
+    parsed, values, appended, words = _words(recipe, defaults, overrides, extra, backend, place)
     if unfit := tuple(option_values.name_problems(recipe, words)):
         raise FileProblemsError(unfit)
     variables = environment.read(recipe.env)
@@ -119,6 +135,37 @@ def _rendered(
         model=arguments.model(words),
         served=arguments.served(words),
     )
+
+
+class _Words(NamedTuple):
+    parsed: ParsedCommand
+    values: TypedValues
+    appended: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def _words(
+    recipe: Recipe,
+    defaults: Mapping[str, Scalar],
+    overrides: Mapping[str, str],
+    extra: Sequence[str],
+    backend: Backend,
+    place: Sequence[str],
+) -> _Words:
+    """The command as bash reads it, the values that were typed, the arguments that are appended, and all its words."""
+    pieces, misread = placeholders.parse(recipe.command)
+    given, options = _overridden(recipe, pieces, overrides) if not misread else ({}, ())
+    parsed, wrong = _read(recipe, pieces, defaults, given, backend)
+    if misread or wrong:
+        raise FileProblemsError((*(_problem(recipe, problem) for problem in misread), *wrong))
+    values = TypedValues(given)
+    command_words = substitution.words(parsed, values)
+    appended = (*options, *_revision(recipe, command_words), *extra)
+    if backend == "ray" and _takes_backend((*command_words, *appended)):
+        appended += (BACKEND, backend)
+    appended += tuple(place)
+    _require_no_nul(appended)
+    return _Words(parsed, values, appended, (*command_words, *appended))
 
 
 def _read(
@@ -190,8 +237,11 @@ def _revision(recipe: Recipe, words: Sequence[str]) -> tuple[str, ...]:
 
 def _takes_backend(words: Sequence[str]) -> bool:
     """True for a vLLM server that is not told yet what joins the machines."""
-    is_server = "vllm serve" in " ".join(words) or any("vllm.entrypoints" in word for word in words)
-    return is_server and arguments.option(words, BACKEND) is None
+    return _is_server(words) and arguments.option(words, BACKEND) is None
+
+
+def _is_server(words: Sequence[str]) -> bool:
+    return "vllm serve" in " ".join(words) or any("vllm.entrypoints" in word for word in words)
 
 
 def _unfit(pieces: tuple[Piece, ...], values: Mapping[str, Scalar]) -> tuple[CommandProblem, ...]:

@@ -22,6 +22,13 @@ _OTHER_NUMBERS = frozenset(
     {"max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size", "seed", "nnodes", "node-rank"}
     | {"cpu-offload-gb", "swap-space", "kv-cache-memory-bytes", "max-logprobs"}
 )
+# The least that vLLM takes; -1 stands for what it finds itself.
+_LEAST = {
+    **dict.fromkeys(("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "nnodes"), 1),
+    **dict.fromkeys(("max-num-seqs", "max-num-batched-tokens", "block-size", "kv-cache-memory-bytes"), 1),
+    **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
+    **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
+}
 _PORTS = frozenset({"port", "master-port"})
 _HIGHEST_PORT = 65535
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
@@ -40,7 +47,7 @@ def name_of(option: str) -> str:
 
 
 def problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
-    """The values that are no numbers where vLLM takes one."""
+    """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
     for used in option_places.options(words):
         message = _number_fault(name_of(used.option), used.value) if used.value is not None else ""
         if message:
@@ -76,8 +83,14 @@ def _number_fault(name: str, value: str) -> str:
     if re.fullmatch(r"\d+(,\d+)+", value):
         meant = value.replace(",", "." if name in _SHARES else "")
         return f"a number has no comma; {meant} is meant"
-    if name in _COUNTS and not re.fullmatch(r"[0-9]+", value):
+    if name in _COUNTS and not re.fullmatch(r"-?[0-9]+", value):
         return "a whole number is meant"
+    least = _LEAST.get(name)
+    if least is not None and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
+        if float(value) < least:
+            return f"{least} or more is meant"
+        if name == "max-model-len" and float(value) == 0:
+            return "1 or more is meant"
     if name not in _SHARES:
         return ""
     try:

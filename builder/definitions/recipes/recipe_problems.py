@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from builder import redaction
 from builder.definitions import image
 from builder.definitions.mods import known_sources, mod_reading, script_facts
-from builder.definitions.recipes import command, json_options, option_values, volumes
+from builder.definitions.recipes import command, json_options, option_places, option_values, volumes
 from builder.errors import FileProblemsError, Problem
 from builder.suggestions import did_you_mean
 
@@ -28,11 +28,10 @@ def problems(recipe: Recipe) -> tuple[Problem, ...]:
     """Every problem of ``recipe``, with its location in the file."""
     collected = [*command.problems(recipe)]
     if not collected:
-        try:
-            rendered = command.render(recipe, {})
-            collected += (*json_options.problems(recipe, rendered), *option_values.problems(recipe, rendered.words))
-        except FileProblemsError as error:
-            collected += error.problems
+        words = command.unchecked_words(recipe)
+        collected += (*option_values.name_problems(recipe, words), *option_values.problems(recipe, words))
+        with suppress(FileProblemsError):  # a name, which is told above
+            collected += json_options.problems(recipe, command.render(recipe, {}))
     if recipe.solo_only and recipe.cluster_only:
         message = "`solo_only` and `cluster_only` exclude each other"
         collected.append(Problem(recipe.location("cluster_only"), message))
@@ -69,8 +68,9 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     has_number = recipe.repository in numbered or recipe.container in numbered
     collected = [
         *(() if has_number else _container(project, recipe)),
-        *missing_mods(project, recipe),
+        *(() if is_built_here(project, recipe) else missing_mods(project, recipe)),
         *_run_time_mods(project, recipe),
+        *_further_commands(recipe),
     ]
     if recipe.ignored_build_args:
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
@@ -85,8 +85,23 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     return tuple(sorted(collected))
 
 
+def is_built_here(project: Project, recipe: Recipe) -> bool:
+    """True for one of the project's own recipes that a definition of the project builds the image of."""
+    with suppress(FileProblemsError):
+        is_own = (project.root / recipe.file).is_relative_to(project.recipes)
+        return is_own and recipe.number is None and image.of_repository(project, recipe.repository) is not None
+    return False
+
+
+def _further_commands(recipe: Recipe) -> Iterator[Problem]:
+    """A note on each command that runs beside the server: a recipe of others may hold any."""
+    for text in command.beside_server(recipe):
+        where = option_places.of_text(recipe, text.partition(" ")[0])
+        yield Problem(where, f"`{text.strip('`')[:80]}` runs as well, beside the server")
+
+
 def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
-    """A note on each mod of ``recipe`` that the project lacks: it is served without, and not built."""
+    """Tells each mod of ``recipe`` that the project lacks: it is served without, and not built."""
     existing = mod_reading.names(project)
     for index, name in enumerate(map(mod_reading.name_of, recipe.mods)):
         if name not in existing:

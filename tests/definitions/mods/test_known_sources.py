@@ -48,8 +48,8 @@ def test_every_shipped_address_is_at_a_commit_and_has_the_name_of_its_mod() -> N
 def test_the_command_stands_in_every_message_on_a_recipe_that_lacks_the_mod(project: Project) -> None:
     remedy = f"`builder mods add {known_sources.shipped()[NAME]}` brings it from where it is known to be"
     (checked,) = recipes_check.run(project, ["lost"])
-    notes = [note.message for note in checked.notes if "no mod" in note.message]
-    assert notes == [
+    told = [note.message for note in checked.problems if "no mod" in note.message]
+    assert told == [
         f"no mod `{NAME}` in mods/; {remedy}",
         "no mod `nowhere` in mods/; `builder mods add` brings it from where it is kept",
     ]
