@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -37,10 +38,19 @@ _KINDS: dict[Kind, str] = {
     is_flag=True,
     help="Take the new image for the number if nothing but times and bytecode differ.",
 )
+@click.option("--witness", is_flag=True, help="State in evidence/ that this machine made the same content.")
+@click.option("--sign-with", "key", type=click.Path(path_type=Path), metavar="KEY", help="Sign that with an SSH key.")
 @set_option
 @verbosity_options
 @pass_context
-def rebuild(context: Context, image: str, accept_equivalent: bool, settings: tuple[str, ...]) -> int:
+def rebuild(
+    context: Context,
+    image: str,
+    accept_equivalent: bool,
+    witness: bool,
+    key: Path | None,
+    settings: tuple[str, ...],
+) -> int:
     """Rebuild a number from its build directory.
 
     A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
@@ -52,12 +62,21 @@ def rebuild(context: Context, image: str, accept_equivalent: bool, settings: tup
 
     with build_progress.reporter() as report:
         workspace = context.workspace(report)
-        result = command.run(workspace, image, parse_settings(settings), accept_equivalent=accept_equivalent)
+        result = command.run(
+            workspace,
+            image,
+            parse_settings(settings),
+            accept_equivalent=accept_equivalent,
+            witness=witness or key is not None,
+            key=key,
+        )
     took = f"in {humanize.duration(result.seconds)}"
     if result.same:
         print_result(
             f"{result.image} built again {took}: the same content" + (", tagged again" if result.restored else "")
         )
+        if result.statement:
+            print_result(f"  witnessed in {result.statement}")
         return 0
     outcome = f"equivalent content, which is {result.image} now" if result.accepted else f"other content: {result.kept}"
     print_result(f"{result.image} built again {took}: {outcome}")
@@ -75,7 +94,9 @@ def _lines(result: Rebuilt) -> Iterator[str]:
         yield "the first image is not in this engine, so its files cannot be compared"
     else:
         counts = Counter(each.kind for each in result.differences)
-        yield "files that differ: " + ", ".join(f"{words} {counts[kind]}" for kind, words in _KINDS.items() if counts[kind])
+        yield "files that differ: " + ", ".join(
+            f"{words} {counts[kind]}" for kind, words in _KINDS.items() if counts[kind]
+        )
         telling = [each for each in result.differences if each.kind != "time"] or list(result.differences)
         yield from (f"  {each.path}: {each.what}" for each in telling[:_MOST_PATHS])
         if len(telling) > _MOST_PATHS:

@@ -16,6 +16,10 @@ begin_step() {
     # Bytecode names its source by hash and not by time: pip and Debian read the first, uv the second. The third keeps
     # programs that only run here from writing any.
     export SOURCE_DATE_EPOCH PYC_INVALIDATION_MODE=CHECKED_HASH PYTHONDONTWRITEBYTECODE=1
+    # The person's package indexes: files, since Docker before 27.3 gives a step no secret as a variable.
+    for step_name in PIP_INDEX_URL PIP_EXTRA_INDEX_URL; do
+        if [ -s "/run/secrets/$step_name" ]; then export "$step_name=$(cat "/run/secrets/$step_name")"; fi
+    done
     mkdir -p "$step_work"
     touch "$step_work/began"
     # The kernel's file clock ticks every 10 milliseconds at the slowest; what follows must be later than the mark.
