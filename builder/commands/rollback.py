@@ -74,7 +74,7 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
     _possible_moves(workspace, lock, subject, to, unfit, force=force)  # before anything is brought back for it
     for goal in sorted({move.to for move in moves}):
         if images.inspect(workspace.engine, str(goal)) is None:
-            from builder.commands.shared import bringing_back
+            from builder.commands import bringing_back
 
             bringing_back.bring_back(workspace, lock, goal)
     with images_lock.transaction(workspace) as transaction:

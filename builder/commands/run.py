@@ -59,7 +59,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     """
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
-        from builder.commands.shared import bringing_back
+        from builder.commands import bringing_back
 
         bringing_back.bring_back(workspace, reading.of(workspace.project), selection.image)
     prepared = preview(workspace, request, proc=proc)

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from builder.building.request import AlreadyBuilt, BuildRequest, Built
-from builder.commands import build, copy
-from builder.commands.shared import bringing_back
+from builder.commands import bringing_back, build, copy
 from builder.commands.up_parts.part import UpPart
 from builder.distribution import retrieval
 from builder.engine import images

@@ -42,8 +42,8 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=cache,id=uv-mods,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # mod installed
 . /run/builder/bake-mod.sh
 begin installed /workspace/vllm
@@ -77,8 +77,8 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=bind,source=mods/online,target=/run/builder/mod \
     --mount=type=bind,from=mod-4,target=/run/builder/below,rw \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # mod online
 . /run/builder/bake-mod.sh
 begin online /workspace/vllm
@@ -97,8 +97,8 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=bind,source=mods/template,target=/run/builder/mod \
     --mount=type=bind,from=mod-5,target=/run/builder/below,rw \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # mod template
 . /run/builder/bake-mod.sh
 begin template /workspace/vllm

@@ -9,8 +9,8 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=bind,from=find-links,target=/run/builder/find-links \
     --mount=type=cache,id=uv-flashqla-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # the kernels and what they need
 . /run/builder/step.sh
 begin_step

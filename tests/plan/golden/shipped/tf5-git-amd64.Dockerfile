@@ -78,8 +78,8 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=bind,from=find-links,target=/run/builder/find-links \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # the Python packages for building
 . /run/builder/step.sh
 begin_step
@@ -99,7 +99,7 @@ EOF
 FROM build AS flashinfer-wheel
 RUN --mount=type=bind,from=flashinfer-source,target=/src/flashinfer,rw \
     --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
-    --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
+    --mount=type=secret,id=BUILD_JOBS \
     --mount=type=cache,id=ccache-tf5-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
@@ -114,6 +114,9 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
+# nvcc writes the number of its process into the symbol table (the FILE symbol tmpxft_…): without that table the same
+# source makes the same library.
+export LDFLAGS="${LDFLAGS:+$LDFLAGS }-Wl,-s" FLASHINFER_EXTRA_LDFLAGS=-Wl,-s
 # As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
 cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
 memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
@@ -124,6 +127,7 @@ MAX_JOBS=$(nproc)
 if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
 if [ "$MAX_JOBS" -gt $((memory / 8)) ]; then MAX_JOBS=$((memory / 8)); fi
 if [ "$MAX_JOBS" -lt 1 ]; then MAX_JOBS=1; fi
+if [ -s /run/secrets/BUILD_JOBS ]; then BUILD_JOBS=$(cat /run/secrets/BUILD_JOBS); fi
 MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
 echo "compiling flashinfer with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
@@ -180,7 +184,7 @@ FROM build AS vllm-wheel
 RUN --mount=type=bind,from=vllm-source,target=/src/vllm,rw \
     --mount=type=bind,from=flashinfer-wheel,source=/built,target=/run/builder/after \
     --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
-    --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
+    --mount=type=secret,id=BUILD_JOBS \
     --mount=type=cache,id=cargo-tf5-amd64,target=/root/.cache/cargo \
     --mount=type=cache,id=ccache-tf5-amd64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
@@ -196,6 +200,9 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
+# nvcc writes the number of its process into the symbol table (the FILE symbol tmpxft_…): without that table the same
+# source makes the same library.
+export LDFLAGS="${LDFLAGS:+$LDFLAGS }-Wl,-s" FLASHINFER_EXTRA_LDFLAGS=-Wl,-s
 # As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
 cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
 memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
@@ -206,6 +213,7 @@ MAX_JOBS=$(nproc)
 if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
 if [ "$MAX_JOBS" -gt $((memory / 8)) ]; then MAX_JOBS=$((memory / 8)); fi
 if [ "$MAX_JOBS" -lt 1 ]; then MAX_JOBS=1; fi
+if [ -s /run/secrets/BUILD_JOBS ]; then BUILD_JOBS=$(cat /run/secrets/BUILD_JOBS); fi
 MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
 echo "compiling vllm with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
@@ -302,8 +310,8 @@ RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=t
     --mount=type=bind,from=find-links,target=/run/builder/find-links \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # the Python packages
 . /run/builder/step.sh
 begin_step
