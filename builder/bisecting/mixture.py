@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from builder.bisecting import stages
 from builder.bisecting.difference import Axis
-from builder.plan import bake
+from builder.plan import bake, layout
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
@@ -96,7 +96,16 @@ class Difference:
         return tuple(Axis(name, tuple(rows[name])) for name in sorted(rows, key=_rank))
 
 
-_RANKS = ("mod", "template", "pull requests", "Python packages", "flashinfer", "vllm", "base image")
+_RANKS = (
+    "mod",
+    "template",
+    "pull requests",
+    "Python packages",
+    "flashinfer",
+    "vllm",
+    "distribution packages",
+    "base image",
+)
 
 
 def _rank(axis: str) -> tuple[int, str]:
@@ -124,8 +133,13 @@ def targets(difference: Difference, taken: Collection[str], values: Mapping[str,
     parent = ""
     for part in difference.parts:
         trees = {tree.name: address for tree in part.trees if (address := _address(tree, taken, values))}
-        target = bake.target(difference.platform, part.epoch, trees, parent or None)
-        made[part.definition or bake.TARGET] = {**target, **({"context": part.definition} if part.definition else {})}
+        folder = part.definition
+        records = f"{folder}/{layout.PACKAGES}".removeprefix("/") in {file.path for file in difference.files}
+        target = bake.target(difference.platform, part.epoch, trees, parent or None, records_packages=records)
+        if folder:
+            target["context"] = folder
+            target |= {"secret": [bake.packages_secret(folder)]} if records else {}
+        made[folder or bake.TARGET] = target
         parent = part.definition
     return made
 

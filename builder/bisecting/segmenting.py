@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Files = Mapping[str, StagedFile]
 
-TEMPLATE, PULLS, PACKAGES = "template", "pull requests", "Python packages"
+TEMPLATE, PULLS, PACKAGES, DISTRIBUTION = "template", "pull requests", "Python packages", "distribution packages"
 _MOD = re.compile(r"(?:source=mods/|^# mod )(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)", re.MULTILINE)
 _PATCH = re.compile(r"(?P<source>[a-z]+)-(?P<number>\d+)\.patch")
 _METADATA = {
@@ -68,6 +68,11 @@ def _of_part(files: Files, name: str, parts: Sequence[str]) -> dict[str, StagedF
     }
 
 
+def _without_comments(index: bytes) -> list[bytes]:
+    """The lines of an index but for the first, which says when the packages were installed."""
+    return [line for line in index.splitlines() if not line.startswith(b"#")]
+
+
 def _epoch(part: BuildPart) -> int:
     text = str(part.target.get("args", {}).get("SOURCE_DATE_EPOCH", ""))
     return int(text) if text.isdecimal() else 0
@@ -103,6 +108,8 @@ class _Part:
         self.lone = dict(self._lone(old, new))
         for path in sorted(old.keys() | new.keys()):
             before, after = old.get(path), new.get(path)
+            if path == layout.PACKAGES and not (before and after):
+                continue  # one of the builds is of before packages were recorded
             full = f"{self.name}/{path}" if self.name else path
             bits = (before.executable if before else None, after.executable if after else None)
             segments = tuple(self._segments(path, before, after))
@@ -118,6 +125,9 @@ class _Part:
             yield from self._dockerfile(old.decode(), new.decode())
         elif path == "build-metadata.yaml":
             yield from self._metadata(old.decode(), new.decode())
+        elif path == layout.PACKAGES:
+            same = _without_comments(old) == _without_comments(new)
+            yield Segment(old, old if same else new, "" if same else self.unit(DISTRIBUTION, DISTRIBUTION))
         elif path.startswith("patches/") and (patch := _PATCH.search(path)):
             yield Segment(old, new, self.unit(f"pull request {patch['source']}#{patch['number']}", PULLS))
         elif path.startswith("mods/"):

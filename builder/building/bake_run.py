@@ -126,7 +126,9 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, 
                 for key, source in target.get("contexts", {}).items()
             }
             folder = str((job.directory / target["context"]).resolve())
-            targets[renamed[name]] = {**target, "context": folder, **({"contexts": contexts} if contexts else {})}
+            secrets = {"secret": [plan_bake.packages_secret(folder)]} if "secret" in target else {}
+            more = {**secrets, **({"contexts": contexts} if contexts else {})}
+            targets[renamed[name]] = {**target, "context": folder, **more}
     return targets
 
 

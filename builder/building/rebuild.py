@@ -13,25 +13,41 @@ from builder.errors import ImageStateError, LockError
 from builder.events import Message
 from builder.lock.file_problems import TAKE_BACK
 from builder.numbered import adopted, bake_targets, build_directory, build_files
+from builder.plan import layout
+from builder.storage import regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from builder.lock.model import ImageName, NumberedImage
+    from builder.project import Project
     from builder.workspace import Workspace
 
 
 # The name of a definition stands in options of buildx that have several fields.
+_LARGEST_LAYERS = 1 << 20
 _NO_NAME = re.compile('[,"]')
 
 
 @dataclass(frozen=True)
 class RebuiltImage:
-    """A numbered image that was built again, under a temporary ``tag``; ``log`` is the file of the whole log."""
+    """A numbered image that was built again, under a temporary ``tag``; ``log`` is the file of the whole log,
+    ``labels`` those of containers that work with it."""
 
     tag: str
     fingerprint: str
+    details: images.ImageDetails
     log: str
+    labels: Mapping[str, str]
+
+
+def recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
+    """The layers of a number as it was built, lowest first; none where its build directory does not tell."""
+    try:
+        text = regular_file.read(build_directory.path_of(project, name) / layout.LAYERS, _LARGEST_LAYERS).decode()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    return tuple(text.split())
 
 
 def require_built_here(name: ImageName, recorded: NumberedImage) -> None:
@@ -80,4 +96,5 @@ def rebuilt_image(
         details = images.inspect(workspace.engine, work.tag)
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")
-        yield RebuiltImage(work.tag, images.fingerprint(details), workspace.project.relative(log))
+        log_file = workspace.project.relative(log)
+        yield RebuiltImage(work.tag, images.fingerprint(details), details, log_file, work.labels)

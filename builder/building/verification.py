@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from builder import timestamp
 from builder.building import gpu_checks, mod_checks, recipe_templates
-from builder.engine import containers, images, installed
+from builder.engine import container_files, containers, images, installed
 from builder.errors import BuildFailedError
 from builder.events import Message, Report, task
 from builder.lock.model import NumberedImage
+from builder.plan import layout
 from builder.plan.model import WORKSPACE, Plan
+from builder.storage import plain_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 IMPORT_SECONDS = 600
 CHECK_SECONDS = 120
 
+# Where dockerfiles/_parts/apt.sh writes it.
+_PACKAGES = "/usr/share/builder/distribution-packages"
 _VERSION = "import importlib.metadata; print(importlib.metadata.version('vllm'))"
 
 
@@ -36,6 +41,7 @@ def verify(workspace: Workspace, baked: BakedImage, without: Mapping[str, str]) 
     unchecked = mod_checks.left_out(plan, without)
     templates = recipe_templates.expected(workspace.project, plan, planned.recipe)
     labels = baked.work.labels
+    keep_record(engine, baked)
     run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
     gpu = None if mod_checks.GPU in unchecked else gpu_checks.run(workspace, baked, unchecked)
     return NumberedImage(
@@ -52,6 +58,22 @@ def verify(workspace: Workspace, baked: BakedImage, without: Mapping[str, str]) 
         gpu=gpu,
         unchecked=unchecked,
     )
+
+
+def keep_record(engine: Endpoint, baked: BakedImage) -> None:
+    """Writes into the build directory what it takes to build the image again, and to tell what differs then: the
+    distribution's packages that it says it has installed, and its layers."""
+    plain_file.write(
+        baked.work.directory / layout.LAYERS, "".join(f"{layer}\n" for layer in baked.details.layers).encode()
+    )
+    parts = [path for path in baked.planned.plan.files if path.rpartition("/")[2] == layout.PACKAGES]
+    if not parts:
+        return
+    index = container_files.read(engine, baked.work.tag, _PACKAGES, baked.work.labels, layout.LARGEST_FILE)
+    if index:
+        installed_at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+        for path in parts:
+            plain_file.write(baked.work.directory / path, f"# installed {installed_at}\n".encode() + index)
 
 
 def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:

@@ -76,6 +76,8 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("first start", _FIRST_START if shown.compiles_kernels else ""),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
+        ("witnesses", _witnesses(shown)),
+        ("built again", image.rebuilt or ""),
         ("input hash", image.input_hash),
         ("build folder", project.relative(shown.directory) if kept else "gone"),
     ]
@@ -88,6 +90,13 @@ def _standings(shown: ShownImage) -> str:
     from builder.cli import evidence_text
 
     return evidence_text.standings(shown.evidence)
+
+
+def _witnesses(shown: ShownImage) -> str:
+    count = len({each.machine for each in shown.witnesses.statements})
+    if not count:
+        return ""
+    return f"{humanize.counted(count, 'machine')} made the same content, {shown.witnesses.signed} signed"
 
 
 def _gpu_checks(shown: ShownImage) -> str:

@@ -14,7 +14,7 @@ from builder.engine.registry import loopback, tunnel
 from builder.errors import BuilderError
 from builder.events import Message, Report
 from builder.lock import reading
-from builder.numbered import claims, identity, latest_tag, names
+from builder.numbered import claims, identity, images_lock, latest_tag, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -86,6 +86,23 @@ def run(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
         with _source_registry(workspace, job, address) as (source, digest):
             outcomes |= machines.in_parallel(lacking, lambda node, engine: _pull(job, source, digest, node, engine))
     return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
+
+
+def fetch(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> None:
+    """Copies a number from a node that has it to this engine, through a temporary registry on this machine; only the
+    layers that this engine lacks are transferred. Raises UsageError for an unknown node, and TransferError."""
+    engine = machines.engines(workspace.project, workspace.environment, [node])[node]
+    recorded = lock.images[name.repository].numbers[name.number]
+    images_lock.claim(workspace, name, recorded.fingerprint)
+    workspace.report(Message(f"{name}: copying it from {node}"))
+    with loopback.serving(workspace.engine, workspace.environment, workspace.report) as port:
+        with tunnel.to_loopback(engine, port) as reached:
+            source = registry.Registry(f"127.0.0.1:{reached}", private=True)
+            digest = registry.push(engine, source, name, recorded, workspace.report).digest
+        here = registry.Registry(f"127.0.0.1:{port}", private=True)
+        registry.pull(workspace.engine, here, name, recorded, digest, workspace.report)
+    if recorded.pruned:
+        images_lock.restore(workspace, name, str(name))
 
 
 def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from builder.definitions import target
@@ -58,8 +58,8 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
 
     A recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image.
     Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over; ``to`` goes
-    to them, after what is known of it is reported. An image that was pushed and is no longer here is pulled first,
-    where there is a registry.
+    to them, after what is known of it is reported. Where only pruned ones are left, it goes to the latest of them. An
+    image that is no longer here is brought back first: pulled, copied from a node, or built again.
     Raises NothingToDoError where there is none to go to; ConflictError for a ``to`` that is marked bad, or lacks the
     evidence that is required of it, unless ``force``; ImageStateError where it is no longer in the engine; UsageError
     where ``text`` names nothing.
@@ -68,14 +68,19 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
     subject = _subject(workspace.project, lock, text)
     # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
     images_lock.recover(workspace)
-    unfit = _unfit(workspace, lock)
-    moves = planned_moves(lock, subject, to, unfit)
+    moves, unfit = _wanted_moves(workspace, lock, subject, to)
     if to is not None:
         _report_known(workspace, lock, moves)
-    _fetch_missing(workspace, lock, moves)
+    _possible_moves(workspace, lock, subject, to, unfit, force=force)  # before anything is brought back for it
+    for goal in sorted({move.to for move in moves}):
+        if images.inspect(workspace.engine, str(goal)) is None:
+            from builder.commands import bringing_back
+
+            bringing_back.bring_back(workspace, lock, goal)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         possible = _possible_moves(workspace, before, subject, to, unfit, force=force)
+        pointers.require_present(workspace.engine, before, possible)
         transaction.commit(pointers.apply(before, possible))
         after = transaction.lock
     for model in (move.what for move in possible if move.is_model):
@@ -88,11 +93,37 @@ def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> 
     """Tells what `run` would do, and moves nothing. Raises what `run` does."""
     lock = reading.of(workspace.project)
     subject = _subject(workspace.project, lock, text)
-    unfit = _unfit(workspace, lock)
+    _, unfit = _wanted_moves(workspace, lock, subject, to)
     moves = _possible_moves(workspace, lock, subject, to, unfit, force=force)
     if to is not None:
         _report_known(workspace, lock, moves)
+    missing = {move.to for move in moves if images.inspect(workspace.engine, str(move.to)) is None}
+    for name in sorted(missing):
+        workspace.report(
+            Message(f"{name} is not in this engine: it would be pulled, copied from a node, or built again")
+        )
+    pointers.require_present(workspace.engine, lock, [move for move in moves if move.to not in missing])
     return _result(workspace, lock, moves, to, unfit)
+
+
+def _wanted_moves(
+    workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None
+) -> tuple[tuple[PointerMove, ...], Unfit]:
+    """The moves, and by which they pass over images; where that leaves none, they pass over no pruned ones, which can
+    be brought back."""
+    unfit = _unfit(workspace, lock)
+    try:
+        return planned_moves(lock, subject, to, unfit), unfit
+    except NothingToDoError as nothing:
+        repositories = {
+            name: replace(each, numbers={number: replace(image, pruned=None) for number, image in each.numbers.items()})
+            for name, each in lock.images.items()
+        }
+        unfit = _unfit(workspace, replace(lock, images=repositories))
+        try:
+            return planned_moves(lock, subject, to, unfit), unfit
+        except NothingToDoError:
+            raise nothing from None
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
@@ -109,10 +140,11 @@ def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ..
 def _possible_moves(
     workspace: Workspace, lock: Lock, subject: RollbackSubject, to: int | None, unfit: Unfit, *, force: bool
 ) -> tuple[PointerMove, ...]:
-    """The moves, each to an image that is here and, unless ``force``, not marked bad. One that its pointer was never at
+    """The moves, each to an image that is not marked bad, unless ``force``. One that its pointer was never at
     has to have what is required of it, as for `promote` and `pair`, unless ``force``."""
     possible = planned_moves(lock, subject, to, unfit)
-    pointers.require_allowed(workspace.engine, lock, possible, force=force)
+    if not force:
+        pointers.refuse_bad(lock, possible)
     for move in possible:
         if not force and not _was_at(lock, move):
             models = (move.what,) if move.is_model else gate.models_of(workspace.project, lock, move.to)
@@ -271,16 +303,3 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     if lock.image(name) is None:
         raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
     return name
-
-
-def _fetch_missing(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
-    """Pulls the images that were pushed and are no longer here, where a registry is set."""
-    for goal in {move.to for move in moves}:
-        recorded = lock.image(goal)
-        if recorded is None or recorded.digest is None or images.inspect(workspace.engine, str(goal)) is not None:
-            continue
-        from builder.definitions import configuration
-        from builder.distribution import retrieval
-
-        if address := configuration.load(workspace.project).registry:
-            retrieval.pull(workspace, address, lock, goal)

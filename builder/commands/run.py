@@ -53,10 +53,15 @@ class ServeResult:
 
 def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = machine_memory.PROC) -> ServeResult:
     """Serves a recipe or a model with the image that it is paired with; waits until it answers, unless ``detach``. The
-    memory of this machine is read in ``proc``.
+    memory of this machine is read in ``proc``. A number that this engine lacks is brought back first.
 
-    Raises what `preparation.prepare`, `room.require`, `starting.start` and `readiness.wait` do.
+    Raises what `bring_back`, `preparation.prepare`, `room.require`, `starting.start` and `readiness.wait` do.
     """
+    selection = preparation.selected(workspace.project, request)
+    if isinstance(selection, SelectedImage) and not request.nodes:
+        from builder.commands import bringing_back
+
+        bringing_back.bring_back(workspace, reading.of(workspace.project), selection.image)
     prepared = preview(workspace, request, proc=proc)
     limit = None
     if request.image:  # a number that was named to be measured, whichever is paired

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from builder.definitions import serving
+from builder.evidence import witness
+from builder.evidence.witness import Witnesses
 from builder.lock import reading
 from builder.numbered import adopted, build_metadata, names, plan_file, status
 
@@ -33,6 +35,7 @@ class ShownImage:
     args: Mapping[str, object] = field(default_factory=dict)
     uses_gpu: bool = False
     evidence: ImageEvidence | None = None
+    witnesses: Witnesses = field(default_factory=Witnesses)
 
     @property
     def compiles_kernels(self) -> bool:
@@ -65,7 +68,8 @@ def run(workspace: Workspace, text: str) -> ShownImage:
     row = overview.rows[0]
     uses_gpu = "vllm" in row.image.versions and serving.of(workspace.project, row.image.definition).gpus != "none"
     evidence = _evidence(workspace, lock, name)
-    return ShownImage(row, steps, adopted.read(directory), directory, arguments, uses_gpu, evidence)
+    witnesses = witness.look(workspace.project, name, row.image.fingerprint)
+    return ShownImage(row, steps, adopted.read(directory), directory, arguments, uses_gpu, evidence, witnesses)
 
 
 def _evidence(workspace: Workspace, lock: Lock, name: ImageName) -> ImageEvidence | None:

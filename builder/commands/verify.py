@@ -9,7 +9,7 @@ from builder.comparing import build_directory_edits, current_build
 from builder.definitions import configuration
 from builder.distribution import registry
 from builder.errors import BuilderError, EngineError, FileProblemsError, TransferError
-from builder.evidence import store
+from builder.evidence import store, witness
 from builder.lock import lost_lock, reading
 from builder.lock.file_problems import TAKE_BACK
 from builder.lock.model import ImageName
@@ -52,6 +52,7 @@ def run(workspace: Workspace) -> tuple[Discrepancy, ...]:
         *directories,
         *_vendored_patches(workspace.project, lock),
         *_evidence(workspace.project),
+        *_witnesses(workspace.project, lock),
         *_changed(workspace, lock),
     )
 
@@ -148,6 +149,15 @@ def _vendored_patches(project: Project, lock: Lock) -> Iterator[Discrepancy]:
         faults = (fault for pins in platforms.values() for fault in vendored.faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
         yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
+
+
+def _witnesses(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+    """Finds statements of witnesses that are of other content, or were changed after they were signed."""
+    for repository, record in sorted(lock.images.items()):
+        for number, image in sorted(record.numbers.items(), reverse=True):
+            for problem in witness.look(project, ImageName(repository, number), image.fingerprint).problems:
+                shown = problem.location.file
+                yield Discrepancy(shown, "edited", problem.message, f"`git checkout -- {shown}`")
 
 
 def _evidence(project: Project) -> Iterator[Discrepancy]:

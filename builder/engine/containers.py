@@ -152,20 +152,35 @@ def running(
         ]
     if devices:
         body["HostConfig"]["DeviceRequests"] = list(devices)
-    try:
-        query = {"platform": platform} if platform else {}
-        container_id = request(endpoint, "POST", "/containers/create", query=query, body=body, timeout=DISK_SECONDS)[
-            "Id"
-        ]
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
-        raise ImageStateError(f"the engine has no image {image}") from None
+    container_id = _create(endpoint, body, platform)
     try:
         request(endpoint, "POST", f"/containers/{container_id}/start", timeout=DISK_SECONDS)
         yield Container(endpoint, container_id, entrypoint)
     finally:
         remove(endpoint, container_id)
+
+
+@contextmanager
+def created(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """Creates a container of ``image`` whose files are read, and yields its id; it never starts, and is removed in
+    every case. Raises ImageStateError for a missing image."""
+    host = {"NetworkMode": "none"}
+    container_id = _create(endpoint, {"Image": image, "Entrypoint": ["/"], "Labels": dict(labels), "HostConfig": host})
+    try:
+        yield container_id
+    finally:
+        remove(endpoint, container_id)
+
+
+def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "") -> str:
+    query = {"platform": platform} if platform else {}
+    try:
+        made = request(endpoint, "POST", "/containers/create", query=query, body=body, timeout=DISK_SECONDS)
+    except EngineHTTPError as error:
+        if not error.is_not_found:
+            raise
+        raise ImageStateError(f"the engine has no image {body['Image']}") from None
+    return str(made["Id"])
 
 
 def listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:

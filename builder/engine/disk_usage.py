@@ -25,7 +25,7 @@ Layer = tuple[str, ...]
 """A layer: its digest and those of all layers below it."""
 
 # The instructions that change no file, as BuildKit and the builder before it write them into the history.
-_NO_LAYER = re.compile(
+NO_LAYER = re.compile(
     r"(?:/bin/sh -c #\(nop\) +)?(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL"
     r"|USER|VOLUME)\b"
 )
@@ -76,7 +76,7 @@ def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object
 def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
     """Returns the sizes of ``count`` layers; the history lists steps without telling which of them made a layer."""
     not_empty = [entry for entry in steps if entry["Size"]]
-    changing = [entry for entry in steps if not _NO_LAYER.match(str(entry["CreatedBy"]))]
+    changing = [entry for entry in steps if not NO_LAYER.match(str(entry["CreatedBy"]))]
     for made in (not_empty, changing):
         if len(made) == count:
             return [int(str(entry["Size"])) for entry in made]

@@ -74,7 +74,7 @@ def save(
     top: Descriptor | None = None
     pieces = stream(endpoint, f"/images/{quoted(name)}/get", timeout=_SAVE_WAIT, idle=_SAVE_WAIT)
     try:
-        with tarfile.open(fileobj=_StreamFile(pieces, on_bytes), mode="r|", bufsize=_CHUNK) as archive:
+        with tarfile.open(fileobj=StreamFile(pieces, on_bytes), mode="r|", bufsize=_CHUNK) as archive:
             for info in archive:
                 file = archive.extractfile(info) if info.isreg() else None
                 digest = oci_layout.digest_of(info.name)
@@ -102,7 +102,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
         yield chunk
 
 
-class _StreamFile(io.RawIOBase):
+class StreamFile(io.RawIOBase):
     """A readable file over the pieces of a stream."""
 
     def __init__(self, pieces: Iterator[bytes], on_bytes: Callable[[int], None]) -> None:

@@ -50,11 +50,13 @@ class Adoption:
 @dataclass(frozen=True)
 class NumberedImage:
     """One build, or an image that was ``adopted``: such a one has neither definition nor input hash, and ``built`` is
-    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size`` is
-    in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it was
-    removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never pushed.
-    ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its checks,
-    None where it was built without one. ``unchecked`` are the checks that the user left out, each with the reason."""
+    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size``
+    is in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it
+    was removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never
+    pushed. ``rebuilt`` tells when an equivalent image that was built again took its place, and what differed.
+    ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its
+    checks, None where it was built without one. ``unchecked`` are the checks that the user left out, each with the
+    reason."""
 
     built: str
     definition: str
@@ -73,6 +75,7 @@ class NumberedImage:
     builder: str | None = None
     gpu: str | None = None
     unchecked: dict[str, str] = field(default_factory=dict)
+    rebuilt: str | None = None
     adopted: Adoption | None = None
 
 

@@ -264,6 +264,7 @@ _IMAGE = record(
         "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
         "gpu": optional(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
         "unchecked": optional(mapping(TEXT, PART), "the checks that were left out when it was built: by name, why"),
+        "rebuilt": optional(TEXT, "when an equivalent image that was built again took its place, and what differed"),
         "versions": optional(mapping(_VERSION, PART), "what is in it, by name"),
         "mods": optional(mapping(TOKEN, PART), "the baked mods: by name, the hash of what each holds"),
         "models": optional(mapping(_PAIRING, MODEL), "the models that it serves, or served before, by Hugging Face id"),

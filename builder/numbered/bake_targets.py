@@ -61,9 +61,13 @@ def _targets(directory: BuildDirectory, platform: str) -> Iterator[tuple[str, di
         trees = {
             name: f"{url}#{commit}" for name, (url, commit) in part.contexts.items() if commit == _commit(part, name)
         }
-        target = bake.target(platform, _epoch(part), trees, parent or None)
+        secret = bake.packages_secret(part.definition)
+        # Builds of before this program recorded packages have none.
+        records = part.target.get("secret") == [secret]
+        target = bake.target(platform, _epoch(part), trees, parent or None, records_packages=records)
         if part.definition:
-            yield part.definition, {**target, "context": part.definition}
+            secrets = {"secret": [secret]} if records else {}
+            yield part.definition, {**target, "context": part.definition, **secrets}
         else:
             labels = _labels(part)
             yield bake.TARGET, {**target, **({"labels": labels} if labels else {})}

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder import timestamp
 from builder.engine import images
 from builder.errors import ConflictError, ImageStateError
 from builder.lock import journal, writing
@@ -151,6 +152,18 @@ def restore(workspace: Workspace, name: ImageName, source: str) -> None:
         images.tag(workspace.engine, source, str(name))
         if record and record.pruned:
             change.commit(change.lock.with_image(name, replace(record, pruned=None)))
+
+
+def accept_equivalent(workspace: Workspace, name: ImageName, source: str, fingerprint: str, note: str) -> None:
+    """Gives the tag of a number to the image ``source`` that was built again, and records its content as the number's,
+    with what differed. Raises what `claim` does."""
+    with transaction(workspace) as change:
+        change.announce(name)
+        record = change.lock.images[name.repository].numbers[name.number]
+        claim(workspace, name, fingerprint)
+        rebuilt = f"{timestamp.now()}: {note} from {record.fingerprint}"
+        change.commit(change.lock.with_image(name, replace(record, fingerprint=fingerprint, rebuilt=rebuilt)))
+        images.tag(workspace.engine, source, str(name))
 
 
 def _replay_journal(workspace: Workspace, writer: writing.LockWriter) -> None:

@@ -73,11 +73,11 @@ def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]
     an image that the engine does not have."""
     moves = tuple(moves)
     if not force:
-        _refuse_bad(lock, moves)
-    _require_present(endpoint, lock, moves)
+        refuse_bad(lock, moves)
+    require_present(endpoint, lock, moves)
 
 
-def _require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
+def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
     """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
     for name in sorted({move.to for move in moves}):
         details = images.inspect(endpoint, str(name))
@@ -108,7 +108,7 @@ def _require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove
             )
 
 
-def _refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
+def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
     """Raises ConflictError for a move to an image that is marked bad, for all or for the model that moves."""
     for move in moves:
         image = lock.image(move.to)

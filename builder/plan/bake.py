@@ -16,9 +16,12 @@ TARGET = "image"
 FILE = layout.BAKE
 
 
-def target(platform: str, epoch: int, trees: Mapping[str, str], parent: str | None) -> dict[str, Any]:
+def target(
+    platform: str, epoch: int, trees: Mapping[str, str], parent: str | None, *, records_packages: bool
+) -> dict[str, Any]:
     """A target that builds the build directory; the parent image is another target of the same file. ``trees`` are the
-    sources taken from git, each with its address and commit as ``URL#COMMIT``.
+    sources taken from git, each with its address and commit as ``URL#COMMIT``. Where it ``records_packages`` of the
+    distribution, those of the build before are installed again: a secret, because BuildKit does not know a step by it.
 
     Attestations are off: they would change the digest of every build.
     """
@@ -31,8 +34,18 @@ def target(platform: str, epoch: int, trees: Mapping[str, str], parent: str | No
         **({"contexts": contexts} if contexts else {}),
         "platforms": [platform],
         "args": {"SOURCE_DATE_EPOCH": str(epoch)},
+        **({"secret": [packages_secret("")]} if records_packages else {}),
         "attest": [{"type": "provenance", "disabled": "true"}, {"type": "sbom", "disabled": "true"}],
     }
+
+
+def packages_secret(folder: str) -> str:
+    """The secret with the packages of the distribution, whose file lies in ``folder``, below the bake file or
+    absolute."""
+    source = f"src={folder}/{layout.PACKAGES}" if folder else f"src={layout.PACKAGES}"
+    if any(mark in source for mark in ',"\n'):  # buildx reads it as CSV
+        source = '"' + source.replace('"', '""') + '"'
+    return f"id=distribution-packages,{source}"
 
 
 def source_context(source: str) -> str:

@@ -12,14 +12,21 @@ BAKE = "bake.json"
 PLAN = "plan.json"
 RECORD = "images.lock"
 ADOPTED = "adopted.json"
+# The packages of the distribution that a build has installed, as an index; empty until it has.
+PACKAGES = "distribution-packages.txt"
 # Text that users review, and the files of mods; a vendored pull request is the largest of it.
 LARGEST_FILE = 256 << 20
 LARGEST_BUILD = 1 << 30
 MOST_FILES = 100_000
 
-_TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED})
+# The layers of the image, the lowest first: tells which are other ones where it is built again.
+LAYERS = "layers.txt"
+_TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED, LAYERS})
 _NAME = "[A-Za-z0-9][A-Za-z0-9._+-]*"
-_OF_PART = re.compile(rf"Dockerfile|build-metadata\.yaml|parts/bake-mod\.sh|python/{_NAME}\.txt|patches/{_NAME}\.patch")
+_OF_PART = re.compile(
+    r"Dockerfile|build-metadata\.yaml|distribution-packages\.txt|parts/(?:apt|bake-mod|step)\.sh"
+    rf"|python/{_NAME}\.txt|patches/{_NAME}\.patch"
+)
 # Files that tools leave behind, and git's own: never part of a mod (``mod_files``).
 _NEVER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from builder.definitions.recipes.recipe import Recipe
     from builder.lock.pins import Pins
 
-_BAKE_MOD = "parts/bake-mod.sh"
+# Scripts that steps source: staged where the Dockerfile mounts them.
+_APT = "parts/apt.sh"
+_SCRIPTS = (_APT, "parts/bake-mod.sh", "parts/step.sh")
 BASE_PACKAGES = "base packages"
 # The date if nothing that is pinned has one: zip files cannot store an earlier date.
 EARLIEST = "1980-01-01T00:00:00Z"
@@ -55,7 +57,13 @@ def make(
     steps = (*_parent_steps(parent), *_steps(inputs, base, content))
     files = {**content, **(_parent_files(parent) if parent else {})}
     trees = {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
-    own = bake.target(definition.platform, epoch, trees, parent.definition.name if parent else None)
+    own = bake.target(
+        definition.platform,
+        epoch,
+        trees,
+        parent.definition.name if parent else None,
+        records_packages=layout.PACKAGES in content,
+    )
     all_mods = (*(parent.mods if parent else ()), *mods)
     pins_by_name = {definition.name: own_pins for definition, own_pins in zip(definitions, all_pins, strict=True)}
     image_labels = labels.write(
@@ -100,12 +108,13 @@ def _content(
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
     template = dockerfile.inputs(definition, base, mods, groups, sources, versions)
     text = dockerfile.render(template)
-    script = definition.parts.get("_parts/bake-mod.sh") if mods or f"source={_BAKE_MOD}" in text else None
+    mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
     return {
         "Dockerfile": StagedFile(text.encode()),
         "build-metadata.yaml": metadata,
         **(python.files(pins, groups) if pins.python else {}),
-        **({_BAKE_MOD: StagedFile(script.encode())} if script else {}),
+        **{path: StagedFile(definition.parts[f"_{path}"].encode()) for path in mounted},
+        **({layout.PACKAGES: StagedFile(b"")} if _APT in mounted else {}),
         **{f"patches/{file}": StagedFile(inputs.diffs[sha256]) for file, sha256 in _patches(pins)},
         **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
     }
@@ -160,7 +169,8 @@ def _parent_targets(parent: Plan) -> dict[str, object]:
     targets = {name: target for name, target in parent.targets.items() if name != bake.TARGET}
     own = {key: value for key, value in parent.targets[bake.TARGET].items() if key != "labels"}
     name = parent.definition.name
-    return {**targets, name: {**own, "context": name}}
+    secrets = {"secret": [bake.packages_secret(name)]} if "secret" in own else {}
+    return {**targets, name: {**own, "context": name, **secrets}}
 
 
 def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
@@ -178,7 +188,7 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
     for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
         if closure:
             steps.append(Step(title, {package.name: python.identity(package) for package in closure.packages}))
-    texts = {"text": "Dockerfile", **({_BAKE_MOD: _BAKE_MOD} if _BAKE_MOD in content else {})}
+    texts = {"text": "Dockerfile", **{path: path for path in _SCRIPTS if path in content}}
     steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
     steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
     steps += [_mod_step(mod) for mod in inputs.mods]

@@ -110,7 +110,7 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     lacks the image that images.lock records, or the one that has no number; NoImageHelpsError for a model that is not
     to be had, or takes no context of that length.
     """
-    selection = selection or _selected(workspace.project, request)
+    selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container_options.require_values(planned.options, workspace.environment)
     options = {
@@ -139,7 +139,7 @@ def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage 
     return PreparedServer(selection, containers, rule, planned.note, planned.options.secrets)
 
 
-def _selected(project: Project, request: ServeRequest) -> ServedImage:
+def selected(project: Project, request: ServeRequest) -> ServedImage:
     lock = reading.of(project)
     selection = image_selection.select_any(project, lock, request.text)
     return image_selection.with_number(lock, selection.recipe, request.image) if request.image else selection

@@ -4,11 +4,9 @@
 #   /run/builder/mod     its files, where it has some
 #   /run/builder/below   the image as it was before, where that is to be compared
 #   /run/builder/work    memory: the private copy that scripts run in, and notes; nothing of it stays
-#
-# SOURCE_DATE_EPOCH is the one time that all it changes will carry.
 
-set -eu
-mod_work=/run/builder/work
+. /run/builder/step.sh
+mod_work=$step_work
 mod_below=/run/builder/below
 
 fail() {
@@ -65,22 +63,16 @@ begin() {
     mod_name=$1
     mod_workspace=$2
     mod_installs=no
-    umask 022
+    begin_step
     mkdir -p "$mod_work/mod"
     if [ -d /run/builder/mod ]; then cp -R /run/builder/mod/. "$mod_work/mod"; fi
     # Whatever umask the build directory was checked out with.
     chmod -R u=rwX,go=rX "$mod_work/mod"
     cd "$mod_work/mod"
-    # Python writes no bytecode by the way: it would hold the time of the build. What pip and uv install is compiled all
-    # the same, and with SOURCE_DATE_EPOCH set it is checked against its source by hash, not by time.
-    export PYTHONDONTWRITEBYTECODE=1
     find_python
     # System-wide, as mods expect it, where the image has no virtual environment.
     export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore UV_BREAK_SYSTEM_PACKAGES=1
     if [ -z "${VIRTUAL_ENV:-}" ]; then export UV_SYSTEM_PYTHON=1; fi
-    touch "$mod_work/began"
-    # The kernel's file clock ticks every 10 milliseconds at the slowest; what follows must be later than the mark.
-    sleep 0.02
 }
 
 # installed_packages: one NAME==VERSION a line. Distributions have packages of their own with versions that are none to
@@ -310,17 +302,6 @@ refuse_rejects() {
     fi
 }
 
-# find_changed ACTION…: find's action on all that this step has changed or made; by change time, which no script sets.
-#
-# On overlayfs, which starts each layer empty, a change anywhere changes every folder above it: all other folders are
-# passed over, which takes milliseconds where reading the whole tree takes a second.
-find_changed() {
-    set -- -cnewer "$mod_work/began" "$@"
-    if [ "$(stat -f -c %T /)" = overlayfs ]; then set -- ! -cnewer "$mod_work/began" -prune -o "$@"; fi
-    find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run/builder -o -path /etc/resolv.conf \
-        -o -path /etc/hosts -o -path /etc/ssl/certs/ca-certificates.crt -o -path /root/.cache/uv \) -prune -o "$@"
-}
-
 # state PATH: kind, mode, owner and content in one line
 state() {
     stat -c '%f %u %g' "$1" | tr '\n' ' '
@@ -429,8 +410,5 @@ finish() {
         look_at_changes "$@"
     fi
     compile_changed
-    # One time for all, so that building it again gives the same layer. rewrite-timestamp, BuildKit's own way, is
-    # refused by engines that unpack what they build, which the docker driver does. Not every newer file may be touched:
-    # layers below hold such files, and touching one copies it into this layer.
-    find_changed -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+    end_step
 }

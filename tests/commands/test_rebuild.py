@@ -18,7 +18,7 @@ from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock
 from builder.project import Project
 from tests import projects
-from tests.commands import kept
+from tests.commands import kept, second_engine
 from tests.conftest import Command
 from tests.plan.test_make import small_plan
 from tests.registries import Registry
@@ -51,17 +51,73 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
     assert small.lock.read_bytes() == before
 
 
-def test_other_content_is_said_and_not_kept(
+def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "chat")
     built = images.inspect(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
     output = builder("rebuild", "small", code=1).stdout
-    assert "other content, which was not kept" in output
+    assert f"other content: {repository}:1-rebuilt" in output
+    assert "layers that differ: mod template\n" in output
+    assert "files that differ: times of change alone 2, other files 1\n" in output
+    assert "/workspace/vllm/chat.jinja: content\n" in output
     assert images.inspect(endpoint, f"{repository}:1") == built
+    assert images.inspect(endpoint, f"{repository}:1-rebuilt") is not None
     # Its own: others may be building in this engine.
     assert images.tags(endpoint, [f"builder-work:{repository}-*"]) == {}
+    assert "in more than times and bytecode" in builder("rebuild", "small", "--accept-equivalent", code=1).stderr
+    assert images.inspect(endpoint, f"{repository}:1") == built
+
+
+def test_layers_are_named_where_the_first_image_is_gone(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
+    for tag in ("1", "latest"):
+        images.remove(endpoint, f"{repository}:{tag}")
+    output = builder("rebuild", "small", code=1).stdout
+    assert "layers that differ: mod template\n" in output
+    assert "the first image is not in this engine" in output
+    assert "nothing tells whether" in builder("rebuild", "small", "--accept-equivalent", code=1).stderr
+
+
+def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_is_asked(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "small")
+    first = reading.read(small.lock).images[repository].numbers[1]
+    # The same command in other words: BuildKit runs it again, and its file gets another time.
+    dockerfile = small.builds / repository / "1/Dockerfile"
+    dockerfile.write_text(dockerfile.read_text().replace("> /greeting", ">/greeting"))
+    output = builder("rebuild", "small", "--accept-equivalent").stdout
+    assert f"equivalent content, which is {repository}:1 now" in output
+    assert "/greeting: time of change\n" in output
+    second = reading.read(small.lock).images[repository].numbers[1]
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details is not None
+    assert second.fingerprint == images.fingerprint(details) != first.fingerprint
+    assert second.rebuilt is not None
+    assert second.rebuilt.endswith(f"times of change and 0 files of bytecode differ from {first.fingerprint}")
+    assert images.inspect(endpoint, f"{repository}:1-rebuilt") is None
+    assert builder("rebuild", "small").stdout.endswith("the same content\n")
+
+
+def test_another_machine_without_any_cache_makes_the_same_bytes(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
+) -> None:
+    """All but the first step, which `small` has to have one that is other each time."""
+    template = small.root / "dockerfiles/small/Dockerfile.j2"
+    own = "RUN echo {{ args.greeting | sh }} > /greeting\n"
+    settled = own.replace("RUN echo", "RUN {{ parts_step.mounts() }} . /run/builder/step.sh; begin_step; echo")
+    text = template.read_text().replace(own, settled.replace("/greeting", "/greeting; end_step"))
+    projects.write(template, '{% import "_parts/step.j2" as parts_step %}\n' + text)
+    builder("build", "chat")
+    with second_engine.running(tmp_path, "brebuilt", "10.213.7.1/24") as environ:
+        second_engine.load(endpoint.host, environ, "debian:bookworm-slim")
+        output = builder("rebuild", f"{repository}:1", environ=environ).stdout
+    assert output.endswith(": the same content, tagged again\n")
 
 
 def test_a_build_directory_is_complete_without_this_program(
@@ -196,6 +252,36 @@ def _pruned(project: Project, endpoint: Endpoint, name: ImageName) -> Lock:
     images.remove(endpoint, str(name))
     project.lock.write_text(text.dump(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
     return lock
+
+
+def test_a_machine_witnesses_what_it_made_again(small: Project, builder: Command, repository: str) -> None:
+    builder("build", "chat")
+    said = builder("rebuild", f"{repository}:1", "--witness").stdout
+    assert f"witnessed in evidence/{repository}/1/witnesses/" in said
+    assert "1 machine made the same content, 0 signed" in builder("show", f"{repository}:1").stdout
+    (path,) = (small.evidence / repository / "1/witnesses").iterdir()
+    path.write_text(path.read_text().replace("sha256:", "sha256:0", 1))
+    assert "it tells of other content than images.lock" in builder("verify", code=1).stdout
+
+
+def test_a_pruned_number_is_brought_back_by_going_there(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    builder("build", "chat")
+    projects.write(small.root / "mods/template/chat.jinja", "version two\n")
+    builder("build", "chat")
+    _pruned(small, endpoint, ImageName(repository, 1))
+    images.remove(endpoint, f"{repository}:kept")
+    planned = builder("rollback", "chat", "--dry-run")
+    assert f"{repository}:1 is not in this engine: it would be pulled" in planned.stderr
+    assert images.inspect(endpoint, f"{repository}:1") is None
+    moved = builder("rollback", "chat")
+    assert f"Org/Model-1B: {repository}:2 → {repository}:1" in moved.stdout
+    record = reading.read(small.lock).images[repository].numbers[1]
+    details = images.inspect(endpoint, f"{repository}:1")
+    assert details is not None
+    assert (images.fingerprint(details), record.pruned) == (record.fingerprint, None)
+    assert images.inspect(endpoint, f"{repository}:latest") == details
 
 
 def _killed_before_the_record(ours: Workspace, name: ImageName) -> None:

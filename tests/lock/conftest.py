@@ -101,6 +101,7 @@ def full() -> Lock:
             versions={"vllm": Version("0.32.0"), "transformers": Version("5.0", "ab" * 20)},
             mods={"fix-qwen3.5-enhanced-chat-template": f"sha256:{6:064x}", "007": f"sha256:{7:064x}"},
             unchecked={"gpu": "driver 580: a kernel that is not used", "007": "no network here"},
+            rebuilt="2026-11-22T08:00:00Z: 3 times of change and 1 files of bytecode differ from sha256:0f",
         ),
         10: image(10, status="bad", note="stürzt ab,\nbei langen Eingaben", pruned="2026-11-22T08:00:00Z"),
     }

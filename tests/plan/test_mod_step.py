@@ -55,9 +55,9 @@ def test_a_build_directory_has_what_its_mods_need_and_no_more(tmp_path: Path) ->
         files = plan(tmp_path / "-".join(("p", *names)), *names).files
         return set(files) - {"Dockerfile", "bake.json", "plan.json", "build-metadata.yaml"}
 
-    assert staged() == set()
-    assert staged("installed") == {"parts/bake-mod.sh"}
-    assert staged("dropped") == {"parts/bake-mod.sh", "mods/dropped/x", "mods/dropped/it's"}
+    assert staged() == {"parts/step.sh"}
+    assert staged("installed") == {"parts/bake-mod.sh", "parts/step.sh"}
+    assert staged("dropped") == {"parts/bake-mod.sh", "parts/step.sh", "mods/dropped/x", "mods/dropped/it's"}
 
 
 def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:

@@ -6,14 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from builder.building.request import AlreadyBuilt, BuildRequest, Built
-from builder.commands import build, copy, pull, rebuild
+from builder.commands import bringing_back, build, copy
 from builder.commands.up_parts.part import UpPart
-from builder.definitions import configuration
 from builder.distribution import retrieval
 from builder.engine import images
 from builder.errors import ImageStateError
 from builder.lock import reading
-from builder.numbered import adopted
 from builder.serving import image_selection
 from builder.serving.image_selection import SelectedImage, UnnumberedImage
 
@@ -26,15 +24,16 @@ if TYPE_CHECKING:
 
 
 def ensure(workspace: Workspace, selection: ServedImage) -> UpPart:
-    """Makes sure that the engine has the image. A number that was pruned or lost is pulled from the registry of
-    builder.yaml or built again; where there is no number yet, the recipe's own image is built, and one that others
-    build is pulled.
+    """Makes sure that the engine has the image. A number that was pruned or lost is brought back; where there is no
+    number yet, the recipe's own image is built, and one that others build is pulled.
 
-    Raises ImageStateError where there is no way to it, and what `build`, `pull` and `rebuild` do.
+    Raises ImageStateError where there is no way to it, and what `build` and `bring_back` do.
     """
     started = time.monotonic()
     if isinstance(selection, SelectedImage):
-        outcome, name = _numbered(workspace, selection), selection.name
+        lock = reading.of(workspace.project)
+        outcome: PartOutcome = bringing_back.bring_back(workspace, lock, selection.image)
+        name = selection.name
     elif selection.definition:
         outcome, name = _build(workspace, selection)
     else:
@@ -58,32 +57,6 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
     was_there = all(outcome.layers is None for outcome in copied.outcomes.values())
     seconds = time.monotonic() - started
     return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", seconds, selection.name)
-
-
-def _numbered(workspace: Workspace, selection: SelectedImage) -> PartOutcome:
-    lock = reading.of(workspace.project)
-    if retrieval.is_present(workspace.engine, lock, selection.image):
-        return "here"
-    if images.inspect(workspace.engine, selection.name) is not None:
-        raise ImageStateError(
-            f"{selection.name} is not the image that images.lock records: its tag was moved in this engine",
-            hint="`builder verify` tells more; `builder rollback` goes to the one before",
-        )
-    if selection.record.digest and configuration.load(workspace.project).registry:
-        pull.run(workspace, selection.name)
-        return "pulled"
-    if selection.record.adopted:
-        raise ImageStateError(
-            f"{selection.name} is missing from this engine",
-            hint=adopted.way_back(selection.image, selection.record),
-        )
-    rebuilt = rebuild.run(workspace, selection.name)
-    if not rebuilt.same:
-        raise ImageStateError(
-            f"{selection.name} is missing from this engine, and building it again made other content",
-            hint=f"`builder build {selection.recipe.file}` makes a new number",
-        )
-    return "rebuilt"
 
 
 def _build(workspace: Workspace, selection: UnnumberedImage) -> tuple[PartOutcome, str]:

@@ -80,7 +80,7 @@ def bake_targets(
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
-    target and override the bake file; the values of ``args`` are no arguments of buildx, which anybody may list.
+    target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may list.
     ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them), ``attest`` the
     attestations, as `attestations.bake_options` returns them. Targets in ``pushed`` (with a repository of a registry
     for each) are pushed there by their digests, and not loaded into the engine. ``environ`` is the whole environment of
@@ -99,7 +99,8 @@ def bake_targets(
     outputs = {target: f"{output},name={name}" for target, name in names.items()}
     outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
-        arguments = _arguments(outputs, secrets, contexts, args, metadata, cache or {}, attest)
+        targets = json.loads((directory / BAKE_FILE).read_bytes())["target"]
+        arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {}, attest)
         progress, compiled = buildx.run(
             endpoint, directory, arguments, _environment(endpoint, {**environ, **args}), log_path, on_event
         )
@@ -120,6 +121,7 @@ def bake_targets(
 
 
 def _arguments(
+    targets: Mapping[str, Any],
     outputs: Mapping[str, str],
     secrets: Sequence[Secret],
     contexts: Mapping[str, str],
@@ -135,9 +137,16 @@ def _arguments(
             arguments += ["--set", f"{target}.cache-{direction}={location}"]
         for attestation in attest:
             arguments += ["--set", f"{target}.attest={attestation}"]
-    for secret in secrets:
-        source = f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"
-        arguments += ["--set", "*.secrets=" + ",".join(map(_field, (f"id={secret.id}", source)))]
+    # `--set` replaces the secrets that a target has in the bake file.
+    given = [
+        ",".join(
+            map(_field, (f"id={secret.id}", f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"))
+        )
+        for secret in secrets
+    ]
+    for target, definition in targets.items():
+        for option in (*definition.get("secret", ()), *given):
+            arguments += ["--set", f"{target}.secrets={option}"]
     for context, location in contexts.items():
         arguments += ["--set", f"*.contexts.{context}={location}"]
     for arg in args:

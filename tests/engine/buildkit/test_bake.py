@@ -115,6 +115,30 @@ def test_secrets_and_contexts(endpoint: Endpoint, repository: str, build: Build,
 
 
 @pytest.mark.engine
+def test_a_target_keeps_the_secrets_of_its_own(endpoint: Endpoint, repository: str, tmp_path: Path) -> None:
+    folder = tmp_path / "build"
+    write_build(
+        folder,
+        f"{FROM}{RUN}--mount=type=secret,id=own --mount=type=secret,id=given"
+        ' test "$(cat /run/secrets/own) $(cat /run/secrets/given)" = "of the file given"\n',
+    )
+    (folder / "own.txt").write_text("of the file")
+    (folder / "bake.json").write_text(json.dumps({"target": {"image": {"secret": ["id=own,src=own.txt"]}}}))
+    baked = bake.bake_targets(
+        endpoint,
+        folder,
+        names={"image": f"{repository}:1"},
+        secrets=[Secret("given", env="BUILDER_TEST_VALUE")],
+        contexts={},
+        args={},
+        log_path=tmp_path / "log",
+        on_event=lambda _: None,
+        environ={**os.environ, "BUILDER_TEST_VALUE": "given"},
+    )
+    assert baked["image"].id
+
+
+@pytest.mark.engine
 def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: str, tmp_path: Path) -> None:
     write_build(
         tmp_path / "build", f"{FROM}{RUN}echo {secrets.token_hex(8)} > /base\n", {"Second": "FROM base\nLABEL n=2\n"}

@@ -1,23 +1,24 @@
 FROM debian:bookworm-slim@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS base
 RUN echo hello > /greeting
 ARG SOURCE_DATE_EPOCH
-RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
 # build-metadata.yaml
-set -eu
+. /run/builder/step.sh
+begin_step
 mkdir -p /workspace/vllm
 install -m 0644 /run/builder/build-metadata.yaml /workspace/build-metadata.yaml
-touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+end_step
 EOF
 WORKDIR /workspace/vllm
 
 ARG SOURCE_DATE_EPOCH
 
-RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
-    --mount=type=tmpfs,target=/run/builder/work \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=bind,source=mods/dropped,target=/run/builder/mod \
     --network=none <<'EOF'
 # mod dropped
-set -eu
 . /run/builder/bake-mod.sh
 begin dropped /workspace/vllm
 drop x .
@@ -25,12 +26,11 @@ drop 'it'"'"'s' '/opt/$x/'
 finish
 EOF
 
-RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
-    --mount=type=tmpfs,target=/run/builder/work \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=bind,source=mods/patched,target=/run/builder/mod \
     --network=none <<'EOF'
 # mod patched
-set -eu
 . /run/builder/bake-mod.sh
 begin patched /workspace/vllm
 apply_patch x vllm 1 'pinned: 0.23.0.dev1+gaaaaaaa, commit aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'
@@ -38,14 +38,13 @@ apply_patch 'it'"'"'s' six 0 ''
 finish
 EOF
 
-RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
-    --mount=type=tmpfs,target=/run/builder/work \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=cache,id=uv-mods,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # mod installed
-set -eu
 . /run/builder/bake-mod.sh
 begin installed /workspace/vllm
 install_packages six==1.17.0 'a[b]==1!2+c'
@@ -55,13 +54,12 @@ EOF
 FROM base AS mod-4
 ARG SOURCE_DATE_EPOCH
 
-RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
-    --mount=type=tmpfs,target=/run/builder/work \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=bind,source=mods/described,target=/run/builder/mod \
     --mount=type=bind,from=base,target=/run/builder/below,rw \
     --network=none <<'EOF'
 # mod described
-set -eu
 . /run/builder/bake-mod.sh
 begin described /workspace/vllm
 run_script x 60 no-network
@@ -74,15 +72,14 @@ ENV AFTER="1"
 FROM mod-4 AS mod-5
 ARG SOURCE_DATE_EPOCH
 
-RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
-    --mount=type=tmpfs,target=/run/builder/work \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=bind,source=mods/online,target=/run/builder/mod \
     --mount=type=bind,from=mod-4,target=/run/builder/below,rw \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # mod online
-set -eu
 . /run/builder/bake-mod.sh
 begin online /workspace/vllm
 run_script x 3600 network
@@ -95,15 +92,14 @@ ENV A="'\\ \$x \" `y` #" B=""
 FROM mod-5 AS mod-7
 ARG SOURCE_DATE_EPOCH
 
-RUN --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
-    --mount=type=tmpfs,target=/run/builder/work \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/bake-mod.sh,target=/run/builder/bake-mod.sh \
     --mount=type=bind,source=mods/template,target=/run/builder/mod \
     --mount=type=bind,from=mod-5,target=/run/builder/below,rw \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # mod template
-set -eu
 . /run/builder/bake-mod.sh
 begin template /workspace/vllm
 run_script run.sh 3600 network

@@ -8,18 +8,15 @@ FROM scratch AS vllm-source
 # One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS toolchain
 
-RUN --mount=type=cache,id=apt-dflash-arm64,target=/run/builder/apt,sharing=locked <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/apt.sh,target=/run/builder/apt.sh \
+    --mount=type=cache,id=apt-dflash-arm64,target=/run/builder/apt,sharing=locked \
+    --mount=type=secret,id=distribution-packages <<'EOF'
 # the distribution's packages
-set -eu
-export DEBIAN_FRONTEND=noninteractive
-mkdir -p /run/builder/apt/lists /run/builder/apt/archives
-apt_get() {
-    apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
-        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
-        -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
-}
-apt_get update
-apt_get install -y --no-install-recommends \
+. /run/builder/step.sh
+. /run/builder/apt.sh
+begin_step
+install_distribution_packages \
     ca-certificates \
     curl \
     earlyoom \
@@ -39,7 +36,7 @@ apt_get install -y --no-install-recommends \
     python3-dev \
     python3-pip \
     wget
-rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+end_step
 EOF
 
 # System-wide, as mods expect it: on purpose past the guard of PEP 668.
@@ -58,35 +55,34 @@ EOF
 
 FROM toolchain AS build
 
-RUN --mount=type=cache,id=apt-dflash-arm64,target=/run/builder/apt,sharing=locked <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/apt.sh,target=/run/builder/apt.sh \
+    --mount=type=cache,id=apt-dflash-arm64,target=/run/builder/apt,sharing=locked \
+    --mount=type=secret,id=distribution-packages <<'EOF'
 # the compiler cache, and what Rust needs
-set -eu
-export DEBIAN_FRONTEND=noninteractive
-mkdir -p /run/builder/apt/lists /run/builder/apt/archives
-apt_get() {
-    apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
-        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
-        -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
-}
-apt_get update
-apt_get install -y --no-install-recommends \
+. /run/builder/step.sh
+. /run/builder/apt.sh
+begin_step
+install_distribution_packages \
     ccache \
     libprotobuf-dev \
     perl \
     pkg-config \
     protobuf-compiler \
     xz-utils
-rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+end_step
 EOF
 
-RUN --mount=type=bind,source=python,target=/run/builder/python \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=python,target=/run/builder/python \
     --mount=type=bind,from=find-links,target=/run/builder/find-links \
     --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # the Python packages for building
-set -eu
+. /run/builder/step.sh
+begin_step
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
 export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 UV_LOCK_TIMEOUT=36000
 if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
@@ -97,13 +93,13 @@ install_locked() {
     uv pip install --system --no-deps --require-hashes "$@"
 }
 install_locked -r build.txt
-rm -rf /root/.cache/pip
+end_step
 EOF
 
 FROM build AS flashinfer-wheel
 RUN --mount=type=bind,from=flashinfer-source,target=/src/flashinfer,rw \
     --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
-    --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
+    --mount=type=secret,id=BUILD_JOBS \
     --mount=type=cache,id=ccache-dflash-arm64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
@@ -118,6 +114,9 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
+# nvcc writes the number of its process into the symbol table (the FILE symbol tmpxft_…): without that table the same
+# source makes the same library.
+export LDFLAGS="${LDFLAGS:+$LDFLAGS }-Wl,-s" FLASHINFER_EXTRA_LDFLAGS=-Wl,-s
 # As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
 cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
 memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
@@ -128,6 +127,7 @@ MAX_JOBS=$(nproc)
 if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
 if [ "$MAX_JOBS" -gt $((memory / 8)) ]; then MAX_JOBS=$((memory / 8)); fi
 if [ "$MAX_JOBS" -lt 1 ]; then MAX_JOBS=1; fi
+if [ -s /run/secrets/BUILD_JOBS ]; then BUILD_JOBS=$(cat /run/secrets/BUILD_JOBS); fi
 MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
 echo "compiling flashinfer with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
@@ -184,7 +184,7 @@ FROM build AS vllm-wheel
 RUN --mount=type=bind,from=vllm-source,target=/src/vllm,rw \
     --mount=type=bind,from=flashinfer-wheel,source=/built,target=/run/builder/after \
     --mount=type=cache,id=compiling,target=/run/builder/compiling,sharing=locked \
-    --mount=type=secret,id=BUILD_JOBS,env=BUILD_JOBS \
+    --mount=type=secret,id=BUILD_JOBS \
     --mount=type=cache,id=cargo-dflash-arm64,target=/root/.cache/cargo \
     --mount=type=cache,id=ccache-dflash-arm64,target=/root/.cache/ccache \
     --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
@@ -200,6 +200,9 @@ export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt GIT_SSL_CAINFO=/etc/ssl/
 export REQUESTS_CA_BUNDLE=/etc/ssl/certs/ca-certificates.crt
 export SOURCE_DATE_EPOCH=1795082400
 export CCACHE_DIR=/root/.cache/ccache CCACHE_MAXSIZE=50G CCACHE_NOHASHDIR=1
+# nvcc writes the number of its process into the symbol table (the FILE symbol tmpxft_…): without that table the same
+# source makes the same library.
+export LDFLAGS="${LDFLAGS:+$LDFLAGS }-Wl,-s" FLASHINFER_EXTRA_LDFLAGS=-Wl,-s
 # As many jobs as there are processors and as fit into the memory that is free now; or as many as were asked for.
 cgroup() { cat "/sys/fs/cgroup/$1" "/sys/fs/cgroup/memory/$2" 2> /dev/null || true; }
 memory=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB$/\1/p' /proc/meminfo)
@@ -210,6 +213,7 @@ MAX_JOBS=$(nproc)
 if [ "$MAX_JOBS" -gt 16 ]; then MAX_JOBS=16; fi
 if [ "$MAX_JOBS" -gt $((memory / 8)) ]; then MAX_JOBS=$((memory / 8)); fi
 if [ "$MAX_JOBS" -lt 1 ]; then MAX_JOBS=1; fi
+if [ -s /run/secrets/BUILD_JOBS ]; then BUILD_JOBS=$(cat /run/secrets/BUILD_JOBS); fi
 MAX_JOBS=${BUILD_JOBS:-$MAX_JOBS}
 echo "compiling vllm with MAX_JOBS=$MAX_JOBS: $memory GiB at 8 GiB a job"
 export MAX_JOBS CMAKE_BUILD_PARALLEL_LEVEL="$MAX_JOBS" CARGO_BUILD_JOBS="$MAX_JOBS"
@@ -301,14 +305,16 @@ FROM toolchain AS base
 ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
     TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas TRITON_PTXAS_BLACKWELL_PATH=/usr/local/cuda/bin/ptxas
 
-RUN --mount=type=bind,source=python,target=/run/builder/python \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=python,target=/run/builder/python \
     --mount=type=bind,from=find-links,target=/run/builder/find-links \
     --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # the Python packages
-set -eu
+. /run/builder/step.sh
+begin_step
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
 export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120 UV_LOCK_TIMEOUT=36000
 if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
@@ -319,21 +325,23 @@ install_locked() {
     uv pip install --system --no-deps --require-hashes --compile-bytecode "$@"
 }
 install_locked -r packages.txt
-rm -rf /root/.cache/pip
+end_step
 EOF
 
-RUN \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
     --mount=type=bind,from=flashinfer-wheel,source=/wheels,target=/run/builder/wheels/flashinfer \
     --mount=type=bind,from=vllm-wheel,source=/wheels,target=/run/builder/wheels/vllm \
     --mount=type=cache,id=uv-dflash-arm64,target=/root/.cache/uv <<'EOF'
 # the built wheels
-set -eu
+. /run/builder/step.sh
+begin_step
 UV_LINK_MODE=copy uv pip install --system --no-deps --offline --compile-bytecode /run/builder/wheels/*/*.whl
 have=$(python3 -c 'import importlib.metadata as m, sys; print(m.version(sys.argv[1]))' vllm)
 if [ "$have" != 0.19.2.dev31+gaaaaaaa ]; then
     echo "The wheel of "vllm" says version $have, and "0.19.2.dev31+gaaaaaaa" is pinned." >&2
     exit 1
 fi
+end_step
 EOF
 
 ARG MAX_JOBS TILELANG_AUTO_TUNING_MAX_CPU_COUNT TORCHINDUCTOR_COMPILE_THREADS
@@ -341,12 +349,14 @@ ENV MAX_JOBS="${MAX_JOBS:-4}" TILELANG_AUTO_TUNING_MAX_CPU_COUNT="${TILELANG_AUT
     TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"
 
 ARG SOURCE_DATE_EPOCH
-RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
 # build-metadata.yaml
-set -eu
+. /run/builder/step.sh
+begin_step
 mkdir -p /workspace/vllm
 install -m 0644 /run/builder/build-metadata.yaml /workspace/build-metadata.yaml
-touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+end_step
 EOF
 WORKDIR /workspace/vllm
 

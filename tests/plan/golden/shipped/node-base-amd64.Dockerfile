@@ -4,10 +4,14 @@ FROM eugr/spark-vllm:latest@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb
 # Mods change what is installed, and a server finds models and caches of the host below /root.
 USER root
 
-RUN --mount=type=cache,id=apt-node-amd64,target=/run/builder/apt,sharing=locked \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/apt.sh,target=/run/builder/apt.sh \
+    --mount=type=cache,id=apt-node-amd64,target=/run/builder/apt,sharing=locked \
+    --mount=type=secret,id=distribution-packages \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt <<'EOF'
 # what mods count on
-set -eu
+. /run/builder/step.sh
+. /run/builder/apt.sh
 missing=''
 for command in bash cmp curl find git patch wget; do
     command -v "$command" > /dev/null || missing="$missing $command"
@@ -15,25 +19,17 @@ done
 if [ -z "$missing" ] && { command -v earlyoom || ! command -v apt-get; } > /dev/null; then
     exit 0
 fi
+begin_step
 packages=$(printf '%s' "$missing" | sed -e 's/cmp/diffutils/' -e 's/find/findutils/')
 if command -v apt-get > /dev/null; then
-    export DEBIAN_FRONTEND=noninteractive
-    mkdir -p /run/builder/apt/lists /run/builder/apt/archives
-    apt_get() {
-        apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
-            -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
-            -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
-    }
     if [ -n "$missing" ]; then
-        apt_get update
         # shellcheck disable=SC2086  # one word a package
-        apt_get install -y --no-install-recommends $packages
+        install_distribution_packages $packages
     fi
     if ! command -v earlyoom > /dev/null; then
-        { apt_get update && apt_get install -y --no-install-recommends earlyoom; } \
+        install_distribution_packages earlyoom \
             || echo "earlyoom cannot be installed: \`run --earlyoom\` is not to be had with this image." >&2
     fi
-    rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
 elif command -v microdnf > /dev/null || command -v dnf > /dev/null; then
     # shellcheck disable=SC2046,SC2086
     $(command -v dnf || command -v microdnf) install -y --setopt=install_weak_deps=0 $packages
@@ -41,6 +37,7 @@ elif command -v microdnf > /dev/null || command -v dnf > /dev/null; then
 else
     echo "The base image lacks$missing, and has no package manager that is known here: a mod that needs one fails." >&2
 fi
+if command -v find > /dev/null; then end_step; fi
 EOF
 
 ARG MAX_JOBS TILELANG_AUTO_TUNING_MAX_CPU_COUNT TORCHINDUCTOR_COMPILE_THREADS
@@ -48,9 +45,11 @@ ENV MAX_JOBS="${MAX_JOBS:-4}" TILELANG_AUTO_TUNING_MAX_CPU_COUNT="${TILELANG_AUT
     TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"
 
 ARG SOURCE_DATE_EPOCH
-RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
 # build-metadata.yaml
-set -eu
+. /run/builder/step.sh
+begin_step
 mkdir -p /workspace/vllm
 file=/workspace/build-metadata.yaml
 merged=$file.merged
@@ -65,7 +64,7 @@ else
 fi
 install -m 0644 "$merged" "$file"
 rm "$merged"
-touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+end_step
 EOF
 WORKDIR /workspace/vllm
 

@@ -4,18 +4,15 @@ FROM scratch AS find-links
 # One base for building and for running: the kernels that are compiled when vLLM starts need nvcc and the headers.
 FROM nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb AS toolchain
 
-RUN --mount=type=cache,id=apt-tf5-amd64,target=/run/builder/apt,sharing=locked <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=parts/apt.sh,target=/run/builder/apt.sh \
+    --mount=type=cache,id=apt-tf5-amd64,target=/run/builder/apt,sharing=locked \
+    --mount=type=secret,id=distribution-packages <<'EOF'
 # the distribution's packages
-set -eu
-export DEBIAN_FRONTEND=noninteractive
-mkdir -p /run/builder/apt/lists /run/builder/apt/archives
-apt_get() {
-    apt-get -qq -o Dir::State::lists=/run/builder/apt/lists -o Dir::Cache::archives=/run/builder/apt/archives \
-        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o APT::Keep-Downloaded-Packages=true \
-        -o Binary::apt-get::APT::Keep-Downloaded-Packages=true -o Acquire::Retries=3 "$@"
-}
-apt_get update
-apt_get install -y --no-install-recommends \
+. /run/builder/step.sh
+. /run/builder/apt.sh
+begin_step
+install_distribution_packages \
     ca-certificates \
     curl \
     earlyoom \
@@ -35,7 +32,7 @@ apt_get install -y --no-install-recommends \
     python3-dev \
     python3-pip \
     wget
-rm -rf /var/cache/ldconfig/aux-cache /var/log/apt /var/log/dpkg.log /var/log/alternatives.log
+end_step
 EOF
 
 # System-wide, as mods expect it: on purpose past the guard of PEP 668.
@@ -58,14 +55,16 @@ FROM toolchain AS base
 ENV TORCH_CUDA_ARCH_LIST=12.1a FLASHINFER_CUDA_ARCH_LIST=12.1a \
     TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas TRITON_PTXAS_BLACKWELL_PATH=/usr/local/cuda/bin/ptxas
 
-RUN --mount=type=bind,source=python,target=/run/builder/python \
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=python,target=/run/builder/python \
     --mount=type=bind,from=find-links,target=/run/builder/find-links \
     --mount=type=cache,id=uv-tf5-amd64,target=/root/.cache/uv \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=PIP_INDEX_URL,env=PIP_INDEX_URL \
-    --mount=type=secret,id=PIP_EXTRA_INDEX_URL,env=PIP_EXTRA_INDEX_URL <<'EOF'
+    --mount=type=secret,id=PIP_INDEX_URL \
+    --mount=type=secret,id=PIP_EXTRA_INDEX_URL <<'EOF'
 # the Python packages
-set -eu
+. /run/builder/step.sh
+begin_step
 export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt PIP_CERT=/etc/ssl/certs/ca-certificates.crt
 export UV_LINK_MODE=copy UV_HTTP_TIMEOUT=120
 if [ -n "${PIP_INDEX_URL:-}" ]; then export UV_DEFAULT_INDEX="$PIP_INDEX_URL"; fi
@@ -76,7 +75,7 @@ install_locked() {
     uv pip install --system --no-deps --require-hashes --compile-bytecode "$@"
 }
 install_locked -r packages.txt
-rm -rf /root/.cache/pip
+end_step
 EOF
 
 ARG MAX_JOBS TILELANG_AUTO_TUNING_MAX_CPU_COUNT TORCHINDUCTOR_COMPILE_THREADS
@@ -84,12 +83,14 @@ ENV MAX_JOBS="${MAX_JOBS:-4}" TILELANG_AUTO_TUNING_MAX_CPU_COUNT="${TILELANG_AUT
     TORCHINDUCTOR_COMPILE_THREADS="${TORCHINDUCTOR_COMPILE_THREADS:-4}"
 
 ARG SOURCE_DATE_EPOCH
-RUN --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
+RUN --mount=type=bind,source=parts/step.sh,target=/run/builder/step.sh --mount=type=tmpfs,target=/run/builder/work \
+    --mount=type=bind,source=build-metadata.yaml,target=/run/builder/build-metadata.yaml <<'EOF'
 # build-metadata.yaml
-set -eu
+. /run/builder/step.sh
+begin_step
 mkdir -p /workspace/vllm
 install -m 0644 /run/builder/build-metadata.yaml /workspace/build-metadata.yaml
-touch -d "@$SOURCE_DATE_EPOCH" /workspace/vllm /workspace/build-metadata.yaml /workspace
+end_step
 EOF
 WORKDIR /workspace/vllm
 
