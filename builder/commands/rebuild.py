@@ -99,10 +99,10 @@ def _state(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Path
     from builder import release
     from builder.evidence import witness
 
-    found = versions.require_supported(workspace.engine)
-    tools = {"builder": str(release.of_this_program()), "engine": found.engine, "buildx": found.buildx}
+    engine = versions.require_supported(workspace.engine)
+    tools = {"builder": str(release.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
     project = workspace.project
-    path = witness.state(project, result.image, result.fingerprint, built.details.id, found.platform, tools, key)
+    path = witness.state(project, result.image, result.fingerprint, built.details.id, engine.platform, tools, key)
     return project.relative(path)
 
 

@@ -121,9 +121,9 @@ def _signed(content: bytes, key: Path) -> bytes:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UsageError(f"{key}: cannot sign: {error}", hint="ssh-keygen signs: it is in openssh-client") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
+        message = done.stderr.decode(errors="replace").strip()
         raise UsageError(
-            f"{key}: cannot sign: {said}", hint="name a private SSH key, or its public half where an agent has it"
+            f"{key}: cannot sign: {message}", hint="name a private SSH key, or its public half where an agent has it"
         )
     return done.stdout
 

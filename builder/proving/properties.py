@@ -327,9 +327,9 @@ def _begins_turn_after_result(
     conversation: Conversation, texts: Mapping[str, str], style: Style
 ) -> Iterator[tuple[str, str]]:
     """A prompt that ends with the result of a tool begins the model's turn as one does that ends with a question."""
-    asked, alone = texts.get("question-asked", ""), texts.get("question-alone", "")
+    question, alone = texts.get("question-asked", ""), texts.get("question-alone", "")
     last = conversation.turns[-1]
-    mark = asked[common(asked, alone) :].strip().partition("\n")[0]
+    mark = question[common(question, alone) :].strip().partition("\n")[0]
     if not (style.names_roles and mark and conversation.generation and last.role == "tool" and last.texts):
         return
     text = texts[conversation.name]

@@ -14,6 +14,7 @@ apt_asked=/run/secrets/distribution-packages
 
 # apt_get ARGUMENT…: with lists of its own, because clean-up hooks of base images look where apt usually has them
 apt_get() {
+    # shellcheck disable=SC2154  # step.sh sets step_work
     apt-get -qq -o Dir::State::lists="$step_work/lists" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
         -o Dir::Cache::archives="$apt_store/archives" -o APT::Sandbox::User=root -o Acquire::Retries=3 \
         -o Acquire::Languages=none "$@"

@@ -5,6 +5,7 @@
 #   /run/builder/below   the image as it was before, where that is to be compared
 #   /run/builder/work    memory: the private copy that scripts run in, and notes; nothing of it stays
 
+# shellcheck source=dockerfiles/_parts/step.sh
 . /run/builder/step.sh
 mod_work=$step_work
 mod_below=/run/builder/below

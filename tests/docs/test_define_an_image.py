@@ -48,7 +48,7 @@ def test_the_one_on_another_definition(tmp_path: Path) -> None:
     plan = rendered(tmp_path, "tools", 1)
     assert plan.parent is not None
     assert plan.parent.definition.name == "tf5-wheel"
-    assert b"strace gdb" in plan.files["Dockerfile"].content
+    assert b"    strace \\\n    gdb\n" in plan.files["Dockerfile"].content
 
 
 def test_every_how_to_is_found_from_the_readme() -> None:

@@ -80,7 +80,8 @@ def bake_targets(
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
 
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
-    target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may list.
+    target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may
+    list.
     ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them), ``attest`` the
     attestations, as `attestations.bake_options` returns them. Targets in ``pushed`` (with a repository of a registry
     for each) are pushed there by their digests, and not loaded into the engine. ``environ`` is the whole environment of

@@ -121,6 +121,7 @@ def test_a_target_keeps_the_secrets_of_its_own(endpoint: Endpoint, repository: s
         folder,
         f"{FROM}{RUN}--mount=type=secret,id=own --mount=type=secret,id=given"
         ' test "$(cat /run/secrets/own) $(cat /run/secrets/given)" = "of the file given"\n',
+        {},
     )
     (folder / "own.txt").write_text("of the file")
     (folder / "bake.json").write_text(json.dumps({"target": {"image": {"secret": ["id=own,src=own.txt"]}}}))
