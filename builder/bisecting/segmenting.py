@@ -64,7 +64,7 @@ def _of_part(files: Files, name: str, parts: Sequence[str]) -> dict[str, StagedF
     return {
         path: file
         for path, file in files.items()
-        if path.partition("/")[0] not in others and path not in {layout.PLAN, layout.BAKE, layout.RECORD}
+        if path.partition("/")[0] not in others and path not in {layout.PLAN, layout.BAKE, layout.RECORD, layout.LAYERS}
     }
 
 

@@ -93,8 +93,7 @@ def _standings(shown: ShownImage) -> str:
 
 
 def _witnesses(shown: ShownImage) -> str:
-    count = len({each.machine for each in shown.witnesses.statements})
-    if not count:
+    if not (count := len(shown.witnesses.statements)):
         return ""
     return f"{humanize.counted(count, 'machine')} made the same content, {shown.witnesses.signed} signed"
 

@@ -61,6 +61,8 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     if isinstance(selection, SelectedImage) and not request.nodes:
         from builder.commands import bringing_back
 
+        # Before hours of building, a mistake in the recipe is told.
+        preparation.settings(workspace.project, selection, request, workspace.environment)
         bringing_back.bring_back(workspace, reading.of(workspace.project), selection.image)
     prepared = preview(workspace, request, proc=proc)
     limit = None

@@ -48,7 +48,8 @@ class Witness:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """The statements about a number, of which ``signed`` have a signature that fits; and the problems of the others."""
+    """The statements about a number, one a machine, of which ``signed`` have a signature that fits; and the
+    problems of the others."""
 
     statements: tuple[Witness, ...] = ()
     signed: int = 0

@@ -119,6 +119,7 @@ def _environment() -> Any:
         "plain": plain,
         "short": humanize.digest,
         "bytes": humanize.size,
+        "counted": humanize.counted,
         "moment": lambda text: text[:16].replace("T", " ") + " UTC",
         "mean": figures.mean_text,
         "spread": figures.spread_text,

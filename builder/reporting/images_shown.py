@@ -10,6 +10,7 @@ from builder import humanize
 from builder.comparing import changes, compared_images
 from builder.errors import FileProblemsError, SourceError, UnsafePathError
 from builder.events import Message
+from builder.evidence import witness
 from builder.lock.model import ImageName
 from builder.reporting.page import PageChange, PageCommit, PageImage, PageSource
 from builder.sources.git import mirror_reading
@@ -42,7 +43,7 @@ def of(
         report(Message("reading upstream's commits from the mirrors that are here"))
     commits = functools.cache(functools.partial(_commits, project))
     sides: dict[ImageName, ComparedImage | str] = {name: _side(project, lock, name) for name in names}
-    return tuple(_image(lock, name, sides, evidence, commits) for name in names)
+    return tuple(_image(project, lock, name, sides, evidence, commits) for name in names)
 
 
 def _side(project: Project, lock: Lock, name: ImageName) -> ComparedImage | str:
@@ -54,6 +55,7 @@ def _side(project: Project, lock: Lock, name: ImageName) -> ComparedImage | str:
 
 
 def _image(
+    project: Project,
     lock: Lock,
     name: ImageName,
     sides: Mapping[ImageName, ComparedImage | str],
@@ -84,6 +86,7 @@ def _image(
         base=own.base if own else "",
         mods=tuple(record.mods),
         packages=len(own.packages) if own and has_packages else None,
+        witnesses=len(witness.look(project, name, record.fingerprint).statements),
         models=lock.models_on(name),
         change=_change(lock, name, sides, commits),
     )

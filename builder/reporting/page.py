@@ -135,7 +135,7 @@ class PageChange:
 @dataclass(frozen=True)
 class PageImage:
     """A numbered image, and what is in it: ``versions`` are those of its sources by name, ``packages`` the number of
-    its Python packages, None where they are not known."""
+    its Python packages, None where they are not known, ``witnesses`` the machines that made the same content again."""
 
     image: str
     repository: str
@@ -155,6 +155,7 @@ class PageImage:
     base: str
     mods: tuple[str, ...]
     packages: int | None
+    witnesses: int
     models: tuple[str, ...]
     change: PageChange | None
 

@@ -113,6 +113,10 @@ def test_two_at_once_remove_each_image_once(stocked: Project, endpoint: Endpoint
 def test_a_number_pruned_stays_on_record_and_is_never_given_again(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
+    # The step has the same content whenever it runs: BuildKit may have dropped it.
+    template = small.root / "dockerfiles/small/Dockerfile.j2"
+    text = template.read_text(encoding="utf-8")
+    projects.write(template, text.replace("> /greeting", "> /greeting; touch -d @0 /greeting"))
     for version in ("one", "two", "three"):
         # No other test has these steps: what two images were built by stays when one of them goes.
         projects.write(small.root / "mods/template/chat.jinja", f"version {version} of {repository}\n")
@@ -135,11 +139,9 @@ def test_a_number_pruned_stays_on_record_and_is_never_given_again(
     assert "pruned" in builder("show", "small:1").stdout
     assert (small.builds / repository / "1" / "bake.json").is_file()
 
-    refused = builder("rollback", "small", "--to", "1", code=7).stderr
-    assert f"{repository}:1 was pruned on 20" in refused
-    assert f"`builder pull {repository}:1`" in refused
-    assert f"`builder rebuild {repository}:1`" in refused
-    assert "has no image to go back to" in builder("rollback", "small", code=1).stderr
+    for arguments, back in ((("--to", "1"), 1), ((), 2)):
+        told = " ".join(builder("rollback", "small", *arguments, "--dry-run").stderr.split())
+        assert f"{repository}:{back} is not in this engine: it would be pulled, copied from a node, or built" in told
 
     assert "the same content, tagged again" in builder("rebuild", "small:2").stdout
     assert reading.read(small.lock).images[repository].numbers[2].pruned is None

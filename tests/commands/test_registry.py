@@ -254,19 +254,19 @@ def test_what_was_deleted_comes_back_by_its_digest(
     assert row(builder)["state"] == "present"
 
 
-def test_without_the_registry_a_rollback_says_what_would_help(
+def test_without_the_registry_a_rollback_builds_the_number_again(
     small: Project, builder: Command, repository: str, pushed: Registry, endpoint: Endpoint
 ) -> None:
     registries.grow(small, 1, "two")
     builder("build", "chat")
     images.remove(endpoint, f"{repository}:1")
     before = small.lock.read_bytes()
-    (small.root / "builder.yaml").unlink()
-    assert "registry:" in builder("rollback", "chat", code=7).stderr
-    registries.configure(small, registry=pushed.address)
     pushed.kill()
     assert "not pulled" in builder("rollback", "chat", code=1).stderr
     assert small.lock.read_bytes() == before
+    (small.root / "builder.yaml").unlink()
+    assert f"building {repository}:1 again" in builder("rollback", "chat").stderr
+    assert images.inspect(endpoint, f"{repository}:1") is not None
 
 
 def test_pull_takes_a_recipe_and_leaves_what_is_here(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.evidence import witness
 from tests import projects
 from tests.evidence.runs import MODEL
 from tests.reporting import stocked
@@ -49,6 +50,14 @@ def document(project: Project, *arguments: str) -> dict[str, Any]:
 def test_it_needs_no_engine_and_says_where_the_page_is(project: Project) -> None:
     assert run(project, "report") == "report.html\n"
     assert (project.root / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_it_says_how_many_machines_made_the_same_content(project: Project) -> None:
+    name = stocked.NAMES[1]
+    fingerprint = stocked.image(name.number).fingerprint
+    witness.state(project, name, fingerprint, "sha256:2", "linux/arm64", {}, None)
+    run(project, "report")
+    assert (project.root / "report.html").read_text().count("; 1 machine made the same content</p>") == 1
 
 
 def test_another_clone_gets_the_same_bytes(project: Project, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ ELSEWHERE = {
     *("bench", "checkpoints_compare", "probe", "prove"),
     # Build, pull, rebuild, copy, download and run, one after the other.
     "up",
+    # What `up`, `run` and `rollback` call: pull, copy and rebuild.
+    "bringing_back",
     # Reading alone, or one file that is there whole or not at all; what `matrix --fill` tries are `prove` and `bench`.
     *("matrix", "matrix_fill", "report"),
     # Files of evidence, each there whole or not at all, and an archive.

@@ -200,7 +200,7 @@ def large(numbers: int, models: int) -> ReportPage:
         tuple(
             PageImage(name, "vllm-node-tf5", int(name.rpartition(":")[2]), "2026-11-20T22:00:00Z", False, False, None,
                       None, "tf5", "linux/arm64", 19, "good", "a note", "proven", {"vllm": "0.30.0 (abcdef012)"}, "",
-                      ("fix-qwen3.5-enhanced-chat-template",), 184, (), None)
+                      ("fix-qwen3.5-enhanced-chat-template",), 184, 2, (), None)
             for name in names
         ),
     )  # fmt: skip
