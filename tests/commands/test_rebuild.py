@@ -4,7 +4,9 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,8 +28,6 @@ from tests.stock import stock
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from builder.workspace import Workspace
 
 pytestmark = pytest.mark.engine
@@ -105,7 +105,7 @@ def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_
 
 
 def test_another_machine_without_any_cache_makes_the_same_bytes(
-    small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     """All but the first step, which `small` has to have one that is other each time."""
     template = small.root / "dockerfiles/small/Dockerfile.j2"
@@ -114,7 +114,11 @@ def test_another_machine_without_any_cache_makes_the_same_bytes(
     text = template.read_text().replace(own, settled.replace("/greeting", "/greeting; end_step"))
     projects.write(template, '{% import "_parts/step.j2" as parts_step %}\n' + text)
     builder("build", "chat")
-    with second_engine.running(tmp_path, "brebuilt", "10.213.7.1/24") as environ:
+    # The path of a socket has at most 107 characters.
+    with (
+        tempfile.TemporaryDirectory(prefix="engine-") as folder,
+        second_engine.running(Path(folder), "brebuilt", "10.213.7.1/24") as environ,
+    ):
         second_engine.load(endpoint.host, environ, "debian:bookworm-slim")
         output = builder("rebuild", f"{repository}:1", environ=environ).stdout
     assert output.endswith(": the same content, tagged again\n")
