@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from builder.building.baked_image import BakedImage
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest
+    from builder.evidence.proof import Proof
     from builder.evidence.requirements import MissingEvidence
-    from builder.proving.prove import Proof
     from builder.workspace import Workspace
 
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from builder.building.baked_image import BakedImage
     from builder.building.request import BuildRequest
     from builder.definitions.mods.mod import Mod
+    from builder.evidence.proof import Proof
     from builder.lock.model import NumberedImage
     from builder.plan.model import Step
-    from builder.proving.prove import Proof
     from builder.workspace import Workspace
 
 # What a mod changes templates and parsers by; any script may.

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.engine.buildkit.memory import StepMemory
-    from builder.proving.keeping import ProvedImage
+    from builder.evidence.proof import ProvedImage
 
 
 @dataclass(frozen=True)

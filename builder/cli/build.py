@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from builder.building.planning import PlannedImage
     from builder.building.request import AlreadyBuilt, BuildRequest, Built, HeldPointer
     from builder.commands.push import PushedImage
+    from builder.evidence.proof import ProvedImage
     from builder.plan.model import Step
-    from builder.proving.keeping import ProvedImage
 
 
 @click.command()

@@ -14,8 +14,8 @@ from builder.cli.output import print_json, print_note, print_result
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
+    from builder.evidence.proof import ProvedImage
     from builder.evidence.record import Evidence
-    from builder.proving.keeping import ProvedImage
 
 _WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}

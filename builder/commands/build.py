@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from builder.building.planning import PlannedImage
     from builder.building.request import BuildRequest, HeldPointer
     from builder.commands.push import PushedImage
+    from builder.evidence.proof import ProvedImage
     from builder.lock.model import ImageName, Lock, NumberedImage
     from builder.project import Project
-    from builder.proving.keeping import ProvedImage
     from builder.workspace import Workspace
 
 
@@ -79,7 +79,7 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
     )
     from builder.definitions.image_chain import build_jobs
     from builder.distribution import remote_builder
-    from builder.proving import keeping
+    from builder.evidence.proof import keep_proof
 
     work_folder.recover(workspace)
     registry = _registry(workspace) if request.push else None
@@ -112,7 +112,7 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
                 proofs = proof.of_build(workspace, baked, record, request)
                 moves = commit.moves_of(workspace, baked.planned, request, proofs)
                 number = commit.commit(workspace, baked, record, moves)
-                kept = tuple(keeping.keep(workspace.project, number, each) for each in proofs)
+                kept = tuple(keep_proof(workspace.project, number, each) for each in proofs)
                 models_held = moves.waiting
                 waiting = held_back.move(workspace, baked.planned, number, request, models_held) if models_held else ()
                 results.append(_built(workspace, baked, record, number, kept, waiting, time.monotonic() - started))

@@ -16,11 +16,11 @@ from builder.engine import images
 from builder.errors import ImageStateError, NothingToDoError, UsageError
 from builder.events import Message
 from builder.evidence import standing, store, subjects
+from builder.evidence.proof import ProvedImage, keep_proof
 from builder.evidence.record import Subject
 from builder.lock import reading
 from builder.numbered import adopted, names
-from builder.proving import keeping, prove, reference
-from builder.proving.keeping import ProvedImage
+from builder.proving import prove, reference
 from builder.proving.prove import ProvedPairing
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[P
     work_folder.remove_stale(workspace)
     with work_folder.create(workspace, name.repository, {}) as work:
         proofs = prove.prove(workspace, str(name), subject, pairings, find, work.labels)
-    return tuple(keeping.keep(project, name, proof) for proof in proofs)
+    return tuple(keep_proof(project, name, proof) for proof in proofs)
 
 
 def accept(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from builder.building.image_differences import FileDifference
     from builder.building.rebuild import RebuiltImage
+    from builder.evidence.proof import Proof
     from builder.lock.model import ImageName, Lock, NumberedImage
-    from builder.proving.prove import Proof
     from builder.workspace import Workspace
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from builder import timestamp
 from builder.definitions.recipes import arguments, command
 from builder.evidence import subjects
+from builder.evidence.proof import Proof
 from builder.evidence.record import Evidence, Figure, Finding, Subject
 from builder.plan.model import WORKSPACE
 from builder.proving import conversations, families, front_end, harmony, judging, mistral, model_files, served_options
@@ -47,17 +48,6 @@ class ProvedPairing:
     model: str
     revision: str | None
     recipe: Recipe
-
-
-@dataclass(frozen=True)
-class Proof:
-    """The evidence for one model and the texts behind it; ``stand_in`` says why the tokenizer is not the model's own,
-    ``reference`` names the image that it was compared with."""
-
-    evidence: Evidence
-    raw: bytes
-    stand_in: str = ""
-    reference: str = ""
 
 
 def prove(

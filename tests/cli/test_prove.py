@@ -18,7 +18,7 @@ from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.project import Project
 from builder.proving import reference
-from builder.proving.keeping import ProvedImage
+from builder.evidence.proof import ProvedImage
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, proof
 

@@ -1,4 +1,4 @@
-"""A proof kept as evidence of a numbered image."""
+"""What `prove` found out about an image, and how it is kept as evidence of a numbered one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     from builder.evidence.record import Evidence
     from builder.lock.model import ImageName
     from builder.project import Project
-    from builder.proving.prove import Proof
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The evidence for one model and the texts behind it; ``stand_in`` says why the tokenizer is not the model's own,
+    ``reference`` names the image that it was compared with."""
+
+    evidence: Evidence
+    raw: bytes
+    stand_in: str = ""
+    reference: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class ProvedImage:
     reference: str = ""
 
 
-def keep(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
+def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
     """Keeps a proof as evidence of a number."""
     evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
     path = store.add(project, name, evidence, proof.raw)
