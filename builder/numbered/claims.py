@@ -4,10 +4,11 @@ A claim is an empty volume of a fixed name, which only one can create (`builder.
 as long as the number may be on record anywhere, long after its image was pruned: no project gives it to other content.
 Images know nothing of projects: the same inputs make the same image in each.
 
-A claim is taken over from a project that is gone by removing its volume and creating it again. Where two projects do so
-at the same moment, the second may remove the volume that the first has just created, and both go on as its owner. The
-volume that stays decides: the next command of the first project reports the second one as the owner. Until then `latest`
-may name an image of either project, and the fingerprint in images.lock shows whose content a number's tag names.
+To take a claim over from a project that is gone, a project removes its volume and creates it again. Where two projects
+do so at the same moment, the second may remove the volume that the first has just created, and both go on as the owner.
+The volume that stays decides: the next command of the first project reports the second one as the owner. Until then
+``latest`` may name an image of either project, and the fingerprint in images.lock shows whose content a number's tag
+names. A process that is killed between the two steps leaves the claim to nobody, and the next project takes it.
 """
 
 from __future__ import annotations
