@@ -10,7 +10,7 @@ from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.engine import images
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
-from builder.numbered import images_lock, reserved_slots
+from builder.numbered import images_lock
 from builder.pinning import vendored
 from builder.storage import plain_file
 
@@ -67,8 +67,7 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, moves
         own_part = _recorded(Lock(), name, planned, record, replace(moves, pins=True))
         plain_file.write(directory / images_lock.RECORD, text.dump(own_part).encode())
         transaction.place(name, candidate)
-        lock = _recorded(transaction.lock, name, planned, record, moves)
-        transaction.commit(reserved_slots.added(workspace.project, lock))
+        transaction.commit(_recorded(transaction.lock, name, planned, record, moves))
     # The end of the transaction has set `latest`.
     return name
 

@@ -24,7 +24,7 @@ SHOWN_COMMITS = 20
 @update_option
 @platform_option
 @click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a pin that is needed.")
-@click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/, the engine and the registry.")
+@click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/ and the engine.")
 @click.option(
     "--renumber", is_flag=True, help="After a merge: keep both images where two branches used the same number."
 )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from builder.cli.context import Context
 
 
-# The exit code where something is left to the user: two places disagree, or the registry did not answer.
+# The exit code where something is left to the user: a definition that could not be read.
 NEEDS_ATTENTION = 1
 
 

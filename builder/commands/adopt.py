@@ -15,7 +15,7 @@ from builder.errors import ImageContentsError, ImageStateError
 from builder.evidence import gate
 from builder.lock import foreign, reading, text
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
-from builder.numbered import adopted, adopted_contents, adopted_names, images_lock, reserved_slots
+from builder.numbered import adopted, adopted_contents, adopted_names, images_lock
 from builder.numbered.adopted import AdoptedContents
 from builder.plan import labels
 from builder.plan.model import StagedFile
@@ -107,7 +107,7 @@ def run(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
                 candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
                 transaction.place(name, candidate)
                 lock = _recorded(transaction.lock, name, record, pairings, promote=request.promote)
-                transaction.commit(reserved_slots.added(workspace.project, lock))
+                transaction.commit(lock)
                 return _result(transaction.lock, name, contents, request.models)
     return _again(workspace, name, details, pairings)
 

@@ -12,7 +12,7 @@ from builder.errors import ImageStateError, LockError, TransferError
 from builder.events import Message, Report, delayed_progress
 from builder.evidence import requirements, traveling
 from builder.lock import merging, reading
-from builder.numbered import build_directory, images_lock, reserved_slots
+from builder.numbered import build_directory, images_lock
 from builder.numbered.images_lock import RECORD, Candidate
 from builder.plan import layout
 from builder.storage import regular_file
@@ -169,7 +169,7 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
         raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run it again")
     with images_lock.transaction(workspace) as transaction:
         _refuse_conflict(workspace, transaction.lock, contents)
-        after = reserved_slots.added(workspace.project, _with_archive(workspace, transaction.lock, contents))
+        after = _with_archive(workspace, transaction.lock, contents)
         candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
         transaction.place(contents.name, candidate)
         transaction.commit(after)

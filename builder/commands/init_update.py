@@ -12,7 +12,7 @@ from builder.errors import ConflictError
 from builder.events import ignore
 from builder.lock import reading
 from builder.lock.model import Lock
-from builder.numbered import images_lock, reserved_slots
+from builder.numbered import images_lock
 from builder.shipped import planning, record, selection
 from builder.shipped.record import InitRecord
 from builder.workspace import open_workspace
@@ -97,4 +97,4 @@ def _pin(update: InitUpdate, environ: Mapping[str, str]) -> None:
     with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
         lock = transaction.lock
         lacking = {name: pins for name, pins in update.pins.pins.items() if not lock.pins.get(name)}
-        transaction.commit(reserved_slots.added(update.project, replaced(lock, pins={**lock.pins, **lacking})))
+        transaction.commit(replaced(lock, pins={**lock.pins, **lacking}))

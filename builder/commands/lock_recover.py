@@ -1,4 +1,4 @@
-"""The ``lock --recover`` command: rebuilds a lost images.lock from build directories, the engine and the registry.
+"""The ``lock --recover`` command: rebuilds a lost images.lock from build directories and the engine.
 
 What was recorded after a build (marks, notes, pins of images, pairings that moved) is kept nowhere else.
 """
@@ -8,11 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions import configuration, image
-from builder.distribution import registry, registry_recovery
-from builder.engine import images
+from builder.definitions import image
 from builder.errors import LockError, NothingToDoError
-from builder.events import Message
 from builder.lock import lost_lock, merge_sides, merging, reading
 from builder.lock.model import ImageName, Lock
 from builder.numbered import images_lock, latest_tag, recovery_sources
@@ -26,8 +23,8 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 _NOWHERE = (
-    "marks, notes and pins (`builder pin`) that were set, and pairings that `pair` or `rollback` moved, stand nowhere"
-    " else: models are paired with the newest image that was built for them"
+    "marks, notes and pins (`builder pin`) that were set, digests of what was pushed, and pairings that `pair` or"
+    " `rollback` moved, stand nowhere else: models are paired with the newest image that was built for them"
 )
 
 _ANEW = "nothing tells any more what builds/ was built from: move its folders away, and images.lock begins anew"
@@ -35,9 +32,8 @@ _ANEW = "nothing tells any more what builds/ was built from: move its folders aw
 
 @dataclass(frozen=True)
 class Recovered:
-    """The numbers that are recorded again; what could not be recovered; what the user should look at, because two
-    sources disagree, the registry could not be asked or a definition not be read; and the file that holds the damaged
-    lock (empty where it was missing or good)."""
+    """The numbers that are recorded again; what could not be recovered; what the user should look at, because a
+    definition could not be read; and the file that holds the damaged lock (empty where it was missing or good)."""
 
     images: tuple[ImageName, ...]
     unknown: tuple[str, ...]
@@ -49,9 +45,9 @@ def run(workspace: Workspace) -> Recovered:
     """Writes images.lock anew where it is missing or damaged; a good one gets the numbers that it lacks, and keeps all
     that it has.
 
-    The current number of a repository is the one that ``latest`` names in the engine, or else in the registry. Raises
-    NothingToDoError where nothing is found or nothing is missing; LockError for a lock that is newer than this program,
-    or that a merge left unfinished.
+    The current number of a repository is the one that ``latest`` names in the engine. Raises NothingToDoError where
+    nothing is found or nothing is missing; LockError for a lock that is newer than this program, or that a merge left
+    unfinished.
     """
     damaged: list[bytes] = []
 
@@ -64,31 +60,20 @@ def run(workspace: Workspace) -> Recovered:
             damaged.append(content)
             return Lock()
 
-    pushed = _read_registry(workspace)
     with images_lock.repair(workspace, read) as writer:
-        recoverable = recovery_sources.find(workspace, pushed.numbers)
+        recoverable = recovery_sources.find(workspace)
         missing = [number for number in recoverable if writer.lock.image(number.name) is None]
-        findings = (
-            *pushed.faults,
-            *_disagreements(writer.lock, pushed),
-            *_unreadable_definitions(workspace.project),
-            *(finding for number in missing for finding in number.findings),
-        )
+        findings = tuple(_unreadable_definitions(workspace.project))
         if not missing:
             hint = _ANEW if lost_lock.is_lost(workspace.project) else ""
             raise NothingToDoError("\n".join((_nothing_to_recover(recoverable), *findings)), hint=hint)
         aside = _put_aside(workspace.project, damaged)
         latest = recovery_sources.current(workspace.engine, recoverable)
-        writer.commit(completed(writer.lock, missing, {**pushed.latest, **latest}))
+        writer.commit(completed(writer.lock, missing, latest))
         for name, repository in writer.lock.images.items():
             latest_tag.point(workspace, name, repository.current)
             images_lock.tell_numbers(workspace, writer.lock, name)
-    unknown = (
-        *(line for number in missing for line in number.unknown),
-        *_differing_latest(missing, latest, pushed.latest),
-        *pushed.foreign,
-        _NOWHERE,
-    )
+    unknown = (*(line for number in missing for line in number.unknown), _NOWHERE)
     return Recovered(tuple(number.name for number in missing), unknown, findings, aside)
 
 
@@ -129,45 +114,15 @@ def _with_build(lock: Lock, number: RecoverableImage) -> Lock:
     return lock
 
 
-def _read_registry(workspace: Workspace) -> registry_recovery.RegistryContents:
-    address = configuration.load(workspace.project).registry
-    if address is None:
-        return registry_recovery.RegistryContents()
-    workspace.report(Message(f"asking {address} for the numbers that it has"))
-    return registry_recovery.query(
-        workspace.engine, registry.Registry(address), recovery_sources.repositories(workspace.project)
-    )
-
-
-def _disagreements(lock: Lock, pushed: registry_recovery.RegistryContents) -> Iterator[str]:
-    """A line for each number whose content in the registry is not the one that a good lock records."""
-    for name, remote in sorted(pushed.numbers.items()):
-        recorded = lock.image(name)
-        if recorded and recorded.fingerprint != images.fingerprint(remote.details):
-            yield f"{remote.reference} holds other content than is recorded for {name}: images.lock counts"
-
-
 def _unreadable_definitions(project: Project) -> Iterator[str]:
     for name, error in image.unreadable(project).items():
         yield f"images of {name} without a build directory were not looked for: {error.message}"
 
 
-def _differing_latest(
-    missing: Sequence[RecoverableImage], in_engine: Mapping[str, int], in_registry: Mapping[str, int]
-) -> Iterator[str]:
-    """A line for each repository whose ``latest`` the registry decided, or has otherwise than this engine."""
-    for repository in sorted({number.name.repository for number in missing} & in_registry.keys()):
-        pushed, own = in_registry[repository], in_engine.get(repository)
-        if own is None:
-            yield f"{repository}:latest is not in this engine: current is {pushed}, as in the registry"
-        elif own != pushed:
-            yield f"{repository}:latest is {own} in this engine and {pushed} in the registry: current is {own}"
-
-
 def _nothing_to_recover(recoverable: Sequence[RecoverableImage]) -> str:
     if recoverable:
-        return "images.lock records every image of this project that is found anywhere: nothing to recover"
-    return "neither the engine nor builds/ nor a registry holds an image of this project: nothing to recover"
+        return "images.lock records every image of this project that is found: nothing to recover"
+    return "neither the engine nor builds/ holds an image of this project: nothing to recover"
 
 
 def _put_aside(project: Project, damaged: list[bytes]) -> str:

@@ -15,7 +15,7 @@ from builder.errors import FileProblemsError, SourceError
 from builder.events import Message
 from builder.lock import reading
 from builder.lock.pins import GitPin, IncludedPin, Pins
-from builder.numbered import images_lock, reserved_slots
+from builder.numbered import images_lock
 from builder.pinning import chain as chains
 from builder.pinning import definition_pins, older_versions, vendored
 from builder.sources import environment
@@ -88,7 +88,7 @@ def run(workspace: Workspace, names: tuple[str, ...], update: chains.Update, pla
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
-        transaction.commit(reserved_slots.added(workspace.project, lock) if after else lock)
+        transaction.commit(lock)
     faults = [fault for resolved in completed.values() for fault in resolved.faults]
     faults += [fault for chain in image_chains for fault in _faults_of_mods(workspace.project, chain, completed)]
     return UpdatedPins(tuple(moved), tuple(dict.fromkeys(faults)))

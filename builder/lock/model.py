@@ -210,10 +210,6 @@ class Lock:
         paired = self.models.get(model)
         return self.with_model(model, paired.with_pairing(pairing) if paired else Model(pairing))
 
-    def with_definition(self, name: str) -> Lock:
-        """The lock with a definition that has no pins yet."""
-        return replace(self, pins={**self.pins, name: {}})
-
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from builder.engine.client.endpoint import Endpoint
+    from builder.numbered.identity import ProjectIdentity
     from builder.numbered.pointers import PointerMove
-    from builder.numbered.succession import Claim
     from builder.workspace import Workspace
 
 
@@ -52,6 +52,6 @@ def move(endpoint: Endpoint, name: ImageName) -> str:
     return kept
 
 
-def _foreign_latest(repository: str, claim: Claim) -> str:
-    frees = f"`docker volume rm {claim.volume}` lets the project that moves it next have it"
-    return f"{repository}:latest stays as it is: {claim.owner} has it; {frees}"
+def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
+    frees = f"`docker volume rm {claims.volume_of_latest(repository)}` lets the project that moves it next have it"
+    return f"{repository}:latest stays as it is: {owner} has it; {frees}"

@@ -1,8 +1,7 @@
-"""The sources that a lost images.lock is rebuilt from: build directories, the images in the engine, the registry.
+"""The sources that a lost images.lock is rebuilt from: build directories and the images in the engine.
 
 A build directory keeps the part of images.lock that its build wrote; where it is gone as well, the image's labels hold
-most of that. Where the three disagree about a number, the build directory wins over the engine, and the engine over the
-registry; a finding tells of it.
+most of that. Where the two disagree about a number, the build directory wins.
 """
 
 from __future__ import annotations
@@ -33,62 +32,44 @@ if TYPE_CHECKING:
     from builder.workspace import Workspace
 
 _LARGEST_RECORD = 256 << 20
-NUMBER = re.compile("[1-9][0-9]{0,17}")
-
-
-@dataclass(frozen=True)
-class RegistryImage:
-    """A number in the registry: its ``reference`` and the digest of its manifest there, the ``details`` in its
-    configuration, and the size of its compressed layers in bytes."""
-
-    reference: str
-    digest: str
-    details: ImageDetails
-    size: int
+_NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 
 @dataclass(frozen=True)
 class RecoverableImage:
     """A number that can be recovered: the part of a lock that its build wrote, or as much of it as is known;
-    ``unknown`` says what is missing, ``findings`` what the user should look at because two sources disagree."""
+    ``unknown`` says what is missing."""
 
     name: ImageName
     part: Lock
     unknown: tuple[str, ...] = ()
-    findings: tuple[str, ...] = ()
 
     @property
     def image(self) -> NumberedImage:
         return self.part.images[self.name.repository].numbers[self.name.number]
 
 
-def repositories(project: Project) -> frozenset[str]:
-    """The repositories of this project: an engine and a registry may hold images of others. A definition that cannot be
-    read counts only by its build directories."""
-    return _repositories(project, (name for name, _ in _in_builds(project)))
-
-
 def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str]:
+    """The repositories of this project, which has ``built`` these numbers: an engine may hold images of others. A
+    definition that cannot be read counts only by its build directories."""
     from builder.definitions import image
 
     return frozenset({*image.repositories(project), *(name.repository for name in built)})
 
 
-def find(workspace: Workspace, remote: Mapping[ImageName, RegistryImage]) -> list[RecoverableImage]:
-    """Finds every number of this project in build directories, in the engine and in the registry (``remote``). Those in
-    the engine that another project there has on record are left out, unless they are in builds/, too."""
-    built = dict(_in_builds(workspace.project))
+def find(workspace: Workspace) -> list[RecoverableImage]:
+    """Finds every number of this project in build directories and in the engine. Those in the engine that another
+    project there has on record are left out, unless they are in builds/, too."""
+    built = dict(in_builds(workspace.project))
     tagged = dict(_of_no_other(workspace, built, _in_engine(workspace.engine)))
     ours = _repositories(workspace.project, built)
     recoverable = []
-    for name in sorted({*built, *remote, *(name for name in tagged if name.repository in ours)}):
-        local, pushed = tagged.get(name), remote.get(name)
+    for name in sorted({*built, *(name for name in tagged if name.repository in ours)}):
+        local = tagged.get(name)
         if name in built:
-            recoverable.append(_from_build(name, built[name], local, pushed))
+            recoverable.append(_from_build(name, built[name], local))
         elif local and (own := labels_of(name, local)):
-            recoverable.append(_from_engine(workspace.engine, name, local, own, pushed))
-        elif pushed and (own := labels_of(name, pushed.details)):
-            recoverable.append(_from_registry(name, pushed, own, local))
+            recoverable.append(_from_engine(workspace.engine, name, local, own))
     return [number for number in recoverable if _is_plausible(workspace, number)]
 
 
@@ -145,15 +126,15 @@ def _in_engine(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
     for details in disk_usage.all_images(endpoint):
         for tag in details.tags:
             repository, number = split_tag(tag)
-            if NUMBER.fullmatch(number):
+            if _NUMBER.fullmatch(number):
                 yield ImageName(repository, int(number)), details
 
 
-def _in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
+def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
     """The parts of images.lock that the build directories keep; one that is damaged counts as gone."""
     for file in sorted(project.builds.glob(f"**/{RECORD}")):
         number = file.parent.name
-        if not NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
+        if not _NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
             continue
         name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
         try:
@@ -172,57 +153,26 @@ def _is_of_a_mod(project: Project, file: Path) -> bool:
     return any((folder / marker).exists() for folder in folders for marker in (bake.FILE, layout.ADOPTED))
 
 
-def _from_build(
-    name: ImageName, part: Lock, local: ImageDetails | None, pushed: RegistryImage | None
-) -> RecoverableImage:
-    number = _with_digest(RecoverableImage(name, part), pushed, f"builds/{name} is of another image")
-    if local is None and number.image.digest is None:
+def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> RecoverableImage:
+    number = RecoverableImage(name, part)
+    if local is None:
         pruned = replace(number.image, pruned=timestamp.now())
         unknown = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
         return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
-    if local and images.fingerprint(local) != number.image.fingerprint:
+    if images.fingerprint(local) != number.image.fingerprint:
         return replace(number, unknown=(f"{name} names other content in this engine than was built: it was moved",))
     return number
 
 
 def _from_engine(
-    endpoint: Endpoint,
-    name: ImageName,
-    local: ImageDetails,
-    image_labels: labels.ImageLabels,
-    pushed: RegistryImage | None,
+    endpoint: Endpoint, name: ImageName, local: ImageDetails, image_labels: labels.ImageLabels
 ) -> RecoverableImage:
     built = images.last_tagged(endpoint, str(name)) or local.created
     part = _part(name, local, image_labels, built, images.disk_size(endpoint, str(name)))
     unknown = (
         f"{name} has no build directory: when it was built is taken from its tag, its Python packages are not known"
     )
-    number = RecoverableImage(name, part, (unknown,))
-    return _with_digest(number, pushed, "this engine has another image under that number")
-
-
-def _from_registry(
-    name: ImageName, pushed: RegistryImage, image_labels: labels.ImageLabels, local: ImageDetails | None
-) -> RecoverableImage:
-    part = _part(name, pushed.details, image_labels, pushed.details.created, pushed.size)
-    registry_alone = (
-        f"{name} is in the registry alone: when it was built is not known, its date is that of its sources, its size"
-        " that of its packed layers; its Python packages are not known"
-    )
-    unknown = [registry_alone]
-    if local:
-        unknown.append(f"{name} names content in this engine that this program did not build: it was moved")
-    return _with_digest(RecoverableImage(name, part, tuple(unknown)), pushed, "")
-
-
-def _with_digest(number: RecoverableImage, pushed: RegistryImage | None, reason: str) -> RecoverableImage:
-    """``number`` with its digest in the registry; a finding with the ``reason`` where that has other content."""
-    if pushed is None:
-        return number
-    if images.fingerprint(pushed.details) != number.image.fingerprint:
-        finding = f"{pushed.reference} holds other content than is recorded for {number.name}: {reason}"
-        return replace(number, findings=(*number.findings, finding))
-    return replace(number, part=number.part.with_image(number.name, replace(number.image, digest=pushed.digest)))
+    return RecoverableImage(name, part, (unknown,))
 
 
 def _part(name: ImageName, details: ImageDetails, image_labels: labels.ImageLabels, built: str, size: int) -> Lock:

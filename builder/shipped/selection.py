@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from builder.definitions import checkpoint, image, image_chain, serving
 from builder.definitions.mods import mod_reading
 from builder.definitions.recipes import recipe as recipes
 from builder.lock import reading
-from builder.lock.model import Repository
+from builder.lock.model import Lock
 from builder.shipped import source
 from builder.shipped.source import ShippedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.lock.model import Lock
     from builder.project import Project
 
 Contents = Literal["all", "spark", "cpu", "minimal"]
@@ -59,14 +58,15 @@ def select(contents: Contents) -> Selection:
         checkpoints = set(checkpoint.names(shipped))
     weights = [f"checkpoints/{name}" for name in sorted(checkpoints)]
     files = _files(shipped, names, sorted(mods), [recipe.file for recipe in every], weights)
-    lock = reading.read(shipped.lock)
+    # Images that were built in a checkout are not those of a project that begins.
+    pins = reading.read(shipped.lock).pins
     return Selection(
         contents=contents,
         definitions=names,
         mods=tuple(sorted(mods)),
         recipes=tuple(recipe.file for recipe in every),
         files={file.path: file for file in files},
-        pins=_only_pins(lock, names, repositories),
+        pins=Lock({name: pins[name] for name in names if name in pins}),
     )
 
 
@@ -96,10 +96,3 @@ def _files(
     yield ShippedFile("builder.yaml", source.skeleton("builder.yaml"))
     yield ShippedFile(".gitignore", source.skeleton("gitignore"))
     yield ShippedFile(".gitattributes", source.skeleton("gitattributes"))
-
-
-def _only_pins(lock: Lock, names: tuple[str, ...], repositories: set[str]) -> Lock:
-    """The pins of these definitions, and an empty block for their images, where branches merge what they build. Images
-    that were built in a checkout are not those of a project that begins."""
-    pins = {name: lock.pins.get(name, {}) for name in names}
-    return replace(lock, pins=pins, images={name: Repository() for name in sorted(repositories)}, models={})

@@ -21,7 +21,7 @@ from tests.conftest import Command, command, remove_all
 pytestmark = pytest.mark.engine
 
 
-def test_what_different_branches_build_merges(
+def test_what_different_branches_build_is_united(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     """Different numbers and models of one repository, next to each other, and another definition's first number."""
@@ -43,9 +43,11 @@ def test_what_different_branches_build_merges(
                 builder("build", *target)
             git(small, "add", "--all")
             git(small, "commit", "--quiet", "--message=built")
-        git(small, "merge", "--quiet", "--no-edit", "one")
+        git(small, "merge", "--quiet", "--no-edit", "one", code=1)
+        mended = builder("lock", "--renumber").stdout
     finally:
         remove_all(endpoint, f"{repository}-more")
+    assert mended == "images.lock is whole again; to go on: `git add images.lock builds`\n"
     lock = reading.read(small.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert (lock.images[repository].current, lock.images[repository].previous) == (3, (2, 1))

@@ -168,7 +168,7 @@ def test_images_of_others_are_not_recovered(
     number(endpoint, other, 1)
     images.tag(endpoint, f"{other}:1", f"{repository}:5")
     try:
-        assert "neither the engine nor builds/" in builder("lock", "--recover", code=1).stderr
+        assert "neither the engine nor builds/ holds an image" in builder("lock", "--recover", code=1).stderr
         assert not small.lock.exists()
     finally:
         images.remove(endpoint, f"{other}:1")

@@ -127,7 +127,7 @@ def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
     assert f"it is number 2: the engine has {repository}:1, which images.lock does not" in done.stdout
     told = " ".join(done.stderr.split())
     assert f"{repository}:latest stays as it is: the project in {small.root} on " in told
-    assert f"`docker volume rm {claims.subject_of_latest(repository).volume}`" in told
+    assert f"`docker volume rm {claims.volume_of_latest(repository)}`" in told
     assert content(endpoint, f"{repository}:latest") == latest
     verified = run(other, "verify").stdout
     assert verified.startswith(f"foreign  {repository}:latest: does not stand for {repository}:2: the project in ")

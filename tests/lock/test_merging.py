@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builder.errors import LockError
 from builder.lock import merge_sides, merging
-from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.lock.pins import Pins, WheelPin
 from builder.lock.reading import parse
 from builder.lock.text import dump
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Change = Callable[[Lock], Lock]
 
 CPU, TF5 = "vllm-node-cpu", "vllm-node-tf5"
+PINS = Pins(sources={"vllm": WheelPin("vllm==1", "1")})
 
 
 class Git:
@@ -75,7 +76,7 @@ def built(lock: Lock, name: ImageName, image: NumberedImage, model: str | None =
 
 @pytest.fixture
 def base(make_image: MakeImage) -> Lock:
-    lock = Lock(images={CPU: Repository(), TF5: Repository()}, pins={"cpu": {}, "dflash": {}, "tf5": {}})
+    lock = Lock(pins={name: {"linux/arm64": PINS} for name in ("cpu", "dflash", "tf5")})
     for number in (1, 2, 3):
         lock = built(lock, ImageName(CPU, number), make_image(number), "a/small")
         lock = built(lock, ImageName(TF5, number), make_image(50 + number), "z/large")
@@ -92,42 +93,49 @@ def test_different_repositories_merge(git: Git, base: Lock, make_image: MakeImag
     assert parse(git.merged(base, one(base), other(base))) == one(other(base))
 
 
+def united(text: str) -> Lock:
+    """All that the sides of a conflict record."""
+    ours, theirs = merge_sides.locks(text, "images.lock")
+    return merging.union(ours, theirs)
+
+
 @pytest.mark.parametrize("model", ["a/small", "z/large", "m/new", None])
-def test_different_numbers_of_one_repository_merge(git: Git, base: Lock, make_image: MakeImage, model: str) -> None:
-    """Also next to each other, and for one model: the higher number is the later one."""
+def test_different_numbers_of_one_repository_are_both_kept(
+    git: Git, base: Lock, make_image: MakeImage, model: str
+) -> None:
+    """Also for one model: the higher number is the later one."""
     ours = built(base, ImageName(CPU, 4), make_image(4), "m/other")
     theirs = built(base, ImageName(CPU, 5), make_image(5), model)
-    both = parse(git.merged(base, ours, theirs))
-    assert both == merging.union(ours, theirs)
-    assert list(both.images[CPU].numbers) == [1, 2, 3, 4, 5]
+    text = git.merged(base, ours, theirs, code=1)
+    assert merge_sides.locks(text, "images.lock") == (ours, theirs)
+    both = united(text)
+    assert sorted(both.images[CPU].numbers) == [1, 2, 3, 4, 5]
     assert (both.images[CPU].current, both.images[CPU].previous) == (5, (4, 3, 2, 1))
     assert both.models["m/other"].pairing.image == ImageName(CPU, 4)
     if model:
         assert both.models[model].pairing.image == ImageName(CPU, 5)
 
 
-def test_several_numbers_of_one_repository_each_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
+def test_several_numbers_of_one_repository_each_are_all_kept(git: Git, base: Lock, make_image: MakeImage) -> None:
     ours, theirs = base, base
     for number in (4, 6, 8, 10):
         ours = built(ours, ImageName(CPU, number), make_image(number), "a/small")
     for number in (5, 7, 9):
         theirs = built(theirs, ImageName(CPU, number), make_image(number), f"m/{number}")
-    both = parse(git.merged(base, ours, theirs))
+    both = united(git.merged(base, ours, theirs, code=1))
     assert sorted(both.images[CPU].numbers) == list(range(1, 11))
     assert both.images[CPU].current == 10
 
 
-def test_first_numbers_of_two_definitions_merge(git: Git, make_image: MakeImage) -> None:
-    base = Lock(images={CPU: Repository(), TF5: Repository()}, pins={"cpu": {}, "tf5": {}})
-    pins = Pins(sources={"vllm": WheelPin("vllm==1", "1")})
-    ours = built(base, ImageName(CPU, 1), make_image(1), "m/a").with_pins("cpu", "linux/amd64", pins)
-    theirs = built(base, ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", pins)
-    both = parse(git.merged(base, ours, theirs))
-    assert both == built(ours, ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", pins)
+def test_first_numbers_of_two_definitions_are_both_kept(git: Git, make_image: MakeImage) -> None:
+    ours = built(Lock(), ImageName(CPU, 1), make_image(1), "m/a").with_pins("cpu", "linux/amd64", PINS)
+    theirs = built(Lock(), ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", PINS)
+    both = united(git.merged(Lock(), ours, theirs, code=1))
+    assert both == built(ours, ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", PINS)
 
 
 def test_pins_of_different_definitions_merge(git: Git, base: Lock) -> None:
-    pins = Pins(sources={"vllm": WheelPin("vllm==1", "1")})
+    pins = Pins(sources={"vllm": WheelPin("vllm==2", "2")})
     ours, theirs = (base.with_pins(name, "linux/arm64", pins) for name in ("cpu", "dflash"))
     assert parse(git.merged(base, ours, theirs)) == ours.with_pins("dflash", "linux/arm64", pins)
 
@@ -154,12 +162,12 @@ def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
-def test_any_builds_of_different_numbers_merge(
+def test_any_builds_of_different_numbers_are_all_kept(
     tmp_path_factory: pytest.TempPathFactory, make_image: MakeImage, data: DataObject
 ) -> None:
     """Whatever is there, and whichever of the next numbers each side takes."""
     count = data.draw(st.integers(0, 12))
-    base = Lock(images={CPU: Repository()})
+    base = Lock()
     for number in range(1, count + 1):
         base = built(base, ImageName(CPU, number), make_image(number), data.draw(st.sampled_from(["a", "b", None])))
     taken = data.draw(st.lists(st.integers(count + 1, count + 5), min_size=2, max_size=5, unique=True))
@@ -173,7 +181,7 @@ def test_any_builds_of_different_numbers_merge(
         branches.append(branch)
     ours, theirs = branches
     folder = tmp_path_factory.mktemp("git")
-    assert parse(Git(folder).merged(base, ours, theirs)) == merging.union(ours, theirs)
+    assert united(Git(folder).merged(base, ours, theirs, code=1)) == merging.union(ours, theirs)
 
 
 def test_one_number_that_two_branches_gave_is_named_with_both_places(
@@ -212,9 +220,9 @@ def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git,
 def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: MakeImage) -> None:
     ours = built(base, ImageName(CPU, 4), make_image(4), "a/small")
     theirs = built(base, ImageName(CPU, 4), make_image(5), "z/large")
-    mark = "      # 5\n"
-    block = dump(theirs).split("      # 4\n", 1)[1].split(mark, 1)[0]
-    text = dump(ours).replace(mark, block + mark, 1)
+    after = f"\n\n  {TF5}:"
+    block = dump(theirs).split("\n      4:\n", 1)[1].split(after, 1)[0]
+    text = dump(ours).replace(after, f"\n\n      4:\n{block}{after}", 1)
     first, second = (n for n, line in enumerate(text.split("\n"), 1) if line == "      4:")
     with pytest.raises(LockError) as raised:
         parse(text)

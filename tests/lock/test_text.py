@@ -85,7 +85,7 @@ def merged(tmp_path: Path, base: Lock, ours: Lock, theirs: Lock) -> str:
 
 def built(lock: Lock, repository: str, image: NumberedImage, model: str) -> Lock:
     """``lock`` after a build: the next number, current, and paired."""
-    name = ImageName(repository, lock.images[repository].next)
+    name = ImageName(repository, lock.images.get(repository, Repository()).next)
     lock = lock.with_image(name, image)
     lock = lock.with_repository(repository, lock.images[repository].with_current(name.number))
     return lock.with_model(model, Model(Pairing(name)))
@@ -93,7 +93,7 @@ def built(lock: Lock, repository: str, image: NumberedImage, model: str) -> Lock
 
 @pytest.fixture
 def base(make_image: MakeImage) -> Lock:
-    lock = Lock(images={name: Repository() for name in ("vllm-node-cpu", "vllm-node-tf5")})
+    lock = Lock()
     for number in (1, 2):
         lock = built(lock, "vllm-node-cpu", make_image(number), "a/small")
         lock = built(lock, "vllm-node-tf5", make_image(number + 50), "z/large")

@@ -70,4 +70,4 @@ def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:
     projects.write(project.builds / "small/1/bake.json", json.dumps({}))
     (project.builds / "small/3").mkdir()
     (project.builds / "small/3/images.lock").symlink_to("../1/images.lock")
-    assert recovery_sources.repositories(project) == {"small"}
+    assert [found for found, _ in recovery_sources.in_builds(project)] == [name]

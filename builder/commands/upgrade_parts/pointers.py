@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.commands.upgrade_parts import candidate, target
 from builder.lock import reading
 from builder.lock.model import ImageName, Pairing
-from builder.numbered import images_lock, pointers, reserved_slots
+from builder.numbered import images_lock, pointers
 from builder.numbered.pointers import PointerMove
 from builder.storage import regular_file
 from builder.upgrading.steps import PointersMoved, StepFailed
@@ -50,7 +50,7 @@ def move(workspace: Workspace, upgrade: Upgrade) -> Event:
                 lock = lock.with_pairing(move.what, replace(pairing, recipe=recipe.file if recipe else pairing.recipe))
             else:
                 lock = pointers.apply(lock, (move,))
-        transaction.commit(reserved_slots.added(workspace.project, lock))
+        transaction.commit(lock)
     return PointersMoved()
 
 

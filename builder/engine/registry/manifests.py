@@ -9,8 +9,7 @@ from builder.engine import images
 from builder.engine.client import buildx_query
 from builder.engine.client.api import quoted, request
 from builder.engine.client.errors import EngineHTTPError, EngineTimeoutError
-from builder.engine.reference import repository
-from builder.engine.registry import credentials, oci_layout
+from builder.engine.registry import credentials
 from builder.errors import EngineError, TransferError
 
 if TYPE_CHECKING:
@@ -49,11 +48,11 @@ def fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
 
     For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
     """
-    candidates = platform_images(endpoint, reference)
+    candidates = _platform_images(endpoint, reference)
     return images.fingerprint(next((image for image in candidates if image.platform == platform), candidates[0]))
 
 
-def platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
+def _platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
     """Returns the images of ``reference`` in its registry, one a platform, from their configurations alone.
 
     The engine's own facts are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
@@ -67,21 +66,6 @@ def platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, .
     if not platform_details:
         raise _unreadable(reference, "it holds no image")
     return platform_details
-
-
-def compressed_size(endpoint: Endpoint, reference: str) -> int:
-    """Returns the size in bytes of the packed layers of ``reference`` in its registry, attestations not counted.
-
-    0 for an image of several platforms. Raises TransferError where it cannot be read.
-    """
-    manifest = imagetools_inspect(endpoint, reference, "--raw")
-    try:
-        parts = [part for part in manifest.get("manifests", ()) if not oci_layout.is_attestation(part)]
-        if len(parts) == 1:
-            manifest = imagetools_inspect(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
-        return sum(int(layer["size"]) for layer in manifest.get("layers", ()))
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise _unreadable(reference, "that is not an image's manifest") from None
 
 
 def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:

@@ -1,4 +1,4 @@
-"""The HTTP API of a registry itself, for what the engine's API does not do: tags are listed, and artifacts attached.
+"""The HTTP API of a registry itself, for what the engine's API does not do: artifacts are attached.
 
 The protocol: https://github.com/opencontainers/distribution-spec/blob/main/spec.md; how a registry asks for a login:
 https://distribution.github.io/distribution/spec/auth/token/.
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from builder import http_client
 from builder.engine.client.api import request
@@ -31,12 +31,8 @@ if TYPE_CHECKING:
 
     from builder.engine.client.endpoint import Endpoint
 
-_PAGE = 1000
-_MOST_PAGES = 1000
-_LARGEST_PAGE = 16 * 1024 * 1024
 _LARGEST_ANSWER = 64 * 1024
 _UNAUTHORIZED = 401
-_NOT_FOUND = 404
 _TLS_REQUIRED = 400  # the answer of a TLS server to plain HTTP
 # Docker Hub's name in references is not the host of its API.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
@@ -102,39 +98,6 @@ def opened(endpoint: Endpoint, repository: str, purpose: str) -> Iterator[Regist
             yield RegistrySession(client, _address(client, host), repository, path)
     except NoAnswerError as error:
         raise TransferError(f"{purpose}: {error}", hint=HINT) from None
-
-
-def tags(endpoint: Endpoint, repository: str) -> tuple[str, ...]:
-    """Returns all tags of ``repository`` (``HOST[:PORT]/PATH``), none where the registry has no such repository.
-
-    The protocol: https://github.com/opencontainers/distribution-spec/blob/main/spec.md#listing-tags. Raises
-    TransferError where the registry does not answer, or refuses the login.
-    """
-    failed = f"the request to the registry for the tags of {repository} failed"
-    with opened(endpoint, repository, failed) as session:
-        return tuple(_pages(session, failed))
-
-
-def _pages(session: RegistrySession, failed: str) -> list[str]:
-    tag_names: list[str] = []
-    url = f"{session.address}/v2/{session.path}/tags/list?n={_PAGE}"
-    seen: set[str] = set()
-    while url and url not in seen and len(seen) < _MOST_PAGES:
-        seen.add(url)
-        answer = session.send("GET", url, largest=_LARGEST_PAGE)
-        if answer.status_code == _NOT_FOUND:
-            return []
-        if not answer.is_success:
-            raise TransferError(f"{failed}: {http_client.status(answer)}", hint=HINT)
-        try:
-            tag_names += map(str, answer.json().get("tags") or ())
-        except (ValueError, AttributeError):
-            raise TransferError(f"the server of {session.repository} is not a registry", hint=HINT) from None
-        url = urljoin(url, answer.links.get("next", {}).get("url") or "")
-        if not session.is_within(url):
-            # Wherever it leads, the login of this registry would go along.
-            raise TransferError(f"{failed}: its next page is said to be at {url}", hint=HINT)
-    return tag_names
 
 
 def _token(client: httpx2.Client, parameters: Mapping[str, str], user: tuple[str, str] | None) -> str:
