@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from builder.building.planning import PlannedImage
     from builder.commands.upgrade_parts.report import UpgradeReport
     from builder.definitions.recipes.recipe import Recipe
+    from builder.project import Project
     from builder.serving.preparation import ServeRequest
     from builder.upgrading.steps import Upgrade
     from builder.workspace import Workspace
@@ -39,22 +40,19 @@ def run(workspace: Workspace, text: str, update: Mapping[str, str | None], *, ol
     """
     project = workspace.project
     fresh = target.begun(workspace, text, update, older=older)
-    subject = fresh.subject
-    with journal.locked(project, subject):
-        interrupted = journal.read(project, subject)
-        if interrupted is None:
-            journal.write(project, subject, fresh)
-        elif update and dict(update) != dict(interrupted.update):
+    with journal.locked(project, fresh.subject):
+        upgrade = _interrupted(project, fresh)
+        if upgrade is None:
+            journal.write(project, fresh.subject, fresh)
+            return _finished(workspace, fresh)
+        if update and dict(update) != dict(upgrade.update):
             raise ConflictError(
-                f"an upgrade of {subject} to other sources was interrupted",
+                f"an upgrade of {fresh.subject} to other sources was interrupted",
                 hint=f"`builder upgrade {text}` goes on with it, `builder upgrade {text} --abort` gives it up",
             )
-        # What is built and served comes from what was typed: anybody may have written the journal.
-        upgrade = replace(interrupted, target=fresh.target, models=fresh.models) if interrupted else fresh
-        if interrupted:
-            workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
-            if upgrade.stage != "settle":
-                server.serve_as_before(workspace, upgrade)
+        workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
+        if upgrade.stage != "settle":
+            server.serve_as_before(workspace, upgrade)
         return _finished(workspace, upgrade)
 
 
@@ -63,18 +61,23 @@ def abort(workspace: Workspace, text: str) -> UpgradeReport:
     evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
     project = workspace.project
     fresh = target.begun(workspace, text, {})
-    subject = fresh.subject
-    with journal.locked(project, subject):
-        upgrade = journal.read(project, subject)
+    with journal.locked(project, fresh.subject):
+        upgrade = _interrupted(project, fresh)
         if upgrade is None:
-            raise NothingToDoError(f"no upgrade of {subject} was interrupted")
-        upgrade = replace(upgrade, target=fresh.target, models=fresh.models)
+            raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")
         if upgrade.stage == "promote" and pointers.are_moved(reading.of(project), upgrade):
             upgrade = steps.after(upgrade)
         elif not upgrade.result:
             upgrade = steps.after(upgrade, ["given up"], aborted=True)
-        journal.write(project, subject, upgrade)
+        journal.write(project, fresh.subject, upgrade)
         return _finished(workspace, upgrade)
+
+
+def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
+    """The upgrade in the journal. What is built and served comes from what was typed for ``fresh``: anybody may have
+    written the journal."""
+    upgrade = journal.read(project, fresh.subject)
+    return upgrade and replace(upgrade, target=fresh.target, models=fresh.models)
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
