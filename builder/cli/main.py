@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,8 @@ def run(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
+        signal.signal(signal.SIGHUP, _hang_up)
     try:
         if request := os.environ.get("_BUILDER_COMPLETE"):  # as in click, an empty one means nothing
             importlib.import_module("builder.cli.bash_completion").require_shell_request(cli, request)
@@ -83,6 +86,16 @@ def run(arguments: list[str]) -> int:
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """Makes SIGTERM unwind like ^C, so that what a build has begun is undone."""
+    raise KeyboardInterrupt
+
+
+def _hang_up(_signal: int, _frame: FrameType | None) -> None:
+    """Makes SIGHUP unwind like ^C. The terminal is closed: text for it is dropped, since writing it would fail."""
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    for descriptor in (1, 2):
+        if stat.S_ISCHR(os.fstat(descriptor).st_mode):
+            os.dup2(null, descriptor)
+    os.close(null)
     raise KeyboardInterrupt
 
 

@@ -49,7 +49,8 @@ def upgrade(
     Where a package or a source would go back to an older version, for example because the package index is behind the
     pins, nothing is built unless --allow-older is given.
 
-    An upgrade that was interrupted goes on where it was when the same command is given again.
+    An upgrade that was interrupted goes on where it was when the same command is given again. After kill -9 the
+    candidate may still run: `builder run`, `builder restart` and this command stop it, and serve the model as before.
 
     \b
     Ends with

@@ -8,14 +8,12 @@ if TYPE_CHECKING:
     from builder.upgrading.interrupted import InterruptedUpgrade
 
 
-def document(upgrade: InterruptedUpgrade) -> dict[str, Any]:
+def document(interrupted: InterruptedUpgrade) -> dict[str, Any]:
     """An interrupted upgrade as JSON: where it was, and the command that goes on with it."""
+    upgrade = interrupted.upgrade
     return {
-        "subject": upgrade.subject,
-        "stage": upgrade.stage or None,
-        "before": upgrade.before or None,
-        "candidate": upgrade.candidate or None,
-        "started": upgrade.started or None,
-        "problem": upgrade.problem or None,
-        "goes_on_with": f"builder upgrade {upgrade.text}",
+        "subject": interrupted.subject,
+        **{name: getattr(upgrade, name, None) or None for name in ("stage", "before", "candidate", "started")},
+        "problem": interrupted.problem or None,
+        "goes_on_with": f"builder upgrade {interrupted.text}",
     }

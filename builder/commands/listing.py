@@ -79,7 +79,7 @@ def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedU
 
 def _concerns(upgrade: InterruptedUpgrade, lock: Lock) -> bool:
     """True for the upgrade of a model or an image in ``lock``, and for one of which that is not known."""
-    repository = upgrade.before.rpartition(":")[0]
+    repository = upgrade.upgrade.before.rpartition(":")[0] if upgrade.upgrade else ""
     return upgrade.subject in lock.models or repository in {*lock.images, ""}
 
 

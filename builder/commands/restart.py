@@ -32,6 +32,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
     running = lookup.pick(workspace.project, lookup.find_all(workspace), request.text)
     request = as_before(running.labels, request) if running else request
     prepared = preparation.prepare(workspace, request)
+    stop.candidates_of_interrupted_upgrade(workspace, prepared.selection.recipe.file)
     leaving = tuple(member.service for member in running.members) if running else ()
     if running or not starting.is_running(prepared):
         room.require(prepared, leaving, workspace.report, proc)

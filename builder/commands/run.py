@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.commands import stop
 from builder.errors import BuilderError, NoImageHelpsError, ServeFailedError
 from builder.events import Message
 from builder.lock import reading
@@ -53,7 +54,8 @@ class ServeResult:
 
 def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = machine_memory.PROC) -> ServeResult:
     """Serves a recipe or a model with the image that it is paired with; waits until it answers, unless ``detach``. The
-    memory of this machine is read in ``proc``. A number that this engine lacks is brought back first.
+    memory of this machine is read in ``proc``. A number that this engine lacks is brought back first. Candidates that
+    an interrupted upgrade left are ended.
 
     Raises what `bring_back`, `preparation.prepare`, `room.require`, `starting.start` and `readiness.wait` do.
     """
@@ -64,6 +66,7 @@ def run(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path
         # Before hours of building, a mistake in the recipe is told.
         preparation.settings(workspace.project, selection, request, workspace.environment)
         bringing_back.bring_back(workspace, reading.of(workspace.project), selection.image)
+    stop.candidates_of_interrupted_upgrade(workspace, selection.recipe.file)
     prepared = preview(workspace, request, proc=proc)
     limit = None
     if request.image:  # a number that was named to be measured, whichever is paired

@@ -103,7 +103,7 @@ def run(workspace: Workspace, text: str | None) -> ServingOverview:
     lock = Lock()
     with suppress(LockError):  # what is served is told without it
         lock = reading.read(workspace.project.lock)
-    upgrades = interrupted.of(workspace.project, lock)
+    upgrades = tuple(interrupted.of(workspace.project, lock))
     if text is not None:
         state = _state(workspace.project, lock, lookup.find(workspace, text))
         own = tuple(upgrade for upgrade in upgrades if upgrade.subject == state.running.model)

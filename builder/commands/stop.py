@@ -6,8 +6,12 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.engine import services
-from builder.serving import lookup
+from builder.events import Message
+from builder.lock.model import Lock
+from builder.serving import beside, lookup
+from builder.upgrading import interrupted
 
 if TYPE_CHECKING:
     from builder.serving.running import RunningServer
@@ -29,6 +33,16 @@ def run(workspace: Workspace, text: str | None, limit: int) -> Stopped:
     """Ends the server called ``text``, or the only one there is; ``limit`` as for `end`. Raises UsageError where there
     is no such server."""
     return end(lookup.find(workspace, text, hint="there is nothing to stop"), limit)
+
+
+def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
+    """Ends the candidates of the recipe with this path that an interrupted upgrade left: they hold the memory that the
+    model's own server needs."""
+    upgrades = [each.upgrade for each in interrupted.of(workspace.project, Lock())]
+    if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
+        for server in beside.running(workspace, recipe):
+            workspace.report(Message(f"stopping {server.name}, which an interrupted upgrade left"))
+            end(server, STOPPING_SECONDS)
 
 
 def end(running: RunningServer, limit: int) -> Stopped:

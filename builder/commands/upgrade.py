@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING
 from builder.building.request import BuildRequest
 from builder.commands import build
 from builder.commands.shared import beside
-from builder.commands.upgrade_parts import candidate, guard, pointers, report, server, target
+from builder.commands.upgrade_parts import candidate, pointers, report, server, target
 from builder.comparing import current_build
 from builder.errors import BuilderError, ConflictError, NothingToDoError
 from builder.events import Message
 from builder.evidence import statistics
 from builder.lock import reading
 from builder.upgrading import journal, steps
-from builder.upgrading.steps import BuiltCandidate, Measured, PointersMoved, Proved, StepFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.building.outlook import BuildOutlook
     from builder.building.planning import PlannedImage
     from builder.commands.upgrade_parts.report import UpgradeReport
+    from builder.definitions.recipes.recipe import Recipe
+    from builder.project import Project
     from builder.serving.preparation import ServeRequest
-    from builder.upgrading.steps import Event, Upgrade
+    from builder.upgrading.steps import Upgrade
     from builder.workspace import Workspace
 
 
@@ -34,29 +35,25 @@ def run(workspace: Workspace, text: str, update: Mapping[str, str | None], *, ol
     candidate with older versions of packages or sources is built only with ``older``.
 
     An upgrade that was interrupted goes on where it was. Whatever goes wrong on the way rejects the candidate and is
-    told in the report. Raises UsageError for what cannot be upgraded, ConflictError where another process does so, or
-    the interrupted one was for other sources.
+    told in the report; the model is then served as before. Raises UsageError for what cannot be upgraded, ConflictError
+    where another process does so, or the interrupted one was for other sources.
     """
     project = workspace.project
     fresh = target.begun(workspace, text, update, older=older)
-    subject = fresh.subject
-    with journal.locked(project, subject, workspace.report):
-        interrupted = journal.read(project, subject)
-        if interrupted is None:
-            journal.write(project, subject, fresh)
-        elif update and dict(update) != dict(interrupted.update):
+    with journal.locked(project, fresh.subject):
+        upgrade = _interrupted(project, fresh)
+        if upgrade is None:
+            journal.write(project, fresh.subject, fresh)
+            return _finished(workspace, fresh)
+        if update and dict(update) != dict(upgrade.update):
             raise ConflictError(
-                f"an upgrade of {subject} to other sources was interrupted",
+                f"an upgrade of {fresh.subject} to other sources was interrupted",
                 hint=f"`builder upgrade {text}` goes on with it, `builder upgrade {text} --abort` gives it up",
             )
-        # What is built and served comes from what was typed: anybody may have written the journal.
-        upgrade = replace(interrupted, target=fresh.target, models=fresh.models) if interrupted else fresh
-        with guard.watching(workspace, upgrade):
-            if interrupted:
-                workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
-                if upgrade.stage != "settle":
-                    server.serve_as_before(workspace, upgrade)
-            return _finished(workspace, upgrade)
+        workspace.report(Message(f"going on with the upgrade that was interrupted: {upgrade.stage}"))
+        if upgrade.stage != "settle":
+            server.serve_as_before(workspace, upgrade)
+        return _finished(workspace, upgrade)
 
 
 def abort(workspace: Workspace, text: str) -> UpgradeReport:
@@ -64,47 +61,50 @@ def abort(workspace: Workspace, text: str) -> UpgradeReport:
     evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
     project = workspace.project
     fresh = target.begun(workspace, text, {})
-    subject = fresh.subject
-    with journal.locked(project, subject, workspace.report):
-        upgrade = journal.read(project, subject)
+    with journal.locked(project, fresh.subject):
+        upgrade = _interrupted(project, fresh)
         if upgrade is None:
-            raise NothingToDoError(f"no upgrade of {subject} was interrupted")
-        upgrade = replace(upgrade, target=fresh.target, models=fresh.models)
+            raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")
         if upgrade.stage == "promote" and pointers.are_moved(reading.of(project), upgrade):
-            upgrade = steps.after(upgrade, PointersMoved())
-        elif upgrade.stage in {"build", "prove", "measure", "promote"}:
-            upgrade = steps.after(upgrade, StepFailed("given up", aborted=True))
-        journal.write(project, subject, upgrade)
-        with guard.watching(workspace, upgrade):
-            return _finished(workspace, upgrade)
+            upgrade = steps.after(upgrade)
+        elif not upgrade.result:
+            upgrade = steps.after(upgrade, ["given up"], aborted=True)
+        journal.write(project, fresh.subject, upgrade)
+        return _finished(workspace, upgrade)
+
+
+def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
+    """The upgrade in the journal. What is built and served comes from what was typed for ``fresh``: anybody may have
+    written the journal."""
+    upgrade = journal.read(project, fresh.subject)
+    return upgrade and replace(upgrade, target=fresh.target, models=fresh.models)
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left, the journal written before each."""
+    """Takes every step that is left, the journal written before each. Whatever ends this early, such as ^C, SIGTERM or
+    a terminal that closes, the model is served as before."""
     try:
         while upgrade.stage != "done":
-            upgrade = steps.after(upgrade, _step(workspace, upgrade))
+            upgrade = _stepped(workspace, upgrade)
             journal.write(workspace.project, upgrade.subject, upgrade)
-    except KeyboardInterrupt:
-        server.serve_as_before(workspace, upgrade)
-        raise
+    finally:
+        if upgrade.stage != "done":
+            server.serve_as_before(workspace, upgrade)
     journal.remove(workspace.project, upgrade.subject)
     return report.made(workspace, upgrade)
 
 
-def _step(workspace: Workspace, upgrade: Upgrade) -> Event:
-    take = {
-        "build": _build,
-        "prove": _prove,
-        "measure": _measure,
-        "promote": pointers.move,
-        "settle": server.settle,
-    }
+def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
+    """Takes the step of the upgrade's stage; returns the upgrade after it."""
+    steps_with_reasons = {"prove": _prove, "measure": _measure, "promote": pointers.move, "settle": server.settle}
     try:
-        return take[upgrade.stage](workspace, upgrade)
+        if upgrade.stage == "build":
+            (result,) = build.run(workspace, _request(workspace, upgrade))
+            return steps.after(replace(upgrade, candidate=str(result.image)))
+        return steps.after(upgrade, steps_with_reasons[upgrade.stage](workspace, upgrade))
     except BuilderError as error:
         hint = f"; {error.hint}" if upgrade.stage == "build" and error.hint else ""
-        return StepFailed(f"{upgrade.stage}: {error.message}{hint}")
+        return steps.after(upgrade, [f"{upgrade.stage}: {error.message}{hint}"])
 
 
 def preview(
@@ -113,11 +113,6 @@ def preview(
     """The plan of the candidate that `run` would build; nothing is built, moved or recorded. Raises what `target.begun`
     and `build.preview` do."""
     return build.preview(workspace, _request(workspace, target.begun(workspace, text, update)))
-
-
-def _build(workspace: Workspace, upgrade: Upgrade) -> Event:
-    (result,) = build.run(workspace, _request(workspace, upgrade))
-    return BuiltCandidate(str(result.image))
 
 
 def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
@@ -138,25 +133,31 @@ def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
     )
 
 
-def _prove(workspace: Workspace, upgrade: Upgrade) -> Event:
-    broken: list[str] = []
-    for model in upgrade.models:
-        recipe = target.recipe_of(workspace, upgrade, model)
-        if recipe:
-            broken += candidate.proof(workspace, upgrade.candidate_image, model, recipe.file)
-    return Proved(tuple(broken))
+def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """Proves the candidate; returns what keeps it from being measured at all."""
+    return tuple(
+        line
+        for model, recipe in _recipes(workspace, upgrade)
+        for line in candidate.proof(workspace, upgrade.candidate_image, model, recipe.file)
+    )
 
 
-def _measure(workspace: Workspace, upgrade: Upgrade) -> Event:
-    name = upgrade.candidate_image
+def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """Measures all that is required; returns what did not pass."""
     failed = [
         _measure_for(workspace, upgrade, model, beside.request_as_before(workspace, recipe))
-        for model in upgrade.models
-        if (recipe := target.recipe_of(workspace, upgrade, model))
+        for model, recipe in _recipes(workspace, upgrade)
     ]
     server.serve_as_before(workspace, upgrade)
-    missing = [str(each) for model in upgrade.models for each in candidate.missing(workspace, name, model)]
-    return Measured((*missing, *filter(None, failed)) if missing else ())
+    reasons = candidate.reasons(workspace, upgrade.candidate_image, upgrade.models)
+    return (*reasons, *filter(None, failed)) if reasons else ()
+
+
+def _recipes(workspace: Workspace, upgrade: Upgrade) -> Iterator[tuple[str, Recipe]]:
+    """The models of the upgrade, each with the recipe that serves it."""
+    for model in upgrade.models:
+        if recipe := target.recipe_of(workspace, upgrade, model):
+            yield model, recipe
 
 
 def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> str:

@@ -1,7 +1,6 @@
 """The journal of an upgrade, in the state folder: written before each step, so that one that was killed goes on there.
 
-One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Who takes that lock holds a
-second one meanwhile; the guard of a killed upgrade keeps that one until the server is back.
+One upgrade of a model or a definition runs at a time, by a lock that ends with its process.
 
 Anybody may have written the file: its names keep the grammars of images.lock, and how the model is served is not in it.
 That comes from what is typed again, and from the engine.
@@ -10,24 +9,21 @@ That comes from what is typed again, and from the engine.
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from builder.errors import ConflictError
-from builder.events import Message
 from builder.lock import name_kinds
 from builder.lock.value_kinds import WrongError
 from builder.storage import atomic_file, file_lock, regular_file
 from builder.upgrading.steps import RESULTS, STAGES, Upgrade
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.events import Report
     from builder.project import Project
 
 _FORMAT = 2
@@ -35,28 +31,17 @@ _LARGEST = 1 << 20
 
 
 @contextmanager
-def locked(project: Project, subject: str, report: Report) -> Iterator[None]:
-    """Holds the upgrade of ``subject``. Waits where a killed one is being put back; raises ConflictError where another
-    process holds it."""
-    waiting = Message(f"an upgrade of {subject} was killed: waiting until it is served as before")
+def locked(project: Project, subject: str) -> Iterator[None]:
+    """Holds the upgrade of ``subject``. Raises ConflictError where another process holds it."""
+    atomic_file.make_folder(project.upgrading)
     try:
-        with ExitStack() as stack:
-            with _guarding(project, subject, lambda: report(waiting)):
-                stack.enter_context(_held(project, subject, 0))
+        with file_lock.locked(_path(project, subject).with_suffix(".lock"), wait_seconds=0):
             yield
     except file_lock.LockHeldError as error:
         holder = f", process {error.holder}" if error.holder else ""
         raise ConflictError(
             f"an upgrade of {subject} is under way{holder}", hint="wait for it; ^C there puts everything back"
         ) from None
-
-
-@contextmanager
-def taken_over(project: Project, subject: str, seconds: float) -> Iterator[None]:
-    """Holds the upgrade of ``subject``, whose process has ended; another upgrade of it waits until this is over. Raises
-    LockHeldError where another one has begun for ``seconds``."""
-    with _guarding(project, subject, None), _held(project, subject, seconds):
-        yield
 
 
 def write(project: Project, subject: str, upgrade: Upgrade) -> None:
@@ -87,25 +72,8 @@ def remove(project: Project, subject: str) -> None:
 def unfinished(project: Project) -> tuple[str, ...]:
     """The subjects whose upgrade is not over, and that no process holds."""
     files = sorted(project.upgrading.glob("*.json"))
-    return tuple(unquote(path.stem) for path in files if not _is_held(path.with_suffix(".lock")))
-
-
-def _is_held(path: Path) -> bool:
-    return path.exists() and file_lock.is_held(path)
-
-
-def log_path(project: Project, subject: str) -> Path:
-    """The file in which the guard of the last upgrade of ``subject`` tells what it does."""
-    return _path(project, subject).with_suffix(".log")
-
-
-def _guarding(project: Project, subject: str, on_wait: Callable[[], None] | None) -> AbstractContextManager[object]:
-    atomic_file.make_folder(project.upgrading)
-    return file_lock.locked(_path(project, subject).with_suffix(".guard"), on_wait=on_wait)
-
-
-def _held(project: Project, subject: str, seconds: float) -> AbstractContextManager[object]:
-    return file_lock.locked(_path(project, subject).with_suffix(".lock"), wait_seconds=seconds)
+    locks = {path: path.with_suffix(".lock") for path in files}
+    return tuple(unquote(path.stem) for path, lock in locks.items() if not (lock.exists() and file_lock.is_held(lock)))
 
 
 def _path(project: Project, subject: str) -> Path:

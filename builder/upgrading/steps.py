@@ -8,16 +8,16 @@ alone, and only once nothing that is required is missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, get_args
 
 from builder.lock.model import ImageName
 
 Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
-STAGES: tuple[Stage, ...] = ("build", "prove", "measure", "promote", "settle", "done")
-RESULTS: tuple[Result, ...] = ("", "promoted", "rejected", "aborted", "unchanged")
+STAGES: tuple[Stage, ...] = get_args(Stage)
+RESULTS: tuple[Result, ...] = get_args(Result)
 
 
 @dataclass(frozen=True)
@@ -54,77 +54,17 @@ class Upgrade:
         return _image(self.before) if self.before else None
 
 
-@dataclass(frozen=True)
-class BuiltCandidate:
-    """The event that the candidate has its number, new or from an earlier build of the same inputs."""
-
-    image: str
-
-
-@dataclass(frozen=True)
-class Proved:
-    """The event that the candidate was proven; ``broken`` says what keeps it from being measured at all."""
-
-    broken: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The event that everything required was measured; ``missing`` is what did not pass."""
-
-    missing: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class PointersMoved:
-    """The event that pins and pointers are on the candidate, in one transaction."""
-
-
-@dataclass(frozen=True)
-class StepFailed:
-    """The event that a step ended with an error, or that the user gave up (``aborted``)."""
-
-    why: str
-    aborted: bool = False
-
-
-@dataclass(frozen=True)
-class ServerSettled:
-    """The event that the server is on what counts, or that none is to run; ``note`` says what came in between."""
-
-    note: str = ""
-
-
-Event: TypeAlias = "BuiltCandidate | Proved | Measured | PointersMoved | StepFailed | ServerSettled"
-
-
-class UnexpectedEventError(ValueError):
-    """An event that cannot come at this stage: a mistake of this program."""
-
-
-def after(upgrade: Upgrade, event: Event) -> Upgrade:
-    """The upgrade after an event. Raises UnexpectedEventError for one that its stage has no place for."""
-    stage = upgrade.stage
-    if isinstance(event, StepFailed) and stage in {"build", "prove", "measure", "promote"}:
-        return _decided(upgrade, "aborted" if event.aborted else "rejected", (event.why,))
-    if isinstance(event, StepFailed | ServerSettled) and stage == "settle":
-        note = event.why if isinstance(event, StepFailed) else event.note
-        return replace(upgrade, stage="done", why=(*upgrade.why, *([note] if note else [])))
-    if isinstance(event, BuiltCandidate) and stage == "build":
-        if event.image == upgrade.before:
-            return replace(_decided(upgrade, "unchanged", ()), candidate=event.image)
-        return replace(upgrade, stage="prove", candidate=event.image)
-    if isinstance(event, Proved) and stage == "prove":
-        return _decided(upgrade, "rejected", event.broken) if event.broken else replace(upgrade, stage="measure")
-    if isinstance(event, Measured) and stage == "measure":
-        return _decided(upgrade, "rejected", event.missing) if event.missing else replace(upgrade, stage="promote")
-    if isinstance(event, PointersMoved) and stage == "promote":
-        return _decided(upgrade, "promoted", ())
-    raise UnexpectedEventError(f"{type(event).__name__} while the stage is {stage}")
-
-
-def _decided(upgrade: Upgrade, result: Result, why: tuple[str, ...]) -> Upgrade:
-    return replace(upgrade, stage="settle", result=result, why=why)
+def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -> Upgrade:
+    """The upgrade after the step of its stage. ``why`` are the reasons for which the step failed, none where it passed;
+    with ``aborted`` the user gave up. A decision stays: after it, reasons are only added."""
+    if upgrade.stage == "settle":
+        return replace(upgrade, stage="done", why=(*upgrade.why, *why))
+    if why:
+        return replace(upgrade, stage="settle", result="aborted" if aborted else "rejected", why=tuple(why))
+    if upgrade.stage == "build" and upgrade.candidate == upgrade.before:
+        return replace(upgrade, stage="settle", result="unchanged")
+    following = STAGES[STAGES.index(upgrade.stage) + 1]
+    return replace(upgrade, stage=following, result="promoted" if upgrade.stage == "promote" else "")
 
 
 def _image(text: str) -> ImageName:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import pty
 import re
 import subprocess
 import sys
@@ -218,6 +219,31 @@ def test_what_fails_while_a_process_ends_is_no_bug(tmp_path: Path, ends_by: str,
     assert done.returncode == code
     assert expected in done.stderr
     assert "bug" not in done.stderr
+
+
+def test_a_terminal_that_closes_ends_a_command_like_an_interruption(tmp_path: Path) -> None:
+    script = (
+        "import fcntl, sys, termios, time\nfrom pathlib import Path\nfrom builder.cli import main, output\n"
+        "class Command:\n"
+        "    def main(self, **_):\n"
+        "        fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
+        "        output.print_note('begun')\n"
+        "        try:\n"
+        "            time.sleep(60)\n"
+        "        finally:\n"
+        "            output.print_note('putting back')\n"
+        "            Path(sys.argv[1]).touch()\n"
+        "main.cli = Command()\n"
+        "sys.exit(main.run([]))\n"
+    )
+    ours, theirs = pty.openpty()
+    argv = [sys.executable, "-c", script, str(tmp_path / "put-back")]
+    with subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True) as process:
+        os.close(theirs)
+        assert os.read(ours, 100).startswith(b"begun")
+        os.close(ours)
+        assert process.wait(timeout=30) == errors.INTERRUPTED
+    assert (tmp_path / "put-back").exists()
 
 
 @pytest.mark.parametrize("left", [2, 0])

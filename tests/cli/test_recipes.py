@@ -137,8 +137,8 @@ def test_check_ends_with_2_where_something_is_wrong(project: Project, tmp_path: 
     projects.write(tmp_path / "shared/b.yaml", "name: x\ncontainer: small\ncommand: x {y}\n")
     done = run(project, "recipes", "check", str(tmp_path / "shared"), code=2)
     assert done.stdout.splitlines() == [
-        "shared/a.yaml:5:7: this recipe was pasted from a page, which changed quotes, dashes, spaces or indentation in"
-        " this line: `builder recipes add --mend shared/a.yaml` corrects that",
+        "shared/a.yaml:5:7: this recipe was pasted from a page: "
+        "`builder recipes add --mend shared/a.yaml` corrects that",
         "shared/b.yaml:3:12: no value for {y}; there are: none",
         "2 recipes checked: 2 problems in 2 of them",
     ]

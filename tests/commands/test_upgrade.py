@@ -184,9 +184,11 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
 def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat")
     upgrade_trials.change(kitchen, upgrade_trials.GOOD)
-    killed = upgrade_trials.kill(kitchen, endpoint, lambda _: _proves(kitchen, endpoint))
+    give_up = ("upgrade", MODEL, "--abort")
+    killed = upgrade_trials.kill(kitchen, endpoint, lambda _: _proves(kitchen, endpoint), next_command=give_up)
     assert killed
     assert killed.stage == "prove"
+    assert not upgrade_trials.at_work(kitchen, endpoint)
 
 
 def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
@@ -204,7 +206,26 @@ def test_a_worse_candidate_in_the_place_of_the_server_gives_it_back(
     assert rejected.afterwards < upgrade_trials.PUT_BACK_SECONDS
 
 
-def test_killed_while_the_candidate_has_the_place_of_the_server_the_model_is_served_as_before(
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_by_a_signal_while_the_candidate_has_its_place_the_server_comes_back(
+    kitchen: Kitchen, builder: Builder, endpoint: Endpoint, number: signal.Signals
+) -> None:
+    builder("run", "chat")
+    before = paired(kitchen)
+    upgrade_trials.change(kitchen, upgrade_trials.GOOD)
+    projects.write(kitchen.project.root / "probes/own/check.py", "import time; time.sleep(600)")
+
+    def is_in_its_place(_seconds: float) -> bool:
+        own = services.find(endpoint, kitchen.name)
+        return bool(own and not own.is_up and upgrade_trials.candidate(endpoint, kitchen))
+
+    ended = upgrade_trials.kill(kitchen, endpoint, is_in_its_place, number=number)
+    assert ended
+    assert ended.stage == "measure"
+    assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))
+
+
+def test_killed_while_the_candidate_has_the_place_of_the_server_the_next_command_puts_it_back(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
     builder("run", "chat")
@@ -225,11 +246,10 @@ def test_killed_while_the_candidate_has_the_place_of_the_server_the_model_is_ser
     assert killed
     assert killed.stage == "measure"
     assert killed.seconds < upgrade_trials.PUT_BACK_SECONDS
-    # Had the machine gone down with the guard, the engine would have started the server with it.
+    assert f"`builder upgrade {MODEL} --abort` serves the model as before and gives it up" in killed.told
+    # Had the machine gone down with it, the engine would have started the server with the machine.
     assert policies == ["always"]
     assert served(endpoint, kitchen)[0] == str(before) == str(paired(kitchen))
-    log = journal.log_path(kitchen.project, MODEL).read_text(encoding="utf-8")
-    assert f"starting {kitchen.name} again, from {before}" in log
     projects.write(kitchen.project.root / "probes/own/check.py", upgrade_trials.CHECK)
     assert "going on with the upgrade that was interrupted: measure" in builder("upgrade", MODEL).stderr
     assert served(endpoint, kitchen)[0] == str(paired(kitchen)) != str(before)

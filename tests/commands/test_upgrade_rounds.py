@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from builder.commands import bench, upgrade
+from builder.commands import bench, stop, upgrade
 from builder.commands.shared import beside
 from builder.commands.shared import measured as shared_measured
 from builder.commands.upgrade_parts import candidate, server
@@ -22,7 +22,9 @@ from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from builder.measuring.outcome import Outcome
 from builder.project import Project
-from builder.upgrading.steps import Measured, Upgrade
+from builder.serving import beside as serving_beside
+from builder.upgrading import journal
+from builder.upgrading.steps import Upgrade
 from tests import projects
 from tests.evidence import runs
 from tests.workspaces import NO_ENGINE, workspace
@@ -85,8 +87,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def measured(project: Project) -> tuple[str, ...]:
-    event = upgrade._measure(workspace(project, NO_ENGINE), UPGRADE)
-    return cast("Measured", event).missing
+    return upgrade._measure(workspace(project, NO_ENGINE), UPGRADE)
 
 
 def test_two_that_are_equal_are_told_so_after_three_rounds_in_turn(
@@ -160,3 +161,40 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
     )
     assert machine.log.count("serve 2") == 1
     assert not store.of_image(project, OLD)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), RuntimeError("a mistake")])
+def test_whatever_ends_it_the_model_is_served_as_before(
+    project: Project, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    machine = Machine(project, monkeypatch, 50.0)
+
+    def measure(*_: object) -> bool:
+        raise end
+
+    monkeypatch.setattr(candidate, "measure", measure)
+    with pytest.raises(type(end)), journal.locked(project, runs.MODEL):
+        journal.write(project, runs.MODEL, UPGRADE)
+        upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
+    assert machine.log[-1] == "as before"
+    assert journal.unfinished(project) == (runs.MODEL,)
+
+
+def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(serving_beside, "running", lambda _, recipe: [SimpleNamespace(name=f"a candidate by {recipe}")])
+    monkeypatch.setattr(stop, "end", lambda server, _: ended.append(server.name))
+
+    def look(recipe: str) -> list[str]:
+        ended.clear()
+        stop.candidates_of_interrupted_upgrade(workspace(project, NO_ENGINE), recipe)
+        return ended
+
+    assert look("recipes/chat.yaml") == []
+    with journal.locked(project, runs.MODEL):
+        journal.write(project, runs.MODEL, UPGRADE)
+        assert look("recipes/chat.yaml") == []
+    assert look("recipes/other.yaml") == []
+    assert look("recipes/chat.yaml") == ["a candidate by recipes/chat.yaml"]

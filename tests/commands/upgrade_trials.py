@@ -1,4 +1,4 @@
-"""Upgrades that go wrong on purpose: worse candidates, and ends by SIGKILL. What is served has to count at all times.
+"""Upgrades that go wrong on purpose: worse candidates, and ends by a signal. What is served has to count at all times.
 
 The suite takes a few of each (`test_upgrade.py`); by hand, on the engine of ``scripts/engine env``:
 
@@ -26,15 +26,15 @@ from pathlib import Path
 from builder.engine import containers, services
 from builder.engine.client import endpoint as endpoints
 from builder.engine.client.endpoint import Endpoint
+from builder.errors import INTERRUPTED
 from builder.lock import reading
 from builder.lock.model import ImageName
 from builder.numbered import identity
-from builder.storage import file_lock
 from builder.upgrading import journal
 from tests import projects, shared
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen
-from tests.conftest import command, remove_all
+from tests.conftest import command, remove_all, run_command
 
 ROOT = '"root": sys.argv[2]'
 PROBE = """\
@@ -92,10 +92,12 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Killed:
-    """An upgrade that was killed: in which stage, and the seconds until the model answered again."""
+    """An upgrade that was ended: in which stage, the seconds until the model answered again, and what `status` told in
+    between."""
 
     stage: str
     seconds: float
+    told: str
 
 
 def paired(kitchen: Kitchen) -> ImageName:
@@ -165,48 +167,42 @@ def regression(kitchen: Kitchen, endpoint: Endpoint, name: str, mark: str, *, in
 
 
 def kill(
-    kitchen: Kitchen, endpoint: Endpoint, moment: Callable[[float], bool], *, in_its_place: bool = True
+    kitchen: Kitchen,
+    endpoint: Endpoint,
+    moment: Callable[[float], bool],
+    *,
+    number: signal.Signals = signal.SIGKILL,
+    next_command: tuple[str, ...] = ("run", "chat"),
 ) -> Killed | None:
-    """Kills an upgrade with all of its processes when ``moment`` says so, given the seconds so far; the model then
-    answers again, from an image that counts. None where the upgrade was over before."""
+    """Ends an upgrade, in whose candidate's place the model's own server steps aside, when ``moment`` says so, given
+    the seconds so far: all of its processes by SIGKILL, itself by another signal. After SIGKILL ``next_command`` is
+    given; the model then answers again, from an image that counts. None where the upgrade was over before."""
     began = time.monotonic()
-    with upgrade(kitchen, in_its_place=in_its_place) as process:
+    with upgrade(kitchen, in_its_place=True) as process:
         while process.poll() is None and not moment(time.monotonic() - began):
             time.sleep(0.02)
         if process.poll() is not None:
             assert process.returncode == 0, process.returncode
             return None
         state = journal.read(kitchen.project, MODEL)
-        os.killpg(process.pid, signal.SIGKILL)
-    killed = time.monotonic()
-    # What answers is never anything else than an image that counts; in the end, something does.
-    while not (answering := served(endpoint, kitchen)) and time.monotonic() - killed < PUT_BACK_SECONDS:
-        time.sleep(0.1)
-    seconds = time.monotonic() - killed
-    await_guard(kitchen)
-    answering = served(endpoint, kitchen) or answering
+        killed = time.monotonic()
+        if number != signal.SIGKILL:
+            process.send_signal(number)
+            assert process.wait(timeout=PUT_BACK_SECONDS) == INTERRUPTED
+        else:
+            os.killpg(process.pid, number)
+            # What answers is never anything else than an image that counts.
+            assert served(endpoint, kitchen) in {str(paired(kitchen)), state.before if state else "", ""}
+    told = ""
+    if number == signal.SIGKILL:
+        time.sleep(1.0)  # what it asked of the engine last may still be under way
+        told = " ".join(run_command(kitchen.project, "status", environ=kitchen.environ).stderr.split())
+        run_command(kitchen.project, *next_command, environ=kitchen.environ)
+    answering, seconds = served(endpoint, kitchen), time.monotonic() - killed
     counts = {str(paired(kitchen)), state.before if state else ""}
     assert answering in counts, f"{answering or 'nothing'} answers, {counts} count"
     assert candidate(endpoint, kitchen) is None
-    assert not at_work(kitchen, endpoint)
-    return Killed(state.stage if state else "", seconds)
-
-
-def await_guard(kitchen: Kitchen) -> None:
-    """Waits until the guard of an upgrade that was killed has ended."""
-    end = time.monotonic() + PUT_BACK_SECONDS
-    root = str(kitchen.project.root)
-    while time.monotonic() < end and any(_is_guard(entry, root) for entry in Path("/proc").glob("[0-9]*/cmdline")):
-        time.sleep(0.05)
-    assert not file_lock.is_held(journal.log_path(kitchen.project, MODEL).with_suffix(".guard"))
-
-
-def _is_guard(entry: Path, root: str) -> bool:
-    try:
-        words = entry.read_bytes().decode(errors="replace").split("\0")
-    except OSError:
-        return False
-    return root in words and any(word.endswith("upgrade_parts.guard") for word in words)
+    return Killed(state.stage if state else "", seconds, told)
 
 
 @contextmanager
@@ -248,7 +244,8 @@ def _kills(kitchen: Kitchen, endpoint: Endpoint, count: int) -> Iterator[dict[st
         changes += 1
         while done < count:
             after = numbers.uniform(0, longest)
-            result = kill(kitchen, endpoint, lambda seconds, after=after: seconds > after)  # type: ignore[misc]
+            restart = ("restart", "chat")  # the pointers may have moved, and the server not yet
+            result = kill(kitchen, endpoint, lambda seconds, after=after: seconds > after, next_command=restart)  # type: ignore[misc]
             if result is None:
                 break
             done += 1

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.events import ignore
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.upgrading import interrupted, journal
@@ -34,20 +33,26 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
-    assert interrupted.of(project, LOCK) == ()
+    assert not list(interrupted.of(project, LOCK))
     journal.write(project, MODEL, replace(START, stage="measure", candidate="small:2"))
     (told,) = interrupted.of(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (measure of small:2): `builder upgrade Org/M` goes on with it, "
         "`builder upgrade Org/M --abort` gives it up"
     )
+    journal.write(project, MODEL, replace(START, served=True))
+    (told,) = interrupted.of(project, LOCK)
+    assert str(told) == (
+        "an upgrade of Org/M was interrupted (build): `builder upgrade Org/M` serves the model as before and goes on "
+        "with it, `builder upgrade Org/M --abort` serves the model as before and gives it up"
+    )
 
 
 def test_one_that_is_under_way_is_none(project: Project) -> None:
-    with journal.locked(project, MODEL, ignore):
+    with journal.locked(project, MODEL):
         journal.write(project, MODEL, START)
-        assert interrupted.of(project, LOCK) == ()
-    assert interrupted.of(project, LOCK)
+        assert not list(interrupted.of(project, LOCK))
+    assert list(interrupted.of(project, LOCK))
 
 
 def test_a_model_that_is_not_on_record_is_named_by_its_recipe(project: Project) -> None:

@@ -113,6 +113,11 @@ def missing(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingE
     return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
 
 
+def reasons(workspace: Workspace, name: ImageName, models: Sequence[str]) -> tuple[str, ...]:
+    """The reasons that keep ``name`` from being paired with ``models``: the evidence that it lacks."""
+    return tuple(str(each) for model in models for each in missing(workspace, name, model))
+
+
 def _figures(workspace: Workspace, name: ImageName, model: str) -> tuple[RequiredFigure, ...]:
     lock = reading.of(workspace.project)
     recipe = requirements.recipe_of(workspace.project, lock, name, model)

@@ -11,32 +11,29 @@ from builder.lock.model import ImageName, Pairing
 from builder.numbered import images_lock, pointers
 from builder.numbered.pointers import PointerMove
 from builder.storage import regular_file
-from builder.upgrading.steps import PointersMoved, StepFailed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from builder.lock.model import Lock
     from builder.lock.pins import Pins
-    from builder.upgrading.steps import Event, Upgrade
+    from builder.upgrading.steps import Upgrade
     from builder.workspace import Workspace
 
 _LARGEST_RECORD = 16 << 20
 
 
-def move(workspace: Workspace, upgrade: Upgrade) -> Event:
-    """Moves pins, pairings and ``latest`` in one transaction, or nothing at all."""
+def move(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """Moves pins, pairings and ``latest`` in one transaction, or nothing at all: returns the reasons then."""
     name = upgrade.candidate_image
     pins = _pins(workspace, name)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         if are_moved(lock, upgrade):
-            return PointersMoved()
-        if reason := _moved_meanwhile(lock, upgrade):
-            return StepFailed(reason)
-        missing = [str(each) for model in upgrade.models for each in candidate.missing(workspace, name, model)]
-        if missing:
-            return StepFailed("; ".join(missing))
+            return ()
+        reasons = _moved_meanwhile(lock, upgrade) or candidate.reasons(workspace, name, upgrade.models)
+        if reasons:
+            return reasons
         moves = _moves(lock, upgrade)
         pointers.require_allowed(workspace.engine, lock, moves, force=False)
         for definition, by_platform in pins.items():
@@ -51,7 +48,7 @@ def move(workspace: Workspace, upgrade: Upgrade) -> Event:
             else:
                 lock = pointers.apply(lock, (move,))
         transaction.commit(lock)
-    return PointersMoved()
+    return ()
 
 
 def are_moved(lock: Lock, upgrade: Upgrade) -> bool:
@@ -78,10 +75,11 @@ def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
     return tuple(moves)
 
 
-def _moved_meanwhile(lock: Lock, upgrade: Upgrade) -> str:
-    """The reason why an upgrade no longer fits: the user has moved what it began with."""
-    for model in upgrade.models:
-        paired = lock.models.get(model)
-        if paired and upgrade.before and str(paired.pairing.image) != upgrade.before:
-            return f"{model} was moved to {paired.pairing.image} meanwhile"
-    return ""
+def _moved_meanwhile(lock: Lock, upgrade: Upgrade) -> tuple[str, ...]:
+    """The reasons why an upgrade no longer fits: the user has moved the models that it began with."""
+    paired = {model: lock.models[model].pairing.image for model in upgrade.models if model in lock.models}
+    return tuple(
+        f"{model} was moved to {image} meanwhile"
+        for model, image in paired.items()
+        if upgrade.before and str(image) != upgrade.before
+    )

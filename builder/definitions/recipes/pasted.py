@@ -6,7 +6,6 @@ drop indentation. Prose may hold such characters: comments, descriptions, quoted
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from dataclasses import dataclass
@@ -39,14 +38,11 @@ _FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*")
 
 _KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
 # A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
-_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*:(?=[ \t]|$)|(---|\.\.\.)$)")
-_ENTRY = re.compile(r"(?P<name>[^\s:#'\"-][^:#]*?)\s*:(?:\s+(?P<value>.*))?$")
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*|[a-z]+_proxy")
-# Defaults that recipes have whose command does without them.
-_DEFAULTS = frozenset(
-    {"port", "host", "tensor_parallel", "tensor_parallel_size", "tp", "pipeline_parallel", "data_parallel"}
-    | {"gpu_memory_utilization", "gpu_memory", "gpu_mem", "max_model_len", "max_num_seqs", "max_num_batched_tokens"}
-)
+_FOREIGN_KEY = re.compile(r"(?P<key>[A-Za-z_][\w.-]*:(?=[ \t]|$)|---$|\.\.\.$)")
+_ENTRY = {
+    "env": re.compile(r"(?P<name>[A-Z_][A-Z0-9_]*)\s*:\s+\S"),
+    "defaults": re.compile(r"(?P<name>[\w-]+)\s*:\s+\S"),
+}
 _STEP = "  "
 
 
@@ -93,22 +89,13 @@ def mended(text: str, keys: Collection[str]) -> str:
 
 def problem(text: str, file: str, keys: Collection[str]) -> Problem | None:
     """The one problem of a text that a page changed, at the first place; None where the text is as it was typed."""
-    meant = as_typed(text, keys)
-    pairs = zip(text.split("\n"), meant.split("\n"), strict=True)
-    changed = [(number, old, new) for number, (old, new) in enumerate(pairs, 1) if old != new]
-    if not changed:
+    pairs = zip(text.split("\n"), as_typed(text, keys).split("\n"), strict=True)
+    line, old, new = next(((n, old, new) for n, (old, new) in enumerate(pairs, 1) if old != new), (0, "", ""))
+    if not line:
         return None
-    line, old, new = changed[0]
     column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
-    where = f"{len(changed)} lines" if len(changed) > 1 else "this line"
-    what = f"changed quotes, dashes, spaces or indentation in {where}"
-    if all(_FENCE.fullmatch(old) for _, old, _ in changed):
-        what = "put a fence around it"
-    return Problem(
-        Location(file, line, column),
-        f"this recipe was pasted from a page, which {what}: "
-        f"`builder recipes add --mend {shlex.quote(file)}` corrects that",
-    )
+    command = f"builder recipes add --mend {shlex.quote(file)}"
+    return Problem(Location(file, line, column), f"this recipe was pasted from a page: `{command}` corrects that")
 
 
 def _without_fences(text: str) -> str:
@@ -169,45 +156,18 @@ def _meant(match: re.Match[str], key: str) -> str:
 
 
 def _without_indentation(text: str, keys: Collection[str]) -> Iterator[int]:
-    """The indexes of the lines at the left margin that belong to the key above them."""
+    """The indexes of the lines at the left margin that belong to the key above them, the text of a command and the
+    entries of `env` and `defaults`."""
     for key, block in groupby(_lines(text, keys), lambda line: line.key):
         head, *rest = block
         value = head.text.partition(":")[2].partition(" #")[0].strip()
         written = [line for line in rest if line.is_written]
-        if key in {"defaults", "env"} and not value:
-            yield from _entries_at_margin(key, written, keys, text)
-        elif key == "command" and written and (not value or value[0] in "|>"):
+        if key == "command" and written and (not value or value[0] in "|>"):
             # Comments at the margin end the block, which does no harm after the last line of the command.
             inside = (line for line in rest if line.index <= written[-1].index and line.text.strip())
             yield from (line.index for line in inside if line.text[0] not in " \t")
-
-
-def _entries_at_margin(key: str, written: list[_Line], keys: Collection[str], text: str) -> Iterator[int]:
-    """The entries of ``key`` at the margin. A key that nothing shows to be one of them is the recipe's own: newer
-    launchers have keys that are not known here, and moving those would change what the recipe is."""
-    entries: list[tuple[_Line, str]] = []
-    evident: list[tuple[_Line, str]] = []
-    for line, following in zip(written, (*written[1:], None), strict=False):
-        entry = _ENTRY.match(line.text)
-        if not entry or difflib.get_close_matches(entry["name"], keys, n=1, cutoff=0.8):
-            continue
-        value = (entry["value"] or "").partition(" #")[0].strip()
-        # The values of these mappings are plain: a key with a block under it is none of theirs.
-        if not value and following and not _ENTRY.match(following.text):
-            continue
-        entries.append((line, entry["name"]))
-        # Only an entry of the same mapping can stand between a plain value and an indented line.
-        is_between = bool(entry["value"]) and following is not None and following.text[:1] in {" ", "\t"}
-        if is_between or _belongs(key, entry["name"], text):
-            evident.append(entries[-1])
-    # Where every line is at the margin, the whole block has lost its indentation.
-    whole = key == "defaults" and not any(line.text[0] in " \t" for line in written)
-    yield from (line.index for line, _ in (entries if whole and evident else evident))
-
-
-def _belongs(key: str, name: str, text: str) -> bool:
-    """True if ``name`` itself shows that it is an entry of ``key``: the command uses it, launchers set it, or it is
-    written like an environment variable."""
-    if key == "env":
-        return bool(_VARIABLE.fullmatch(name))
-    return f"{{{name}" in text or name.replace("-", "_").lower() in _DEFAULTS
+        elif key in _ENTRY and not value:
+            entries = [(line, match["name"]) for line in written if (match := _ENTRY[key].match(line.text))]
+            # Newer launchers have keys that are not known here: a default is one that the command uses.
+            if key == "env" or any(f"{{{name}" in text for _, name in entries):
+                yield from (line.index for line, _ in entries)

@@ -75,16 +75,14 @@ def test_prose_and_quoted_text_may_hold_such_characters(text: str) -> None:
     ("text", "typed"),
     [
         (
-            "defaults:\nport: 1\n\n# why\nmax-num-seqs: 2\nenv:\nA: 1\ncommand: x\n",
-            "defaults:\n  port: 1\n\n# why\n  max-num-seqs: 2\nenv:\n  A: 1\ncommand: x\n",
+            "defaults:\nport: 1\n\n# why\nmax-num-seqs: 2\nenv:\nA: 1\ncommand: x {port}\n",
+            "defaults:\n  port: 1\n\n# why\n  max-num-seqs: 2\nenv:\n  A: 1\ncommand: x {port}\n",
         ),
         (
             "defaults:\n  port: 1\nseqs: 2\ncommand: x --n {seqs}\n",
             "defaults:\n  port: 1\n  seqs: 2\ncommand: x --n {seqs}\n",
         ),
         ("env:\n  A: 1\nVLLM_X: 2\nmin_nodes: 2\n", "env:\n  A: 1\n  VLLM_X: 2\nmin_nodes: 2\n"),
-        ("defaults:\ngpu-mem: 2\n", "defaults:\n  gpu-mem: 2\n"),
-        ("defaults:\n  port: 1\nodd: h\n  tp: 1\n", "defaults:\n  port: 1\n  odd: h\n  tp: 1\n"),
         (
             "command: |\nx \\\n--a 1 \\\n# --b\n\n--c '{key: 1}'\n\n# the end\nname: x\n",
             "command: |\n  x \\\n  --a 1 \\\n  # --b\n\n  --c '{key: 1}'\n\n# the end\nname: x\n",
@@ -147,8 +145,7 @@ def test_the_backslashes_of_a_command_come_back_where_an_option_follows(command:
 def test_a_fence_alone_is_named() -> None:
     told = pasted.problem("```yaml\nname: x\n```\n", "r.yaml", KEYS)
     assert str(told) == (
-        "r.yaml:1:1: this recipe was pasted from a page, which put a fence around it: "
-        "`builder recipes add --mend r.yaml` corrects that"
+        "r.yaml:1:1: this recipe was pasted from a page: `builder recipes add --mend r.yaml` corrects that"
     )
     assert pasted.problem("name: x\ncommand: |\n  x\n  ```\n  y\n", "r.yaml", KEYS) is None
 
@@ -156,6 +153,6 @@ def test_a_fence_alone_is_named() -> None:
 def test_one_problem_stands_for_all_of_a_page() -> None:
     told = pasted.problem("mods:\n  • a\nenv:\nA: “1”\ncommand: |\n–x\n", "my recipes/r.yaml", KEYS)
     assert str(told) == (
-        "my recipes/r.yaml:2:3: this recipe was pasted from a page, which changed quotes, dashes, spaces or indentation"
-        " in 3 lines: `builder recipes add --mend 'my recipes/r.yaml'` corrects that"
+        "my recipes/r.yaml:2:3: this recipe was pasted from a page: "
+        "`builder recipes add --mend 'my recipes/r.yaml'` corrects that"
     )

@@ -145,13 +145,14 @@ solo: true
 
 def test_a_pasted_recipe_gives_one_problem(tmp_path: Path) -> None:
     (problem,) = recipe_texts.problem_lines(tmp_path, PASTED)
-    assert problem.startswith("r.yaml:5:3: this recipe was pasted from a page, which changed quotes, dashes, ")
-    assert problem.endswith(" in 9 lines: `builder recipes add --mend r.yaml` corrects that")
+    assert (
+        problem == "r.yaml:5:3: this recipe was pasted from a page: `builder recipes add --mend r.yaml` corrects that"
+    )
 
 
 def test_a_recipe_with_problems_does_not_load(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ndefaults:\nport: 1\ncommand: x\n")
+    projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ndefaults:\nport: 1\ncommand: x {port}\n")
     with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: this recipe was pasted from a page"):
         recipe.load(project, tmp_path / "recipes/r.yaml")
 
