@@ -58,7 +58,7 @@ def read(text: str) -> Reader:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
     project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
-    return collecting.collect(project, {}, ignore)
+    return collecting.collect(project, {}, ignore, full=True)
 
 
 @pytest.fixture(scope="module")
