@@ -208,7 +208,7 @@ class ReportPage:
 
 
 class Disclosure:
-    """What a page tells of its owner's machines. A ``full`` page has notes, paths and names of machines; any other one
+    """The notes and names as a page may show them. A ``full`` page has notes, paths and names of machines; any other
     has none of them. No two of its ``models`` and no two of its ``repositories`` get the same name."""
 
     def __init__(self, models: Iterable[str] = (), repositories: Iterable[str] = (), *, full: bool = False) -> None:
