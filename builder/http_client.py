@@ -34,25 +34,16 @@ class NoAnswerError(Exception):
 
 
 @contextmanager
-def following(
-    ca_file: Path | None = None,
-    *,
-    login: httpx2.Auth | None = None,
-    proxies: bool = True,
-    seconds: float = PIECE_SECONDS,
-) -> Iterator[httpx2.Client]:
+def following(ca_file: Path | None = None, *, login: httpx2.Auth | None = None) -> Iterator[httpx2.Client]:
     """A client that follows redirects and trusts the certificates of this machine and of SSL_CERT_FILE, or those in
-    ``ca_file`` instead. Without ``proxies`` the user's variables about proxies and certificates are left out. In the
-    block every failure is a NoAnswerError."""
+    ``ca_file`` instead. In the block every failure is a NoAnswerError."""
     import ssl
 
     import httpx2
 
     with _failures():
         verify = ssl.create_default_context(cafile=ca_file) if ca_file else True
-        with httpx2.Client(
-            verify=verify, auth=login, trust_env=proxies, timeout=seconds, follow_redirects=True
-        ) as client:
+        with httpx2.Client(verify=verify, auth=login, timeout=PIECE_SECONDS, follow_redirects=True) as client:
             yield client
 
 
@@ -90,14 +81,13 @@ def send(
     largest: int,
     seconds: float = ANSWER_SECONDS,
     headers: Mapping[str, str] | None = None,
-    content: bytes | None = None,
     body: Any = None,
 ) -> httpx2.Response:
-    """The whole answer to a request with ``content``, or with ``body`` as JSON. Raises NoAnswerError for more than
-    ``largest`` bytes and after ``seconds``."""
+    """The whole answer to a request, with ``body`` as JSON. Raises NoAnswerError for more than ``largest`` bytes and
+    after ``seconds``."""
     import httpx2
 
-    with client.stream(method, url, headers=headers, content=content, json=body) as answer:
+    with client.stream(method, url, headers=headers, json=body) as answer:
         received = b"".join(limited(answer.iter_bytes(), largest, seconds))
         plain = {name: value for name, value in answer.headers.items() if name != "content-encoding"}
         return httpx2.Response(answer.status_code, headers=plain, content=received, request=answer.request)

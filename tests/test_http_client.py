@@ -112,5 +112,3 @@ def test_no_proxy_leads_to_a_server_that_is_near(monkeypatch: pytest.MonkeyPatch
             fetched(url)
         with http_client.near(5.0, {}) as client:
             assert http_client.send(client, "GET", url, largest=1 << 20).content == CONTENT
-        with http_client.following(proxies=False) as client:
-            assert http_client.send(client, "GET", url, largest=1 << 20).content == CONTENT

@@ -107,7 +107,6 @@ def _pushed(pushed: PushedImage) -> dict[str, Any]:
         "digest": pushed.digest,
         "already": pushed.already,
         "latest": pushed.latest,
-        "evidence": pushed.evidence,
     }
 
 

@@ -1,4 +1,4 @@
-"""The table of numbers, models and proofs as text and as JSON, and the filling of it."""
+"""The table of numbers, models and proofs as text and as JSON."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from builder import humanize
 from builder.cli import folding, output, table, terminal_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from builder.commands.matrix_fill import FilledStep, FillPlan
-    from builder.evidence.filling import MissingProof
     from builder.evidence.matrix import CellWord, Matrix, MatrixCell
 
 _COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
@@ -27,7 +25,6 @@ _MARKS: Mapping[CellWord, str] = {
 }
 _SHORT = {"never tried": "-"}
 _OTHERS = "*"
-_VERDICTS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 
 
 def print_matrix(matrix: Matrix) -> None:
@@ -55,6 +52,9 @@ def print_matrix(matrix: Matrix) -> None:
     pairs = humanize.counted(len(matrix.images) * len(matrix.models), "pair")
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
     output.print_result(f"of {pairs}{each}: {counts}")
+    if missing := _first_missing(matrix):
+        prove = f"builder prove {missing.image} {missing.model}"
+        output.print_result(f"to prove the first that is missing or stale: `{prove}`")
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
@@ -72,32 +72,10 @@ def document(matrix: Matrix) -> dict[str, Any]:
     }
 
 
-def of_plan(planned: FillPlan, *, every_step: bool) -> Iterator[str]:
-    """The plan of filling the table in lines; with each step where ``every_step`` is true."""
-    for line in planned.left_out:
-        yield f"left out: {line}"
-    if not planned.steps:
-        yield "nothing is missing that can be tried here"
-        return
-    seconds = sum(step.seconds for step in planned.steps)
-    guessed = ", guessed where nothing like it was ever run" if any(step.is_guess for step in planned.steps) else ""
-    what = humanize.counted(len(planned.steps), "proof")
-    yield f"{what} missing, about {humanize.duration(seconds)}{guessed}; the cheapest first"
-    if every_step:
-        yield from (_step(step) for step in planned.steps)
-
-
-def of_step(filled: FilledStep) -> str:
-    """The result of a step in one line."""
-    what = f"{filled.step.proof}: {filled.step.model} on {filled.step.image}"
-    if filled.problem:
-        return f"{terminal_text.styled('not tried', fg='red')}: {what}: {filled.problem}"
-    return f"{_word(_VERDICTS[filled.verdict])}: {what}"
-
-
-def _step(step: MissingProof) -> str:
-    about = f"about {humanize.duration(step.seconds)}"
-    return f"  {step.proof}: {step.model} on {step.image}, {step.why}, {about}"
+def _first_missing(matrix: Matrix) -> MatrixCell | None:
+    """The first pair that was never proven, or whose proof is stale."""
+    cells = (matrix.cell(image, model, "prove") for image in matrix.images for model in matrix.models)
+    return next((cell for cell in cells if cell.word in {"never tried", "stale"}), None)
 
 
 def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder import humanize
 from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.output import print_result
@@ -28,8 +27,6 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
 
     The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
     too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
-
-    The project's evidence of a number is put beside it, also where the number was there already.
 
     For --sbom and --provenance BuildKit rebuilds the number from its build directory and its cache; the content has to
     be the same. Both are stored beside the image in the registry, and the digest that is signed covers them.
@@ -61,7 +58,5 @@ def print_pushed(pushed: PushedImage) -> None:
     print_result(
         f"{pushed.image} {outcome}{', now latest' if pushed.latest else ''}: {pushed.reference}@{pushed.digest}"
     )
-    if pushed.evidence:
-        print_result(f"  {humanize.counted(pushed.evidence, 'run')} of evidence beside it, as in-toto test results")
     if not pushed.already:
         print_result(f"  sign it with: `cosign sign {pushed.reference.rpartition(':')[0]}@{pushed.digest}`")

@@ -22,21 +22,22 @@ _FILE, _FOLDER = "report.html", "report"
 )
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
 @click.option("--publish", is_flag=True, help="Write a folder for a static host: index.html and report.json.")
-@click.option("--redact", is_flag=True, help="Leave out paths, names of machines and notes.")
+@click.option("--full", is_flag=True, help="Show paths, names of machines and notes as well.")
 @pass_context
-def report(context: Context, output: Path | None, opens: bool, publish: bool, redact: bool) -> None:
+def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
     """Write one page that shows what serves what, and how well.
 
     One HTML file without scripts, which asks nothing of any server: what is stale, missing or unproven first; every
     model with its image, proof and history, drawn and as a table; what goes with what; every image and what changed
     since the one before. It is made from images.lock, builds/ and evidence/ alone, on any machine, and the same each
-    time. Upstream's commits are told where this machine has them.
+    time. Upstream's commits are told where this machine has them. Paths, names of machines and notes are left out,
+    unless --full is given.
     """
     from builder.commands import report as command
 
     target = output or Path(_FOLDER if publish else _FILE)
     with waiting.showing("drawing the page"):
-        files = command.run(context.workspace(), target, publish=publish, redact=redact)
+        files = command.run(context.workspace(), target, publish=publish, full=full)
     for file in files:
         printing.print_result(str(file))
     if opens:

@@ -37,9 +37,10 @@ def run(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] 
 def page(table: Matrix) -> str:
     """The table as an HTML page."""
     from builder.reporting import collecting, html
-    from builder.reporting.page import ReportPage
+    from builder.reporting.page import Disclosure, ReportPage
 
-    return html.render_table(ReportPage("", (), (), collecting.table_of(table), ()))
+    rows = collecting.table_of(table, Disclosure(full=True))
+    return html.render_table(ReportPage("", (), (), rows, (), full=True))
 
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:

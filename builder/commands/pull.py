@@ -29,18 +29,14 @@ class Pulled:
 
 def run(workspace: Workspace, text: str) -> Pulled:
     """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name.
-    Of one that is here already, only the evidence that the registry has of it.
 
     Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
     """
     lock = reading.of(workspace.project)
     name = _image_named(workspace.project, lock, text)
-    configured = configuration.load(workspace.project)
     if retrieval.is_present(workspace.engine, lock, name):
-        if configured.registry:
-            retrieval.take_evidence(workspace, configured.registry, lock, name)
         return Pulled(name, None)
-    address = configured.required_registry()
+    address = configuration.load(workspace.project).required_registry()
     return Pulled(name, retrieval.pull(workspace, address, lock, name))
 
 

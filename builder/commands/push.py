@@ -13,7 +13,6 @@ from builder.engine.client import endpoint as endpoints
 from builder.engine.client import versions
 from builder.errors import BuildFailedError, EngineError, TransferError
 from builder.events import Message
-from builder.evidence import traveling
 from builder.lock import reading
 from builder.numbered import images_lock, names
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from builder.engine.buildkit.attestations import Kind
-    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.lock.model import ImageName, Lock
     from builder.project import Project
     from builder.workspace import Workspace
 
@@ -29,14 +28,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class PushedImage:
     """An image in the registry, by ``reference`` and ``digest``. ``already`` is true if it was there before, ``latest``
-    if that tag points to it, too; ``evidence`` is the number of runs that were put beside it now."""
+    if that tag points to it, too."""
 
     image: ImageName
     reference: str
     digest: str
     already: bool
     latest: bool
-    evidence: int = 0
 
 
 def run(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
@@ -119,30 +117,8 @@ def _finish(
     latest = repository.current == name.number and registry.set_latest(
         workspace.engine, target, name, source, pushed.digest, workspace.report
     )
-    evidence = _attach_evidence(workspace, target, name, repository.numbers[name.number], pushed.digest)
     reference = f"{target.repository(name)}:{name.number}"
-    return PushedImage(name, reference, pushed.digest, pushed.already, latest, evidence)
-
-
-def _attach_evidence(
-    workspace: Workspace, target: registry.Registry, name: ImageName, recorded: NumberedImage, digest: str
-) -> int:
-    """Puts the project's own runs of an image beside it; returns how many, 0 where they are there. A registry that does
-    not take them has the image all the same: the user is told."""
-    runs, problems = traveling.of_image(workspace.project, name, recorded.fingerprint)
-    for problem in problems:
-        workspace.report(Message(f"{problem}: it stays behind"))
-    own = [run for run in runs if not run.foreign]
-    if not own:
-        return 0
-    from builder.distribution import attested_evidence
-
-    try:
-        was_new = attested_evidence.push(workspace.engine, target.repository(name), digest, own)
-    except TransferError as error:
-        workspace.report(Message(f"{name}: its evidence was not pushed: {error.message}"))
-        return 0
-    return len(own) if was_new else 0
+    return PushedImage(name, reference, pushed.digest, pushed.already, latest)
 
 
 def _record(workspace: Workspace, name: ImageName, digest: str) -> None:

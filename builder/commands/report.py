@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.errors import ConflictError
-from builder.reporting import collecting, html, redacting
+from builder.reporting import collecting, html
 from builder.storage import atomic_file
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 _INDEX, _DATA = "index.html", "report.json"
 
 
-def run(workspace: Workspace, output: Path, *, publish: bool = False, redact: bool = False) -> tuple[Path, ...]:
+def run(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
     """Writes the page into the file ``output``; to ``publish`` it, into that folder as index.html with report.json
-    beside it. With ``redact``, paths, names of machines and notes are left out. Returns the files, the page first.
+    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first.
 
     Raises LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind.
     """
@@ -28,9 +28,7 @@ def run(workspace: Workspace, output: Path, *, publish: bool = False, redact: bo
         raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
     if publish and output.exists() and not output.is_dir():
         raise ConflictError(f"{output} is a file", hint="`--publish` takes a folder")
-    page = collecting.collect(workspace.project, workspace.environment, workspace.report)
-    if redact:
-        page = redacting.redacted(page)
+    page = collecting.collect(workspace.project, workspace.environment, workspace.report, full=full)
     text = html.render(page)
     if not publish:
         return (_write(output, text),)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder import humanize
 from builder.distribution import registry
 from builder.engine import images
 from builder.engine.reference import split_tag
-from builder.engine.registry import credentials, manifests, transfer
-from builder.errors import FileProblemsError, TransferError
+from builder.engine.registry import credentials, transfer
 from builder.events import Message
-from builder.evidence import traveling
 from builder.numbered import images_lock, latest_tag
 
 if TYPE_CHECKING:
@@ -42,7 +39,6 @@ def pull(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> Pul
     images_lock.claim(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
     layers = registry.pull(workspace.engine, source, name, recorded, version, workspace.report)
-    take_evidence(workspace, address, lock, name)
     if recorded.pruned:
         images_lock.restore(workspace, name, str(name))
     if repository.current == name.number:
@@ -59,20 +55,3 @@ def pull_unnumbered(workspace: Workspace, reference: str) -> PulledLayers:
     workspace.report(Message(f"{reference}: pulling"))
     login = credentials.auth_headers(reference)
     return transfer.pull(workspace.engine, repository, version, login, workspace.report)
-
-
-def take_evidence(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> None:
-    """Keeps the evidence beside an image in the registry as that of others. The image is here whatever becomes of it:
-    the user is told."""
-    from builder.distribution import attested_evidence
-
-    recorded = lock.images[name.repository].numbers[name.number]
-    repository = registry.Registry(address).repository(name)
-    try:
-        digest = recorded.digest or manifests.digest(workspace.engine, f"{repository}:{name.number}")
-        runs = attested_evidence.pull(workspace.engine, repository, digest, recorded.fingerprint) if digest else ()
-    except (FileProblemsError, TransferError) as error:
-        workspace.report(Message(f"{name}: its evidence was left: {error.message}"))
-        return
-    if count := traveling.take(workspace.project, name, runs, f"registry {repository}"):
-        workspace.report(Message(f"{name}: {humanize.counted(count, 'run')} of others came along"))

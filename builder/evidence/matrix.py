@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock
 
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
-NEVER: CellWord = "never tried"
+_NEVER: CellWord = "never tried"
 _BY_VERDICT: dict[str, CellWord] = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _KINDS: tuple[Kind, ...] = ("prove", "bench", "probe")
 _BEHAVIOUR = "behaviour"
@@ -26,7 +26,7 @@ _BEHAVIOUR = "behaviour"
 class MatrixCell:
     """One proof of a model on an image. ``file`` is the path of its run in the project, ``seconds`` the time that it
     took and ``why`` what there is to say of it. ``others`` is the word for the last run of others,
-    ``others_file`` its path; where nothing of the project's own is there, ``word`` is `NEVER` all the same."""
+    ``others_file`` its path; where nothing of the project's own is there, ``word`` is ``never tried`` all the same."""
 
     image: ImageName
     model: str
@@ -53,15 +53,15 @@ class Matrix:
     def cell(self, image: ImageName, model: str, proof: str) -> MatrixCell:
         """The cell of a proof."""
         tried = self.cells.get((image, model), ())
-        return next((cell for cell in tried if cell.proof == proof), MatrixCell(image, model, proof, NEVER))
+        return next((cell for cell in tried if cell.proof == proof), MatrixCell(image, model, proof, _NEVER))
 
     def counts(self) -> dict[CellWord, int]:
         """The number of cells of each word, of all images, models and proofs."""
         counts: dict[CellWord, int] = dict.fromkeys((*_BY_VERDICT.values(), "stale"), 0)
-        for cell in (cell for tried in self.cells.values() for cell in tried if cell.word != NEVER):
+        for cell in (cell for tried in self.cells.values() for cell in tried if cell.word != _NEVER):
             counts[cell.word] += 1
         total = len(self.images) * len(self.models) * len(self.proofs)
-        return {**counts, NEVER: total - sum(counts.values())}
+        return {**counts, _NEVER: total - sum(counts.values())}
 
 
 def models_of(lock: Lock, evidence: Iterable[ImageEvidence]) -> tuple[str, ...]:
@@ -74,19 +74,19 @@ def of(images: Collection[ImageName], models: Collection[str], evidence: Mapping
     """The table of these images and models, by the last runs of each image."""
     wanted = frozenset(models)
     cells: dict[tuple[ImageName, str], tuple[MatrixCell, ...]] = {}
-    proofs = {proof_of("prove", _BEHAVIOUR): ("prove", "")}
+    proofs = {_proof_of("prove", _BEHAVIOUR): ("prove", "")}
     for name in images:
         by_model: dict[str, list[JudgedRun]] = {}
         for each in evidence[name].last if name in evidence else ():
             if each.run.subject.model in wanted:
                 by_model.setdefault(each.run.subject.model or "", []).append(each)
-                proofs[proof_of(each.run.kind, each.run.name)] = (each.run.kind, each.run.name)
+                proofs[_proof_of(each.run.kind, each.run.name)] = (each.run.kind, each.run.name)
         cells |= {(name, model): tuple(_cells(name, model, runs)) for model, runs in by_model.items()}
     order = sorted(proofs, key=lambda proof: (_KINDS.index(proofs[proof][0]), proofs[proof][1]))
     return Matrix(tuple(images), tuple(models), tuple(order), cells)
 
 
-def proof_of(kind: Kind, name: str) -> str:
+def _proof_of(kind: Kind, name: str) -> str:
     """The name of a proof in the table: that of the command, and of the profile or probe."""
     return kind if (kind, name) == ("prove", _BEHAVIOUR) else f"{kind} {name}"
 
@@ -99,13 +99,13 @@ def word_of(judged: JudgedRun) -> CellWord:
 def _cells(name: ImageName, model: str, runs: list[JudgedRun]) -> Iterator[MatrixCell]:
     by_proof: dict[str, list[JudgedRun]] = {}
     for each in runs:
-        by_proof.setdefault(proof_of(each.run.kind, each.run.name), []).append(each)
+        by_proof.setdefault(_proof_of(each.run.kind, each.run.name), []).append(each)
     for proof, of_proof in by_proof.items():
         own = next((each for each in of_proof if not each.run.foreign), None)
         theirs = next((each for each in of_proof if each.run.foreign), None)
         others, others_file = (word_of(theirs), _path(name, theirs)) if theirs else (None, "")
         if own is None:
-            yield MatrixCell(name, model, proof, NEVER, others=others, others_file=others_file)
+            yield MatrixCell(name, model, proof, _NEVER, others=others, others_file=others_file)
             continue
         why = "; ".join(own.stale) or own.run.accepted
         run = own.run

@@ -1,4 +1,4 @@
-"""What `prove` found out about an image, and how it is kept as evidence of a numbered one."""
+"""The findings of `prove` about an image, and how they are kept as evidence of a numbered image."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ Its age is no reason. A part that was not looked at, then or now, is not compare
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder.storage.huggingface_cache import is_commit
@@ -35,7 +36,7 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
     if _differ(then.template, present.template):
         yield "the chat template changed"
     if _differ(then.recipe, present.recipe):
-        yield f"it is served by {present.recipe} now, it was {then.recipe}"
+        yield f"it is served by {_recipe(present)} now, it was {_recipe(then)}"
     if _differ(then.arguments, present.arguments):
         yield "the recipe's options changed"
     if dict(then.overrides) != dict(present.overrides):
@@ -46,6 +47,10 @@ def _reasons(evidence: Evidence, present: Subject, set_now: str | None) -> Itera
         yield {"prove": "the conversations changed", "bench": "the profile changed"}.get(
             evidence.kind, "the probe changed"
         )
+
+
+def _recipe(subject: Subject) -> str:
+    return PurePosixPath(subject.recipe or "").stem
 
 
 def _of_machine(then: Machine, now: Machine) -> Iterator[str]:

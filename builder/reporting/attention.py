@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from builder.errors import FileProblemsError, UnsafePathError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from builder.evidence.overview import ImageEvidence
     from builder.lock.model import ImageName, Lock
     from builder.project import Project
-    from builder.reporting.page import PageModel
+    from builder.reporting.page import Disclosure, PageModel
 
 _ORDER: tuple[Concern, ...] = get_args(Concern)
 _LISTED = 5
@@ -25,32 +26,49 @@ def of(
     lock: Lock,
     evidence: Mapping[ImageName, ImageEvidence],
     models: Sequence[PageModel],
+    disclosure: Disclosure,
     environ: Mapping[str, str],
 ) -> tuple[PageConcern, ...]:
-    """All of it, the gravest first."""
-    concerns = [concern for model in models for concern in _of_model(project, lock, model, environ)]
-    concerns += _of_images(project, lock)
-    concerns += [
-        PageConcern("missing", str(name), str(name), f"not counted: {problem}", "")
-        for name, each in evidence.items()
-        for problem in each.problems
+    """All of it, the gravest first. ``models`` are those of ``lock``, in the order of their names."""
+    concerns = [
+        concern
+        for name, model in zip(sorted(lock.models), models, strict=True)
+        for concern in _of_model(project, lock, name, model, disclosure, environ)
     ]
-    return tuple(sorted(concerns, key=lambda each: _ORDER.index(each.concern)))
+    concerns += _of_images(project, lock)
+    for name, each in evidence.items():
+        problems = (disclosure.note(str(problem)) or "a run that cannot be read" for problem in each.problems)
+        for problem in dict.fromkeys(problems):
+            concerns.append(PageConcern("missing", str(name), str(name), f"not counted: {problem}", "builder verify"))
+    named = (_named(concern, disclosure) for concern in concerns)
+    return tuple(sorted(named, key=lambda each: _ORDER.index(each.concern)))
 
 
-def _of_model(project: Project, lock: Lock, model: PageModel, environ: Mapping[str, str]) -> Iterator[PageConcern]:
-    name, image = model.model, model.image
+def _named(concern: PageConcern, disclosure: Disclosure) -> PageConcern:
+    return replace(
+        concern,
+        subject=disclosure.name(concern.subject),
+        image=disclosure.name(concern.image),
+        command=disclosure.command(concern.command),
+    )
+
+
+def _of_model(
+    project: Project, lock: Lock, name: str, model: PageModel, disclosure: Disclosure, environ: Mapping[str, str]
+) -> Iterator[PageConcern]:
     pairing = lock.models[name].pairing
+    image = str(pairing.image)
     record = lock.images[pairing.image.repository].numbers[pairing.image.number]
     back = f"builder rollback {name}" if lock.models[name].previous else ""
     if model.status == "bad" or record.status == "bad":
-        note = model.note or record.note
+        note = disclosure.note(pairing.note or record.note)
         yield PageConcern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
     if record.pruned:
         yield PageConcern("missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", "")
-    yield from _of_standing(model, back)
+    yield from _of_standing(name, image, model, back)
     if lock.models[name].previous and (before := lock.models[name].previous[0]).note.startswith("put back on "):
-        yield PageConcern("failed", name, str(before.image), before.note, f"builder diff {image} {before.image}")
+        text = disclosure.note(before.note) or "the model was put back on the image before"
+        yield PageConcern("failed", name, str(before.image), text, f"builder diff {image} {before.image}")
     for run in model.now.runs if model.now else ():
         if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
             text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
@@ -58,24 +76,26 @@ def _of_model(project: Project, lock: Lock, model: PageModel, environ: Mapping[s
             yield PageConcern("failed" if run.word == "failed" else "stale", name, image, text, command)
     try:
         for each in requirements.missing(project, lock, pairing.image, name, environ=environ):
+            what = disclosure.note(str(each)) or f"{each.kind} {each.name}".strip()
             command = requirements.command(each, pairing.image, name)
-            yield PageConcern("failed" if each.failed else "missing", name, image, f"required {each}", command)
+            yield PageConcern("failed" if each.failed else "missing", name, image, f"required {what}", command)
     except (FileProblemsError, UnsafePathError) as error:
-        first = error.message.splitlines()[0]
-        yield PageConcern("missing", name, image, f"what it requires cannot be read: {first}", "builder recipes check")
+        first = disclosure.note(error.message.splitlines()[0])
+        text = f"what it requires cannot be read{f': {first}' if first else ''}"
+        yield PageConcern("missing", name, image, text, "builder recipes check")
 
 
-def _of_standing(model: PageModel, back: str) -> Iterator[PageConcern]:
-    prove = f"builder prove {model.image} {model.model}"
+def _of_standing(name: str, image: str, model: PageModel, back: str) -> Iterator[PageConcern]:
+    prove = f"builder prove {image} {name}"
     if model.standing == "failed":
-        yield PageConcern("failed", model.model, model.image, model.why or "the last proof failed", back or prove)
+        yield PageConcern("failed", name, image, model.why or "the last proof failed", back or prove)
     elif model.standing == "changed":
         text = model.why or "answers differ from those of the number before"
-        yield PageConcern("changed", model.model, model.image, text, f"{prove} --accept")
+        yield PageConcern("changed", name, image, text, f"{prove} --accept")
     elif model.standing == "stale":
-        yield PageConcern("stale", model.model, model.image, model.why, prove)
+        yield PageConcern("stale", name, image, model.why, prove)
     elif model.standing == "unproven":
-        yield PageConcern("unproven", model.model, model.image, model.why or "never proven on this image", prove)
+        yield PageConcern("unproven", name, image, model.why or "never proven on this image", prove)
 
 
 def _of_images(project: Project, lock: Lock) -> Iterator[PageConcern]:

@@ -175,5 +175,4 @@ def _beside(cell: PageCell) -> str:
 
 
 def _name(run: str, *, long_names: bool) -> str:
-    name = run.rpartition("/")[2]
-    return name if long_names else name.removesuffix(".json").rpartition("-")[2]
+    return run if long_names else run.removesuffix(".json").rpartition("-")[2]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from builder.evidence.overview import ImageEvidence
     from builder.lock.model import Lock, Version
     from builder.project import Project
+    from builder.reporting.page import Disclosure
 
 _LISTED_COMMITS = 20
 _INCOMPLETE = "only versions and mods can be compared: a build directory is missing, or was adopted"
@@ -36,6 +37,7 @@ def of(
     lock: Lock,
     names: Collection[ImageName],
     evidence: Mapping[ImageName, ImageEvidence],
+    disclosure: Disclosure,
     report: Report,
 ) -> tuple[PageImage, ...]:
     """The images called ``names``. Upstream commits are those that the project's mirrors have: nothing is fetched."""
@@ -43,7 +45,7 @@ def of(
         report(Message("reading upstream's commits from the mirrors that are here"))
     commits = functools.cache(functools.partial(_commits, project))
     sides: dict[ImageName, ComparedImage | str] = {name: _side(project, lock, name) for name in names}
-    return tuple(_image(project, lock, name, sides, evidence, commits) for name in names)
+    return tuple(_image(project, lock, name, sides, evidence, disclosure, commits) for name in names)
 
 
 def _side(project: Project, lock: Lock, name: ImageName) -> ComparedImage | str:
@@ -60,6 +62,7 @@ def _image(
     name: ImageName,
     sides: Mapping[ImageName, ComparedImage | str],
     evidence: Mapping[ImageName, ImageEvidence],
+    disclosure: Disclosure,
     commits: functools._lru_cache_wrapper[mirror_reading.CommitRange | None],
 ) -> PageImage:
     repository = lock.images[name.repository]
@@ -68,27 +71,27 @@ def _image(
     own = compared_images.contents_of(lock, side) if not isinstance(side, str) else None
     has_packages = own is not None and bool(own.packages)
     return PageImage(
-        image=str(name),
-        repository=name.repository,
+        image=disclosure.name(str(name)),
+        repository=disclosure.name(name.repository),
         number=name.number,
         built=record.built,
         current=repository.current == name.number,
         pinned=record.pinned,
         pruned=record.pruned,
-        adopted=record.adopted.image if record.adopted else None,
+        adopted=disclosure.name(record.adopted.image) if record.adopted else None,
         definition=record.definition,
         platform=record.platform,
         size=record.size,
         status=record.status,
-        note=record.note,
+        note=disclosure.note(record.note),
         standing=evidence[name].standing if name in evidence else None,
         versions={source: _version(version) for source, version in sorted(record.versions.items(), reverse=True)},
-        base=own.base if own else "",
+        base=disclosure.name(own.base) if own else "",
         mods=tuple(record.mods),
         packages=len(own.packages) if own and has_packages else None,
         witnesses=len(witness.look(project, name, record.fingerprint).statements),
-        models=lock.models_on(name),
-        change=_change(lock, name, sides, commits),
+        models=tuple(map(disclosure.name, lock.models_on(name))),
+        change=_change(lock, name, sides, disclosure, commits),
     )
 
 
@@ -96,6 +99,7 @@ def _change(
     lock: Lock,
     name: ImageName,
     sides: Mapping[ImageName, ComparedImage | str],
+    disclosure: Disclosure,
     commits: functools._lru_cache_wrapper[mirror_reading.CommitRange | None],
 ) -> PageChange | None:
     """The changes since the number before; None of the first one."""
@@ -103,26 +107,29 @@ def _change(
     if before is None:
         return None
     origin = ImageName(name.repository, before)
+    since = disclosure.name(str(origin))
     old, new = sides[origin], sides[name]
     if isinstance(old, str) or isinstance(new, str):
-        return PageChange(str(origin), (), (), (), (), str(old if isinstance(old, str) else new))
+        fault = str(old if isinstance(old, str) else new)
+        return PageChange(since, (), (), (), (), disclosure.note(fault) or "a build directory cannot be read")
     if compared_images.are_same(old, new):
-        return PageChange(str(origin), (), (), (), (), "")
+        return PageChange(since, (), (), (), (), "")
     differing = changes.between(*compared_images.contents_of_both(lock, old, new))
     is_whole = bool(old.directory and new.directory)
     return PageChange(
-        since=str(origin),
+        since=since,
         sources=tuple(_source(change, commits) for change in differing.sources),
         packages=tuple(map(_package, differing.packages)),
         mods=tuple(_mods(old, new)),
-        others=tuple(_others(differing)),
+        others=tuple(_others(differing, disclosure)),
         unknown="" if is_whole else _INCOMPLETE,
     )
 
 
-def _others(differing: Changes) -> Iterator[str]:
+def _others(differing: Changes, disclosure: Disclosure) -> Iterator[str]:
     if differing.base:
-        yield f"base image {_short(differing.base.before)} → {_short(differing.base.after)}"
+        before, after = (_base(text, disclosure) for text in (differing.base.before, differing.base.after))
+        yield f"base image {before} → {after}"
     for pull in differing.pulls:
         yield f"pull request {pull.number} of {pull.source} {pull.kind}"
     if differing.build_packages:
@@ -142,9 +149,9 @@ def _package(change: PackageChange) -> str:
     return f"{change.name} {change.before or 'new'} → {change.after or 'gone'}"
 
 
-def _short(text: str | None) -> str:
+def _base(text: str | None, disclosure: Disclosure) -> str:
     image, _, digest = (text or "none").partition(" ")
-    return f"{image} {humanize.digest(digest)}".strip()
+    return f"{disclosure.name(image)} {humanize.digest(digest)}".strip()
 
 
 def _version(version: Version | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from builder.evidence.matrix import word_of
@@ -17,15 +18,15 @@ if TYPE_CHECKING:
     from builder.evidence.record import Evidence, Machine
     from builder.evidence.standing import PairingStanding
     from builder.lock.model import ImageName, Lock
-    from builder.reporting.page import Event
+    from builder.reporting.page import Disclosure, Event
 
 
-def of(lock: Lock, evidence: Mapping[ImageName, ImageEvidence]) -> tuple[PageModel, ...]:
+def of(lock: Lock, evidence: Mapping[ImageName, ImageEvidence], disclosure: Disclosure) -> tuple[PageModel, ...]:
     """Every model that images.lock pairs with an image, sorted."""
-    return tuple(_model(lock, model, evidence) for model in sorted(lock.models))
+    return tuple(_model(lock, model, evidence, disclosure) for model in sorted(lock.models))
 
 
-def _model(lock: Lock, model: str, evidence: Mapping[ImageName, ImageEvidence]) -> PageModel:
+def _model(lock: Lock, model: str, evidence: Mapping[ImageName, ImageEvidence], disclosure: Disclosure) -> PageModel:
     record = lock.models[model]
     pairing = record.pairing
     image = lock.images[pairing.image.repository].numbers[pairing.image.number]
@@ -34,22 +35,29 @@ def _model(lock: Lock, model: str, evidence: Mapping[ImageName, ImageEvidence]) 
     paired = (pairing, *record.previous)
     built = (lock.images[each.image.repository].numbers[each.image.number].built for each in paired)
     return PageModel(
-        model=model,
-        image=str(pairing.image),
+        model=disclosure.name(model),
+        image=disclosure.name(str(pairing.image)),
         since=max(built)[:10],
         revision=pairing.revision,
-        recipe=pairing.recipe,
+        recipe=PurePosixPath(pairing.recipe).stem if pairing.recipe else None,
         template=proof.subject.template if proof else None,
         mods=tuple(image.mods),
         status=pairing.status,
-        note=pairing.note,
+        note=disclosure.note(pairing.note),
         standing=standing.standing if standing else "unproven",
-        why=standing.why if standing else "",
-        history=_history(lock, model, evidence),
+        why=_why(standing, disclosure) if standing else "",
+        history=_history(lock, model, evidence, disclosure),
     )
 
 
-def _history(lock: Lock, model: str, evidence: Mapping[ImageName, ImageEvidence]) -> tuple[PageStep, ...]:
+def _why(standing: PairingStanding, disclosure: Disclosure) -> str:
+    is_note = standing.run is not None and standing.why == standing.run.accepted
+    return disclosure.note(standing.why) if is_note else standing.why
+
+
+def _history(
+    lock: Lock, model: str, evidence: Mapping[ImageName, ImageEvidence], disclosure: Disclosure
+) -> tuple[PageStep, ...]:
     """The images that the model was paired or run with, the oldest first."""
     record = lock.models[model]
     order = [*reversed(record.previous), record.pairing]
@@ -65,17 +73,17 @@ def _history(lock: Lock, model: str, evidence: Mapping[ImageName, ImageEvidence]
         standing = _standing(evidence, name, model)
         steps.append(
             PageStep(
-                image=str(name),
+                image=disclosure.name(str(name)),
                 built=image.built,
                 vllm=image.versions["vllm"].version if "vllm" in image.versions else "",
                 event=_event(name, origin) if place else "",
-                origin=str(origin) if origin else "",
+                origin=disclosure.name(str(origin)) if origin else "",
                 place=place,
                 is_now=name == record.pairing.image,
                 status=pairing.status,
-                note=pairing.note,
+                note=disclosure.note(pairing.note),
                 standing=standing.standing if standing else None,
-                runs=_runs(name, model, evidence),
+                runs=_runs(name, model, evidence, disclosure),
             )
         )
     return tuple(steps)
@@ -99,12 +107,14 @@ def _standing(evidence: Mapping[ImageName, ImageEvidence], name: ImageName, mode
     return next((each for each in pairings if each.model == model), None)
 
 
-def _runs(name: ImageName, model: str, evidence: Mapping[ImageName, ImageEvidence]) -> tuple[PageRun, ...]:
+def _runs(
+    name: ImageName, model: str, evidence: Mapping[ImageName, ImageEvidence], disclosure: Disclosure
+) -> tuple[PageRun, ...]:
     judged = evidence[name].last if name in evidence else ()
-    return tuple(_run(name, each) for each in judged if each.run.subject.model == model)
+    return tuple(_run(each, disclosure) for each in judged if each.run.subject.model == model)
 
 
-def _run(name: ImageName, judged: JudgedRun) -> PageRun:
+def _run(judged: JudgedRun, disclosure: Disclosure) -> PageRun:
     run = judged.run
     return PageRun(
         kind=run.kind,
@@ -112,14 +122,14 @@ def _run(name: ImageName, judged: JudgedRun) -> PageRun:
         verdict=run.verdict,
         word=word_of(judged),
         stale=judged.stale,
-        accepted=run.accepted,
-        foreign=run.foreign,
+        accepted=disclosure.note(run.accepted),
+        foreign=(disclosure.note(run.foreign) or "elsewhere") if run.foreign else "",
         started=run.started,
         seconds=run.seconds,
         version=run.version,
         protocol=_protocol(run),
         machine=machine_text(run.subject.machine),
-        run=f"evidence/{name.repository}/{name.number}/{judged.file}",
+        run=judged.file,
         figures=tuple(
             PageFigure(each.name, dict(each.at), each.unit, each.better, each.mean, each.std, len(each.values))
             for each in run.figures

@@ -5,7 +5,7 @@ The same values as `list --json` and `show --json` have; the JSON beside a publi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -37,7 +37,7 @@ class PageFigure:
 class PageRun:
     """The last run of one kind and name of a model on an image. ``stale`` are the reasons why it counts no more,
     ``foreign`` tells where a run of others came from. ``protocol`` is the same for runs whose figures can be compared;
-    ``machine`` says on what they were measured. ``run`` is the path of its file."""
+    ``machine`` says on what they were measured. ``run`` is the name of its file."""
 
     kind: Kind
     name: str
@@ -174,7 +174,7 @@ class PageConcern:
 
 @dataclass(frozen=True)
 class PageCell:
-    """A cell of the table that was tried: each proof with its word and the path of its run."""
+    """A cell of the table that was tried: each proof with its word and the name of its run's file."""
 
     image: str
     model: str
@@ -196,11 +196,54 @@ class PageTable:
 
 @dataclass(frozen=True)
 class ReportPage:
-    """The whole page. ``as_of`` is the newest moment in its data, empty where there is none."""
+    """The whole page. ``as_of`` is the newest moment in its data, empty where there is none. Only a ``full`` one has
+    paths, names of machines and notes."""
 
     as_of: str
     concerns: tuple[PageConcern, ...]
     models: tuple[PageModel, ...]
     table: PageTable
     images: tuple[PageImage, ...]
-    redacted: bool = False
+    full: bool = False
+
+
+class Disclosure:
+    """The notes and names as a page may show them. A ``full`` page has notes, paths and names of machines; any other
+    has none of them. No two of its ``models`` and no two of its ``repositories`` get the same name."""
+
+    def __init__(self, models: Iterable[str] = (), repositories: Iterable[str] = (), *, full: bool = False) -> None:
+        self._full = full
+        self._names = {} if full else {**_distinct(repositories, _without_host), **_distinct(models, _without_folders)}
+
+    def note(self, text: str) -> str:
+        """A text that was written by hand, or that may name a file or a machine."""
+        return text if self._full else ""
+
+    def name(self, text: str) -> str:
+        """The name of a model, a repository or an image, without the folders or the host of a registry before it."""
+        if self._full or text in self._names:
+            return self._names.get(text, text)
+        repository, colon, rest = text.rpartition(":")
+        return f"{self._names[repository]}{colon}{rest}" if repository in self._names else _without_host(text)
+
+    def command(self, text: str) -> str:
+        """A command; nothing where it needs a name that the page does not have."""
+        return "" if any(name in text and name != shown for name, shown in self._names.items()) else text
+
+
+def _distinct(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]:
+    """The short name of each; of several that are alike, all but the first get a number."""
+    shown: dict[str, str] = {}
+    for name in sorted(names):
+        alike = sum(short(name) == short(other) for other in shown)
+        shown[name] = f"{short(name)} ({alike + 1})" if alike else short(name)
+    return shown
+
+
+def _without_folders(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2] if model.startswith(("/", "~", ".")) else model
+
+
+def _without_host(image: str) -> str:
+    host, slash, rest = image.partition("/")
+    return rest if slash and (":" in host or "." in host or host == "localhost") else image

@@ -273,7 +273,7 @@ def test_a_disk_that_takes_no_output_is_told(tmp_path: Path) -> None:
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("group", ["bisect", "checkpoints", "evidence", "mods", "nodes", "recipes"])
+@pytest.mark.parametrize("group", ["bisect", "checkpoints", "mods", "nodes", "recipes"])
 def test_the_line_of_a_command_is_whole_in_the_list_of_its_group(tmp_path: Path, group: str) -> None:
     """Click cuts it at the width of the terminal."""
     commands = run(group, "--help", cwd=tmp_path).stdout.partition("Commands:")[2]

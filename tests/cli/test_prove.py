@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 from builder.cli import prove
 from builder.cli.context import Context
 from builder.evidence import store, subjects
+from builder.evidence.proof import ProvedImage
 from builder.evidence.record import Evidence, Finding
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.project import Project
 from builder.proving import reference
-from builder.evidence.proof import ProvedImage
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, proof
 

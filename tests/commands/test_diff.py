@@ -21,6 +21,7 @@ from builder.numbered import adopted
 from builder.plan.make import ImageInputs, make
 from builder.plan.model import Plan
 from builder.reporting import images_shown
+from builder.reporting.page import Disclosure
 from builder.sources.git.mirror_reading import CommitFilter
 from tests import shipped_files
 from tests.commands import kept
@@ -325,7 +326,7 @@ def test_an_adopted_image_is_compared_by_the_packages_that_the_build_knows(numbe
 def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:
     first = numbers.add(plan(pins(wheel("1"))))
     twin = adopted_twin(numbers, first, {"pip": "23.0", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
-    shown = images_shown.of(numbers.project, numbers.lock, [first, twin], {}, lambda _: None)
+    shown = images_shown.of(numbers.project, numbers.lock, [first, twin], {}, Disclosure(), lambda _: None)
     counted = {page.image: page.packages for page in shown}
     assert counted == {str(first): 2, str(twin): 4}
     for name in (first, twin):

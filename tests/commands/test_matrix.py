@@ -1,4 +1,4 @@
-"""``builder matrix``: from the files alone, and what it would try."""
+"""``builder matrix``: from the files alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.commands import matrix_fill
-from builder.evidence import filling, matrix, store, subjects
+from builder.evidence import store, subjects
 from builder.lock import reading, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.workspace import open_workspace
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
@@ -119,38 +117,12 @@ def test_the_table_has_words_while_they_fit(project: Project) -> None:
     lines = run(project, "matrix").splitlines()
     assert lines[0].split() == ["IMAGE", "PROOF", MODEL, OTHER]
     assert lines[1].split() == ["small:2", "prove", "failed", "-"]
-    assert "of 4 pairs: 1 failed, 3 never tried" in lines[-1]
+    assert lines[-2] == "of 4 pairs: 1 failed, 3 never tried"
+    assert lines[-1] == f"to prove the first that is missing or stale: `builder prove small:2 {OTHER}`"
     add(project, SECOND, bench(name="quick", foreign=""))
-    assert "of 4 pairs with 2 proofs each: " in run(project, "matrix").splitlines()[-1]
+    assert "of 4 pairs with 2 proofs each: " in run(project, "matrix").splitlines()[-2]
 
 
 def test_what_is_unknown_is_a_mistake_of_the_command(project: Project) -> None:
     assert "no model" in run(project, "matrix", "--models", "Org/Modell-1B", code=2)
     assert "no number 9" in run(project, "matrix", "--images", "small:9", code=2)
-    assert "--fill" in run(project, "matrix", "--bench", code=2)
-    assert "--fill" in run(project, "matrix", "--dry-run", code=2)
-
-
-def test_filling_needs_an_engine(project: Project) -> None:
-    assert "engine" in run(project, "matrix", "--fill", code=5)
-
-
-def test_a_model_without_a_recipe_is_left_out(project: Project) -> None:
-    lock = reading.read(project.lock)
-    assert matrix_fill.has_recipe(project, lock, MODEL)
-    assert not matrix_fill.has_recipe(project, lock, OTHER)
-    assert not matrix_fill.has_recipe(project, lock, "Org/Never-paired")
-
-
-def test_a_step_that_cannot_be_tried_does_not_end_the_filling(project: Project) -> None:
-    """Neither does an error that the engine tells of one image; one that does not answer at all would."""
-    table = matrix.of((FIRST, SECOND), (MODEL, OTHER), {})
-    steps = tuple(
-        replace(step, image=ImageName("gone", step.image.number))
-        for step in filling.missing(table, [filling.PROVE], [FIRST, SECOND])
-    )
-    told: list[object] = []
-    workspace = open_workspace(project, {"DOCKER_HOST": "unix:///nowhere"}, told.append)
-    results = list(matrix_fill.run(workspace, matrix_fill.FillPlan(table, steps, ())))
-    assert [bool(each.problem) for each in results] == [True] * 4
-    assert [str(each).partition("[")[2][:3] for each in told] == ["1/4", "2/4", "3/4", "4/4"]

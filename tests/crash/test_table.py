@@ -22,10 +22,8 @@ ELSEWHERE = {
     "up",
     # What `up`, `run` and `rollback` call: pull, copy and rebuild.
     "bringing_back",
-    # Reading alone, or one file that is there whole or not at all; what `matrix --fill` tries are `prove` and `bench`.
-    *("matrix", "matrix_fill", "report"),
-    # Files of evidence, each there whole or not at all, and an archive.
-    *("evidence_export", "evidence_import"),
+    # Reading alone, or one file that is there whole or not at all.
+    *("matrix", "report"),
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
     "upgrade",
     # The same, and its own journal; tests/commands/test_bisect.py kills it between answers.

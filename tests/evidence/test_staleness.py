@@ -31,7 +31,7 @@ def test_a_part_that_was_not_looked_at_is_not_compared(part: str) -> None:
         ({"model": "Org/Other"}, "the model is Org/Other now"),
         ({"revision": "cd" * 20}, "the model's revision is cdcdcdcdcdcd now, it was abababababab"),
         ({"template": f"sha256:{9:064x}"}, "the chat template changed"),
-        ({"recipe": "recipes/b.yaml"}, "it is served by recipes/b.yaml now, it was recipes/chat.yaml"),
+        ({"recipe": "recipes/b.yaml"}, "it is served by b now, it was chat"),
         ({"arguments": f"sha256:{9:064x}"}, "the recipe's options changed"),
         ({"overrides": {"a": "1"}}, "it ran without these options"),
     ],

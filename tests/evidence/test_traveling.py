@@ -93,5 +93,5 @@ def test_evidence_of_another_image_is_refused() -> None:
 def test_what_it_says_of_itself_makes_it_nobodys_own(project: Project) -> None:
     (received,) = traveling.read({NAMED: TEXT}, SUBJECT.fingerprint, "file.tar")
     assert received.foreign == ""
-    traveling.take(project, NAME, [received], "registry.lan:5000/vllm")
-    assert store.of_image(project, NAME)[0].foreign == "registry.lan:5000/vllm"
+    traveling.take(project, NAME, [received], "archive z.tar")
+    assert store.of_image(project, NAME)[0].foreign == "archive z.tar"

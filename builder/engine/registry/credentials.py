@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from builder.errors import SourceError
 
 
@@ -13,21 +11,11 @@ def auth_headers(reference: str) -> dict[str, str]:
     Raises SourceError where Docker's configuration or its credential helper cannot be read.
     """
     from docker import auth
-
-    credentials = load(reference)
-    return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
-
-
-def load(reference: str) -> dict[str, Any]:
-    """Returns the credentials for the registry of ``reference`` (``username``, ``password``, …); empty without any.
-
-    Raises SourceError where Docker's configuration or its credential helper cannot be read.
-    """
-    from docker import auth
     from docker.errors import DockerException
 
     try:
         registry, _ = auth.resolve_repository_name(reference)
-        return dict(auth.load_config().resolve_authconfig(registry) or {})
+        credentials = dict(auth.load_config().resolve_authconfig(registry) or {})
     except DockerException as error:
         raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
+    return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}

@@ -20,8 +20,10 @@ DOCKER_INDEX = "manifest.json"
 LAYOUT_CONTENT = b'{"imageLayoutVersion":"1.0.0"}'
 _BLOBS = "blobs/sha256/"
 _DIGEST = re.compile(DIGEST)
-DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
-_INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", DOCKER_LIST)
+_INDEX_TYPES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
 ReadBlob = Callable[[str], bytes]
 """Returns the content of a small blob, by its digest."""
 
