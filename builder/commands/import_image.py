@@ -48,7 +48,7 @@ def run(workspace: Workspace, path: Path) -> ImportedImage:
     """Adds the number that the file holds: image, build directory, record. What is current or paired here stays so.
 
     Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
-    has other content here, or the image is missing that the file was made for. Nothing is changed then.
+    has other content here. Nothing is changed then.
     """
     with archive_reading.opened(path) as (contents, file):
         work_folder.recover(workspace)
@@ -62,7 +62,6 @@ def run(workspace: Workspace, path: Path) -> ImportedImage:
             if is_present:
                 images.tag(workspace.engine, str(contents.name), job.tag)
             else:
-                _require_needed(workspace.engine, path, contents)
                 _load(workspace.engine, path, contents, file, job, workspace.report)
             after = _adopt(workspace, contents, job)
     return _with_evidence(workspace, path, contents, _imported(contents, lock, after, already=is_present))
@@ -77,8 +76,8 @@ def _with_evidence(workspace: Workspace, path: Path, contents: Archive, imported
 def _imported(contents: Archive, before: Lock, after: Lock, *, already: bool) -> ImportedImage:
     current = after.images[contents.name.repository].current == contents.name.number
     models = tuple(model for model in after.models_on(contents.name) if model not in before.models)
-    size = 0 if already else sum(layer.size for layer in contents.layers)
-    return ImportedImage(contents.name, already, 0 if already else len(contents.layers), size, current, models)
+    layers = () if already else contents.image.layers
+    return ImportedImage(contents.name, already, len(layers), sum(layer.size for layer in layers), current, models)
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:
@@ -121,22 +120,6 @@ def _same(folder: Path, contents: Archive) -> bool:
     return {**existing, RECORD: b""} == {**archived, RECORD: b""}
 
 
-def _require_needed(endpoint: Endpoint, path: Path, contents: Archive) -> None:
-    if contents.needs is None:
-        return
-    details = images.inspect(endpoint, str(contents.needs.image))
-    why = f"{path} holds only what {contents.name} has beyond {contents.needs.image}"
-    if details is None:
-        raise ImageStateError(f"{why}, which this engine lacks", hint=_whole(contents))
-    if images.fingerprint(details) != contents.needs.fingerprint:
-        raise ImageStateError(f"{why}, which has other content in this engine", hint=_whole(contents))
-
-
-def _whole(contents: Archive) -> str:
-    needs = contents.needs.image if contents.needs else ""
-    return f"import {needs} first, or export all of it, without --since: `builder export-image {contents.name} FILE`"
-
-
 def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
     """Loads the image into the engine under the temporary tag of the work folder. Raises TransferError where it is not
     the image that the file's record describes."""
@@ -145,12 +128,6 @@ def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], jo
     details = images.inspect(endpoint, job.tag)
     if details is not None and images.fingerprint(details) == contents.fingerprint:
         return
-    if contents.needs and (details is None or not details.layers):
-        raise TransferError(
-            f"this engine keeps the layers of {contents.needs.image} packed in another way: {path} does not add up to"
-            f" {contents.name} with them",
-            hint=f"export all of it, without --since: `builder export-image {contents.name} FILE`",
-        )
     raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
 
 
