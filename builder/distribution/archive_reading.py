@@ -98,8 +98,8 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
             raise ValueError(f"the content of {digest} does not match")
         return content
 
-    image = oci_layout.only_image(top, get)
-    _require_whole(blobs, oci_layout.blob_sizes(top, get))
+    image, sizes = oci_layout.read_image(top, get)
+    _require_whole(blobs, sizes)
     build = {inside.removeprefix(archive.BUILD): content for inside, content in files.items()}
     if fault := archived_build.fault(name, part.images[name.repository].numbers[name.number], build):
         raise archive.refused(path, fault)

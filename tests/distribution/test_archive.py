@@ -268,7 +268,7 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
     blob = image().top
     index = json.dumps({"manifests": [blob.json, blob.json]}).encode()
     with pytest.raises(ValueError, match="several platforms"):
-        oci_layout.only_image(
+        oci_layout.read_image(
             described(index, "application/vnd.oci.image.index.v1+json"),
             {**image().blobs, digest(index): index}.__getitem__,
         )
@@ -286,7 +286,8 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
 )
 def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
     written = image()
-    files = oci_layout.index_files(written.top, oci_layout.only_image(written.top, written.blobs.__getitem__), tag)
+    manifest, _ = oci_layout.read_image(written.top, written.blobs.__getitem__)
+    files = oci_layout.index_files(written.top, manifest, tag)
     assert json.loads(files["index.json"])["manifests"][0]["annotations"]["io.containerd.image.name"] == full
 
 

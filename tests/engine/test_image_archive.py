@@ -43,8 +43,10 @@ def test_every_blob_is_saved(endpoint: Endpoint, repository: str, build: Build) 
         blobs[digest] = b"".join(pieces)
         assert len(blobs[digest]) == size
 
-    top, manifests = image_archive.save(endpoint, f"{repository}:1", receive, sent.append)
+    top, image = image_archive.save(endpoint, f"{repository}:1", receive, sent.append)
     assert all(digest == f"sha256:{sha256(content).hexdigest()}" for digest, content in blobs.items())
-    assert blobs.keys() == oci_layout.blob_sizes(top, manifests.__getitem__).keys()
+    read, sizes = oci_layout.read_image(top, blobs.__getitem__)
+    assert image == read
+    assert set(blobs) == set(sizes)
     assert sent == sorted(sent)
     assert sent[-1] > sum(map(len, blobs.values()))
