@@ -58,7 +58,7 @@ def platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, .
 
     The engine's own facts are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
     """
-    output = _imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
+    output = imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
     try:
         configurations = [output] if "rootfs" in output else [output[platform] for platform in sorted(output)]
         platform_details = tuple(_details(configuration) for configuration in configurations)
@@ -74,17 +74,17 @@ def compressed_size(endpoint: Endpoint, reference: str) -> int:
 
     0 for an image of several platforms. Raises TransferError where it cannot be read.
     """
-    manifest = _imagetools_inspect(endpoint, reference, "--raw")
+    manifest = imagetools_inspect(endpoint, reference, "--raw")
     try:
         parts = [part for part in manifest.get("manifests", ()) if not oci_layout.is_attestation(part)]
         if len(parts) == 1:
-            manifest = _imagetools_inspect(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
+            manifest = imagetools_inspect(endpoint, f"{repository(reference)}@{parts[0]['digest']}", "--raw")
         return sum(int(layer["size"]) for layer in manifest.get("layers", ()))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise _unreadable(reference, "that is not an image's manifest") from None
 
 
-def _imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
+def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
     """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output.
 
     Raises TransferError where the image cannot be read, EngineError where buildx does not run.
