@@ -45,11 +45,10 @@ class BakeJob:
 
 
 def bake(
-    workspace: Workspace, jobs: Sequence[BakeJob], attest: Sequence[str] = (), compilers: int | None = None
+    workspace: Workspace, jobs: Sequence[BakeJob], compilers: int | None = None
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
     """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
-    ``attest`` are the attestations that BuildKit adds to each image; ``compilers`` is how many a step may run at once,
-    where not as many as fit.
+    ``compilers`` is how many a step may run at once, where not as many as fit.
 
     A source tree that its repository no longer provides is taken from the mirror. Raises BuildFailedError where a step
     fails.
@@ -80,7 +79,6 @@ def bake(
                 log_path=log,
                 on_event=workspace.report,
                 environ={**workspace.environment, **_index_variables(settings), **logins, _JOBS: str(compilers or "")},
-                attest=attest,
                 pushed=pushed,
             )
         except TreeGoneError as error:

@@ -101,15 +101,15 @@ def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
     return tuple(sorted(patches, key=lambda tried: (mods.index(tried.mod), tried.index)))
 
 
-def candidates(mods: Sequence[Mod], package: str) -> tuple[patch_dry_run.CandidatePatch, ...]:
+def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[patch_dry_run.CandidatePatch, ...]:
     """Returns the patches of ``mods`` to ``package``, in order, each with the files that were copied since the one
-    before it."""
+    before it; with ``version`` those to that one alone."""
     collected = []
     copied: dict[str, bytes] = {}
     for mod in mods:
         copied |= earlier_changes.copied_files(mod)
         for patch in mod.patches:
-            if patch.package == package:
+            if patch.package == package and (not version or patch.fits(version)):
                 before = tuple(copied.items())
                 collected.append(
                     patch_dry_run.CandidatePatch(patch.file, _content(mod, patch.file), patch.strip, before)
@@ -144,12 +144,17 @@ def _problem(tried: TriedPatch) -> Problem:
 
 
 def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list[TriedPatch]:
-    patches = [(mod, index) for mod in mods for index, patch in enumerate(mod.patches) if patch.package == name]
+    patches = [
+        (mod, index)
+        for mod in mods
+        for index, patch in enumerate(mod.patches)
+        if patch.package == name and (package is None or patch.fits(package.version))
+    ]
     if package is None:
         untried = PatchOutcome("not tried", problem=f"no pin says which {name} it will be")
         return [TriedPatch(mod, index, name, untried) for mod, index in patches]
     try:
-        outcomes = patch_dry_run.dry_run(package.tree, candidates(mods, name))
+        outcomes = patch_dry_run.dry_run(package.tree, candidates(mods, name, package.version))
     except SourceError as error:
         outcomes = (PatchOutcome("not tried", problem=" ".join(error.message.split())),) * len(patches)
     return [

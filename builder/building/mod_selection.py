@@ -6,11 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.definitions import image
-from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.definitions.mods import mod_reading, script_facts
-from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError
-from builder.lock.pins import GitPin
 from builder.plan import mod_rules
 
 if TYPE_CHECKING:
@@ -90,18 +87,6 @@ def arrange(
     pinned: dict[str, str] = {}
     images: list[mod_rules.ImageMods] = []
     for definition, own, own_pins in zip(chain, mods, pins, strict=True):
-        pinned = {**pinned, **pinned_versions(definition, own_pins)}
+        pinned = {**pinned, **mod_rules.pinned_versions(definition, own_pins)}
         images.append(mod_rules.ImageMods(definition.name, own, pinned))
     return mod_rules.arrange(images, mod_reading.names(project))
-
-
-def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
-    """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
-    built from them."""
-    versions = {"python": definition.python.version} if definition.python else {}
-    packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
-    versions.update({canonical(package.name): package.version for package in packages})
-    for name, pin in pins.sources.items():
-        made = PACKAGES_BUILT_FROM.get(name, ()) if isinstance(pin, GitPin) else ()
-        versions.update({canonical(package): pin.version for package in (name, *made)})
-    return versions

@@ -17,7 +17,7 @@ from builder.plan import layout
 from builder.storage import regular_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from builder.lock.model import ImageName, NumberedImage
     from builder.project import Project
@@ -64,12 +64,11 @@ def rebuilt_image(
     workspace: Workspace,
     name: ImageName,
     recorded: NumberedImage,
-    attest: Sequence[str] = (),
     compilers: int | None = None,
 ) -> Iterator[RebuiltImage]:
     """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
-    another tag. Steps that BuildKit's cache still has are not repeated; ``attest`` and ``compilers`` as for
-    `bake_run.bake`. The caller checks once that the engine can build (`versions.require_supported`).
+    another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake_run.bake`. The
+    caller checks once that the engine can build (`versions.require_supported`).
 
     Anybody may have written the directory: the targets are made anew from its plan, and baked from a copy of the files
     that a build has.
@@ -92,7 +91,7 @@ def rebuilt_image(
     with work_folder.create(workspace, name.repository, files) as work:
         workspace.report(Message(f"building {name} again from {directory.shown}"))
         job = bake_run.BakeJob(work.directory, recorded.definition, targets, work)
-        _, log = bake_run.bake(workspace, [job], attest, compilers)
+        _, log = bake_run.bake(workspace, [job], compilers)
         details = images.inspect(workspace.engine, work.tag)
         if details is None:
             raise ImageStateError("the image was removed from the engine while it was being built")

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 LABEL = "builder.work"
 _LONGEST_TAG = 1024
-# Of an image that is adopted without a name, and of one that is pushed to a receiver of ours.
-_EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}|127\.0\.0\.1:[0-9]+/\S+")
+# Of an image that is adopted without a name.
+_EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)

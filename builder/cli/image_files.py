@@ -18,43 +18,28 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("export-image")
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("file", metavar="FILE", type=_FILE)
-@click.option(
-    "--since", type=click.IntRange(min=1), metavar="N", help="Leave out the layers of number N, which must be there."
-)
 @click.option("--force", is_flag=True, help="Replace FILE where it exists.")
 @verbosity_options
 @json_option
 @pass_context
-def export_image(context: Context, image: str, file: Path, since: int | None, force: bool, as_json: bool) -> None:
+def export_image(context: Context, image: str, file: Path, force: bool, as_json: bool) -> None:
     """Write a numbered image into a file.
 
     For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
-    load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. With
-    --since it holds only what number N of the same repository lacks, and can be imported only where that number exists.
-    FILE appears once it is complete.
+    load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. FILE
+    appears once it is complete.
     """
     from builder.cli import file_progress
     from builder.commands import export_image as command
 
     with file_progress.reporter() as report:
-        result = command.run(context.workspace(report), image, file, since, replace=force)
+        result = command.run(context.workspace(report), image, file, replace=force)
     if as_json:
-        needs = str(result.needs) if result.needs else None
-        print_json(
-            {
-                "image": str(result.image),
-                "file": str(file),
-                "size": result.size,
-                "layers": result.layers,
-                "needs": needs,
-            }
-        )
+        print_json({"image": str(result.image), "file": str(file), "size": result.size, "layers": result.layers})
         return
     print_result(
         f"{result.image} is in {file}: {humanize.counted(result.layers, 'layer')}, {humanize.size(result.size)}"
     )
-    if result.needs:
-        print_result(f"to be imported where {result.needs} is")
 
 
 @click.command("import-image")

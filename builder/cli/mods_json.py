@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.commands.mods_list import ListedMod
     from builder.copies.origin import Origin
-    from builder.definitions.mods.mod import FileCopy, Mod
+    from builder.definitions.mods.mod import FileCopy, Mod, ModPatch
     from builder.definitions.mods.script_facts import ScriptFacts
 
 
@@ -36,7 +36,7 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
         "changes": {
             "packages": list(mod.packages),
             "files": [_copy(copy) for copy in mod.copies],
-            "patches": [{"file": p.file, "package": p.package, "strip": p.strip} for p in mod.patches],
+            "patches": [_patch(patch) for patch in mod.patches],
             "run": mod.run,
             "network": mod.network,
             "env": mod.env,
@@ -53,6 +53,11 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
         "source": _origin(listed.origin) if listed.origin else None,
         "edited": list(listed.edited),
     }
+
+
+def _patch(patch: ModPatch) -> dict[str, str | int]:
+    version = {"version": patch.version} if patch.version else {}
+    return {"file": patch.file, "package": patch.package, "strip": patch.strip, **version}
 
 
 def _copy(copy: FileCopy) -> dict[str, str]:

@@ -13,41 +13,23 @@ from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
     from builder.commands.push import PushedImage
-    from builder.engine.buildkit.attestations import Kind
 
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, metavar="IMAGE:N…", shell_complete=names("numbered"))
-@click.option("--sbom", is_flag=True, help="Attest which packages are in it (an SBOM, in SPDX).")
-@click.option("--provenance", is_flag=True, help="Attest what it was built from (SLSA provenance).")
 @verbosity_options
 @pass_context
-def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool) -> None:
+def push(context: Context, images: tuple[str, ...]) -> None:
     """Push numbered images to the registry.
 
     The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
     too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
-
-    For --sbom and --provenance BuildKit rebuilds the number from its build directory and its cache; the content has to
-    be the same. Both are stored beside the image in the registry, and the digest that is signed covers them.
     """
+    from builder.cli import image_progress
     from builder.commands import push as command
 
-    kinds: set[Kind] = set()
-    if sbom:
-        kinds.add("sbom")
-    if provenance:
-        kinds.add("provenance")
-    if kinds:
-        from builder.cli import build_progress
-
-        with build_progress.reporter() as build_report:
-            pushed_images = command.run_attested(context.workspace(build_report), images, kinds)
-    else:
-        from builder.cli import image_progress
-
-        with image_progress.reporter() as report:
-            pushed_images = command.run(context.workspace(report), images)
+    with image_progress.reporter() as report:
+        pushed_images = command.run(context.workspace(report), images)
     for image in pushed_images:
         print_pushed(image)
 

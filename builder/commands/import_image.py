@@ -48,42 +48,38 @@ def run(workspace: Workspace, path: Path) -> ImportedImage:
     """Adds the number that the file holds: image, build directory, record. What is current or paired here stays so.
 
     Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
-    has other content here, or the image is missing that the file was made for. Nothing is changed then.
+    has other content here. Nothing is changed then.
     """
     with archive_reading.opened(path) as (contents, file):
+        name = contents.name
         work_folder.recover(workspace)
-        lock = reading.of(workspace.project)
-        _refuse_conflict(workspace, lock, contents)
-        is_present = images.inspect(workspace.engine, str(contents.name)) is not None
-        directory = build_directory.path_of(workspace.project, contents.name)
-        if is_present and lock.image(contents.name) and directory.exists():
-            return _with_evidence(workspace, path, contents, _imported(contents, lock, lock, already=True))
-        with work_folder.create(workspace, contents.name.repository, contents.build) as job:
-            if is_present:
-                images.tag(workspace.engine, str(contents.name), job.tag)
-            else:
-                _require_needed(workspace.engine, path, contents)
-                _load(workspace.engine, path, contents, file, job, workspace.report)
-            after = _adopt(workspace, contents, job)
-    return _with_evidence(workspace, path, contents, _imported(contents, lock, after, already=is_present))
-
-
-def _with_evidence(workspace: Workspace, path: Path, contents: Archive, imported: ImportedImage) -> ImportedImage:
-    """Keeps the evidence in the file, as that of others."""
-    count = traveling.take(workspace.project, contents.name, contents.evidence, f"archive {path.name}")
-    return replace(imported, evidence=count)
-
-
-def _imported(contents: Archive, before: Lock, after: Lock, *, already: bool) -> ImportedImage:
-    current = after.images[contents.name.repository].current == contents.name.number
-    models = tuple(model for model in after.models_on(contents.name) if model not in before.models)
-    size = 0 if already else sum(layer.size for layer in contents.layers)
-    return ImportedImage(contents.name, already, 0 if already else len(contents.layers), size, current, models)
+        before = after = reading.of(workspace.project)
+        _refuse_conflict(workspace, before, contents)
+        already = images.inspect(workspace.engine, str(name)) is not None
+        if not (already and before.image(name) and build_directory.path_of(workspace.project, name).exists()):
+            with work_folder.create(workspace, name.repository, contents.build) as job:
+                if already:
+                    images.tag(workspace.engine, str(name), job.tag)
+                else:
+                    _load(workspace.engine, path, contents, file, job, workspace.report)
+                after = _adopt(workspace, contents, job)
+    evidence = traveling.take(workspace.project, name, contents.evidence, f"archive {path.name}")
+    layers = () if already else contents.image.layers
+    size = sum(layer.size for layer in layers)
+    current = after.images[name.repository].current == name.number
+    models = tuple(model for model in after.models_on(name) if model not in before.models)
+    return ImportedImage(name, already, len(layers), size, current, models, evidence)
 
 
 def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:
     """Raises ImageStateError where the number is another image in images.lock, in the engine or in builds/."""
-    _refuse_recorded(lock, contents)
+    recorded = lock.image(contents.name)
+    if recorded is not None and recorded.fingerprint != contents.fingerprint:
+        raise ImageStateError(
+            f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
+            hint="two machines that build need a repository each, or one images.lock: build it there anew as"
+            " another number, and export that",
+        )
     details = images.inspect(workspace.engine, str(contents.name))
     if details is not None and images.fingerprint(details) != contents.fingerprint:
         raise ImageStateError(
@@ -95,16 +91,6 @@ def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> Non
         raise ImageStateError(
             f"{workspace.project.relative(folder)} is another build than the one in the file: not overwritten",
             hint="it belongs to an image of this project, or was changed: `git status` shows that",
-        )
-
-
-def _refuse_recorded(lock: Lock, contents: Archive) -> None:
-    recorded = lock.image(contents.name)
-    if recorded is not None and recorded.fingerprint != contents.fingerprint:
-        raise ImageStateError(
-            f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
-            hint="two machines that build need a repository each, or one images.lock: build it there anew as"
-            " another number, and export that",
         )
 
 
@@ -121,45 +107,23 @@ def _same(folder: Path, contents: Archive) -> bool:
     return {**existing, RECORD: b""} == {**archived, RECORD: b""}
 
 
-def _require_needed(endpoint: Endpoint, path: Path, contents: Archive) -> None:
-    if contents.needs is None:
-        return
-    details = images.inspect(endpoint, str(contents.needs.image))
-    why = f"{path} holds only what {contents.name} has beyond {contents.needs.image}"
-    if details is None:
-        raise ImageStateError(f"{why}, which this engine lacks", hint=_whole(contents))
-    if images.fingerprint(details) != contents.needs.fingerprint:
-        raise ImageStateError(f"{why}, which has other content in this engine", hint=_whole(contents))
-
-
-def _whole(contents: Archive) -> str:
-    needs = contents.needs.image if contents.needs else ""
-    return f"import {needs} first, or export all of it, without --since: `builder export-image {contents.name} FILE`"
-
-
 def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
     """Loads the image into the engine under the temporary tag of the work folder. Raises TransferError where it is not
     the image that the file's record describes."""
     size, pieces = archive.load_stream(contents, file, path, job.tag)
-    image_archive.load(endpoint, size, _with_progress(pieces, size, f"{contents.name}", report))
+    on_progress = delayed_progress(report, str(contents.name))
+
+    def with_progress() -> Iterator[bytes]:
+        loaded = 0
+        for piece in pieces:
+            yield piece
+            loaded += len(piece)
+            on_progress(loaded, size)
+
+    image_archive.load(endpoint, size, with_progress())
     details = images.inspect(endpoint, job.tag)
-    if details is not None and images.fingerprint(details) == contents.fingerprint:
-        return
-    if contents.needs and (details is None or not details.layers):
-        raise TransferError(
-            f"this engine keeps the layers of {contents.needs.image} packed in another way: {path} does not add up to"
-            f" {contents.name} with them",
-            hint=f"export all of it, without --since: `builder export-image {contents.name} FILE`",
-        )
-    raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
-
-
-def _with_progress(pieces: Iterator[bytes], size: int, what: str, report: Report) -> Iterator[bytes]:
-    on_progress, loaded = delayed_progress(report, what), 0
-    for piece in pieces:
-        yield piece
-        loaded += len(piece)
-        on_progress(loaded, size)
+    if details is None or images.fingerprint(details) != contents.fingerprint:
+        raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
 
 
 def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
@@ -177,43 +141,26 @@ def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
 
 
 def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
-    """`with_archive`, without first pairings that require evidence which the image lacks."""
-    after = with_archive(lock, contents)
+    """Returns ``lock`` with the number of the archive. Its models are paired with it where they have no pairing and it
+    has the evidence that they require; it becomes current where its repository has no current number and no model
+    waits for evidence; the pins of its build count where there are none."""
+    name = contents.name
+    after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
+    after = after.with_image(name, replace(after.images[name.repository].numbers[name.number], pruned=None))
     waiting = {
         model
-        for model in after.models_on(contents.name)
+        for model in after.models_on(name)
         if model not in lock.models
-        and requirements.missing(workspace.project, after, contents.name, model, environ=workspace.environment)
+        and requirements.missing(workspace.project, after, name, model, environ=workspace.environment)
     }
-    if not waiting:
-        return after
     for model in sorted(waiting):
-        lacks = f"{contents.name} lacks what {model} requires, and does not serve it yet"
-        workspace.report(Message(f"{lacks}: `builder pair {model} {contents.name}` says what is missing"))
-    others = {model: paired for model, paired in contents.part.models.items() if model not in waiting}
-    after = with_archive(lock, replace(contents, part=replace(contents.part, models=others)))
-    repository = lock.images.get(contents.name.repository)
-    if repository and repository.current:
+        lacks = f"{name} lacks what {model} requires, and does not serve it yet"
+        workspace.report(Message(f"{lacks}: `builder pair {model} {name}` says what is missing"))
+    after = replace(after, models={model: paired for model, paired in after.models.items() if model not in waiting})
+    repository = after.images[name.repository]
+    if repository.current or waiting:  # as after a build, `latest` waits with the models
         return after
-    # As a build does: `latest` waits with the models.
-    return after.with_repository(
-        contents.name.repository, replace(after.images[contents.name.repository], current=None)
-    )
-
-
-def with_archive(lock: Lock, contents: Archive) -> Lock:
-    """Returns ``lock`` with the number of the archive. The number becomes current where its repository has no current
-    one; its models are paired with it where they have no pairing, and the pins of its build count where there are
-    none."""
-    after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
-    image = after.images[contents.name.repository].numbers[contents.name.number]
-    if image.pruned:
-        after = after.with_image(contents.name, replace(image, pruned=None))
-    if after.images[contents.name.repository].current is None:
-        after = after.with_repository(
-            contents.name.repository, after.images[contents.name.repository].with_current(contents.name.number)
-        )
-    return after
+    return after.with_repository(name.repository, repository.with_current(name.number))
 
 
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:

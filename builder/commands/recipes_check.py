@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.building import mod_selection, vllm_choices
+from builder.building import vllm_choices
 from builder.definitions import configuration
 from builder.definitions.recipes import (
     command,
@@ -23,6 +23,7 @@ from builder.definitions.recipes.launch_problems import LaunchFindings
 from builder.errors import FileProblemsError, Location, LockError, Problem, UsageError
 from builder.lock import reading
 from builder.lock.model import Lock
+from builder.plan import mod_rules
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
         return version.version
     for definition in reversed(facts.definitions):
         for pins in lock.pins.get(definition.name, {}).values():
-            if pinned := mod_selection.pinned_versions(definition, pins).get("vllm"):
+            if pinned := mod_rules.pinned_versions(definition, pins).get("vllm"):
                 return pinned
     return ""
 

@@ -45,7 +45,7 @@ class Node:
 @dataclass(frozen=True)
 class Configuration:
     """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
-    ``cache`` the registry keeps the build cache, too; ``scanner`` is the image that makes SBOMs. ``container`` has the
+    ``cache`` the registry keeps the build cache, too. ``container`` has the
     options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
     ``node_timeout`` are the seconds in which a node has to answer what a command asks of it;
     ``release_age`` are the days that a release must be out before it is taken as such; ``commit_wheels`` is the index
@@ -57,7 +57,6 @@ class Configuration:
     registry: str | None = None
     builder: str | None = None
     cache: bool = False
-    scanner: str | None = None
     nodes: tuple[Node, ...] = ()
     container: RequestedOptions = NOTHING_REQUESTED
     reserve: int = DEFAULT_RESERVE
@@ -109,7 +108,6 @@ def load(project: Project) -> Configuration:
         registry=data.get("registry"),
         builder=data.get("builder"),
         cache=data.get("cache", False),
-        scanner=data.get("scanner"),
         nodes=tuple(
             Node(name, settings) if isinstance(settings, str) else _node(name, settings)
             for name, settings in data.get("nodes", {}).items()

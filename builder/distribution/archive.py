@@ -1,9 +1,8 @@
 """A numbered image as a file: an OCI archive that also carries everything the project records of the number.
 
 The archive is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``),
-its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the image it requires, the
-sha256 of the other files in the folder, and the image's evidence. An archive that requires another image omits that
-image's layers, and the two files by which other programs load an archive, because they would load an incomplete image.
+its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other
+files in the folder, and the image's evidence.
 """
 
 from __future__ import annotations
@@ -37,22 +36,13 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class RequiredImage:
-    """The image whose layers an archive leaves out."""
-
-    image: ImageName
-    fingerprint: str
-
-
-@dataclass(frozen=True)
 class Archive:
     """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
-    that was lost), the image that it requires, if any, its blobs by digest, and its evidence."""
+    that was lost), its blobs by digest, and its evidence."""
 
     name: ImageName
     part: Lock
     build: Mapping[str, StagedFile]
-    needs: RequiredImage | None
     top: Descriptor
     image: Manifest
     blobs: Mapping[str, Member]
@@ -61,11 +51,6 @@ class Archive:
     @property
     def fingerprint(self) -> str:
         return self.part.images[self.name.repository].numbers[self.name.number].fingerprint
-
-    @property
-    def layers(self) -> tuple[Descriptor, ...]:
-        """The layers that the archive contains."""
-        return tuple(layer for layer in self.image.layers if layer.digest in self.blobs)
 
 
 def lock_excerpt(lock: Lock, name: ImageName) -> Lock:
@@ -82,7 +67,6 @@ def write_metadata(
     name: ImageName,
     part: Lock,
     build: Mapping[str, StagedFile],
-    needs: RequiredImage | None,
     top: Descriptor,
     evidence: Mapping[str, str],
 ) -> None:
@@ -94,7 +78,6 @@ def write_metadata(
     about = {
         "version": VERSION,
         "image": str(name),
-        "needs": {"image": str(needs.image), "fingerprint": needs.fingerprint} if needs else None,
         "manifest": top.json,
         "files": {path: sha256(file.content).hexdigest() for path, file in files.items()},
         **({"evidence": dict(evidence)} if evidence else {}),

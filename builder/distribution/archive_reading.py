@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import IO, TYPE_CHECKING, Any
 
 from builder.distribution import archive, archived_build
-from builder.distribution.archive import Archive, RequiredImage
+from builder.distribution.archive import Archive
 from builder.engine.registry import oci_layout
 from builder.errors import FileProblemsError, LockError, TransferError, UsageError
 from builder.evidence import traveling
@@ -88,10 +88,6 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
     name: ImageName = _name(about["image"])
     if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
         raise ValueError(f"its {archive.LOCK} is not about {name}")
-    required = about["needs"]
-    needs = RequiredImage(_name(required["image"]), str(required["fingerprint"])) if required else None
-    if needs and (needs.image.repository != name.repository or needs.image == name):
-        raise ValueError(f"it needs {needs.image}, which is no other number of {name.repository}")
     top = oci_layout.descriptor(about["manifest"])
 
     def get(digest: str) -> bytes:
@@ -102,13 +98,13 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
             raise ValueError(f"the content of {digest} does not match")
         return content
 
-    image = oci_layout.only_image(top, get)
-    _require_whole(blobs, oci_layout.blob_sizes(top, get), {layer.digest for layer in image.layers} if needs else set())
+    image, sizes = oci_layout.read_image(top, get)
+    _require_whole(blobs, sizes)
     build = {inside.removeprefix(archive.BUILD): content for inside, content in files.items()}
     if fault := archived_build.fault(name, part.images[name.repository].numbers[name.number], build):
         raise archive.refused(path, fault)
     evidence = _evidence(path, about, part.images[name.repository].numbers[name.number].fingerprint)
-    return Archive(name, part, build, needs, top, image, blobs, evidence)
+    return Archive(name, part, build, top, image, blobs, evidence)
 
 
 def _evidence(path: Path, about: Mapping[str, Any], fingerprint: str) -> tuple[Evidence, ...]:
@@ -161,11 +157,11 @@ def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[st
     return files
 
 
-def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int], may_lack: set[str]) -> None:
+def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int]) -> None:
     if unknown := sorted(blobs.keys() - sizes.keys()):
         raise ValueError(f"{unknown[0]} in it belongs to no image")
     for digest, size in sizes.items():
-        if digest not in blobs and digest not in may_lack:
+        if digest not in blobs:
             raise ValueError(f"it lacks {digest}")
-        if digest in blobs and blobs[digest].size != size:
+        if blobs[digest].size != size:
             raise ValueError(f"{digest} does not have the size in the manifest")

@@ -70,16 +70,31 @@ def push(
 ) -> Pushed:
     """Pushes a number to the registry unless it is there already.
 
+    Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag, and the
+    number's tag is read right before it is set, and again right after.
+
     Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
-    registry has other content under it, or refused it.
+    registry has other content under it, got it from elsewhere meanwhile, or refused it.
     """
-    if digest := existing_digest(endpoint, registry, name, recorded):
+    if digest := _existing_digest(endpoint, registry, name, recorded):
         return Pushed(digest, already=True)
     require_present(endpoint, name, recorded)
-    return Pushed(upload(endpoint, registry, name, recorded, str(name), on_progress), already=False)
+    _push_layers(endpoint, registry, name, on_progress)
+    _existing_digest(endpoint, registry, name, recorded)
+    reference = f"{registry.repository(name)}:{name.number}"
+    digest = _push_under_name(endpoint, registry, name, reference, on_progress)
+    actual = manifests.digest(endpoint, reference)
+    if actual is None:
+        raise TransferError(f"{reference} was pushed, and the registry does not have it")
+    if actual != digest:
+        raise TransferError(
+            f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
+            hint=f"`builder push {name}` again says whether that is the same content",
+        )
+    return Pushed(digest, already=False)
 
 
-def existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
+def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
     """The digest of a number in the registry, or None where it is missing. Raises TransferError where its tag has other
     content."""
     reference = f"{registry.repository(name)}:{name.number}"
@@ -92,41 +107,9 @@ def existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, rec
     return manifests.digest(endpoint, reference) if registry_state == "present" else None
 
 
-def upload(
-    endpoint: Endpoint,
-    registry: Registry,
-    name: ImageName,
-    recorded: NumberedImage,
-    source: str,
-    on_progress: OnLayerProgress,
-) -> str:
-    """Pushes the engine's image ``source``, which has the content of a number, under the number's tag; returns its
-    digest in the registry.
-
-    Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag, and the
-    number's tag is read right before it is set, and again right after. Raises TransferError where it was set from
-    elsewhere meanwhile.
-    """
-    _push_layers(endpoint, registry, name, source, on_progress)
-    existing_digest(endpoint, registry, name, recorded)
-    reference = f"{registry.repository(name)}:{name.number}"
-    digest = push_under_name(endpoint, registry, name, source, reference, on_progress)
-    actual = manifests.digest(endpoint, reference)
-    if actual is None:
-        raise TransferError(f"{reference} was pushed, and the registry does not have it")
-    if actual != digest:
-        raise TransferError(
-            f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
-            hint=f"`builder push {name}` again says whether that is the same content",
-        )
-    return digest
-
-
-def _push_layers(
-    endpoint: Endpoint, registry: Registry, name: ImageName, source: str, on_progress: OnLayerProgress
-) -> None:
+def _push_layers(endpoint: Endpoint, registry: Registry, name: ImageName, on_progress: OnLayerProgress) -> None:
     try:
-        push_under_name(endpoint, registry, name, source, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
+        _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
     except TransferError as error:
         # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
         if "immutable" not in error.message.lower():
@@ -134,15 +117,15 @@ def _push_layers(
 
 
 def set_latest(
-    endpoint: Endpoint, registry: Registry, name: ImageName, source: str, digest: str, on_progress: OnLayerProgress
+    endpoint: Endpoint, registry: Registry, name: ImageName, digest: str, on_progress: OnLayerProgress
 ) -> bool:
-    """Points the registry's ``latest`` at a number that it has as ``digest``, by pushing the engine's image ``source``
-    with the same content; False if it did so already, or if this engine has no such image."""
+    """Points the registry's ``latest`` at a number that it has as ``digest``, by pushing the engine's image; False if
+    it did so already, or if this engine has no such image."""
     reference = f"{registry.repository(name)}:latest"
     before = manifests.digest(endpoint, reference)
-    if before == digest or images.inspect(endpoint, source) is None:
+    if before == digest or images.inspect(endpoint, str(name)) is None:
         return False
-    return push_under_name(endpoint, registry, name, source, reference, on_progress) != before
+    return _push_under_name(endpoint, registry, name, reference, on_progress) != before
 
 
 def pull(
@@ -218,11 +201,11 @@ def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage
         )
 
 
-def push_under_name(
-    endpoint: Endpoint, registry: Registry, name: ImageName, source: str, reference: str, on_progress: OnLayerProgress
+def _push_under_name(
+    endpoint: Endpoint, registry: Registry, name: ImageName, reference: str, on_progress: OnLayerProgress
 ) -> str:
     """Pushes an image under ``reference``, a name that it has only meanwhile, lest `docker image ls` list it twice."""
-    images.tag(endpoint, source, reference)
+    images.tag(endpoint, str(name), reference)
     try:
         return transfer.push(endpoint, reference, registry.login(name), on_progress)
     finally:

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from builder.engine.client.endpoint import Endpoint
-    from builder.engine.registry.oci_layout import Descriptor
-    from builder.engine.registry.push_receiver import ReceiveBlob
+    from builder.engine.registry.oci_layout import Descriptor, Manifest
 
 # An engine unpacks the archive before it responds: a layer of 20 GB takes minutes on a slow disk.
 LOAD_IDLE = 3600.0
@@ -33,9 +32,6 @@ _LARGEST_MANIFEST = 1 << 20
 
 def load(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
     """Loads an archive of ``size`` bytes, given in ``pieces``.
-
-    The engine takes blobs that are not in the archive from those it has. If it still lacks some, it loads the archive
-    all the same: such an image has no layers (`images.inspect`), and so not the fingerprint of the whole one.
 
     Raises TransferError where the engine refuses the archive, and whatever ``pieces`` raise: no image has a name then.
     """
@@ -58,19 +54,19 @@ def _error_message(body: bytes) -> str:
 def save(
     endpoint: Endpoint,
     name: str,
-    is_present: Callable[[str], bool],
-    receive: ReceiveBlob,
+    receive: Callable[[str, int, Iterator[bytes]], None],
     on_bytes: Callable[[int], None],
-) -> tuple[Descriptor, dict[str, bytes]]:
-    """Saves an image: hands every blob whose digest is not present already to ``receive``.
+) -> tuple[Descriptor, Manifest]:
+    """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once. Returns the
+    image's descriptor and its manifest; ``on_bytes`` gets the number of bytes that the engine has sent.
 
-    Returns the image's descriptor, and the blobs that are small enough to be manifests. ``on_bytes`` gets the number of
-    bytes that the engine has sent. The classic image store keeps layers unpacked, and this is its only export: a blob's
-    digest is there that of the unpacked layer.
+    The classic image store keeps layers unpacked: there a layer's digest is that of the unpacked layer.
 
-    Raises TransferError where the engine stops midway, ValueError and KeyError for an archive without its index.
+    Raises TransferError where the engine stops midway; ValueError, KeyError and TypeError where the archive does not
+    hold exactly the blobs that its manifest names.
     """
     small: dict[str, bytes] = {}
+    large: set[str] = set()
     top: Descriptor | None = None
     pieces = stream(endpoint, f"/images/{quoted(name)}/get", timeout=_SAVE_WAIT, idle=_SAVE_WAIT)
     try:
@@ -80,7 +76,8 @@ def save(
                 digest = oci_layout.digest_of(info.name)
                 if file and digest and info.size <= _LARGEST_MANIFEST:
                     small[digest] = file.read()
-                elif file and digest and not is_present(digest):
+                elif file and digest and digest not in large:
+                    large.add(digest)
                     receive(digest, info.size, _chunks(file))
                 elif file and info.name == oci_layout.INDEX:
                     top = oci_layout.descriptor(json.loads(file.read())["manifests"][0])
@@ -90,11 +87,13 @@ def save(
         ) from None
     if top is None:
         raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
+    image, named = oci_layout.read_image(top, small.__getitem__)
     # Small blobs that no manifest refers to describe layers for Docker before 1.10.
-    for digest in oci_layout.blob_sizes(top, small.__getitem__):
-        if digest in small and not is_present(digest):
-            receive(digest, len(small[digest]), iter([small[digest]]))
-    return top, small
+    if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):
+        raise ValueError(f"the engine left out {wrong[0]}, or added it")
+    for digest in sorted(named.keys() - large):
+        receive(digest, len(small[digest]), iter([small[digest]]))
+    return top, image
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.definitions.mods.mod_problems import HOST_MOUNTS
+from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError, Location, Problem
 from builder.plan.model import WORKSPACE
 
@@ -90,8 +91,10 @@ def inputs(
     groups: tuple[PackageGroup, ...],
     sources: Mapping[str, TemplateSource],
     pinned: Mapping[str, Version],
+    packages: Mapping[str, str],
 ) -> TemplateInputs:
-    """The inputs that ``definition`` is rendered from; ``pinned`` are the sources of the whole chain."""
+    """The inputs that ``definition`` is rendered from; ``pinned`` are the sources of the whole chain, ``packages`` the
+    versions of all that is pinned for it, by canonical name."""
     return TemplateInputs(
         name=definition.name,
         description=definition.description,
@@ -101,7 +104,7 @@ def inputs(
         python_version=definition.python.version if definition.python else "",
         groups=groups,
         sources=sources,
-        mods=tuple(_template_mod(mod, pinned) for mod in mods),
+        mods=tuple(_template_mod(mod, pinned, packages) for mod in mods),
         texts={**definition.parts, _template_name(definition.name): definition.template},
     )
 
@@ -181,7 +184,7 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
     return environment
 
 
-def _template_mod(mod: Mod, pinned: Mapping[str, Version]) -> TemplateMod:
+def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> TemplateMod:
     return TemplateMod(
         name=mod.name,
         run=mod.run,
@@ -192,7 +195,11 @@ def _template_mod(mod: Mod, pinned: Mapping[str, Version]) -> TemplateMod:
         changes_files=bool(mod.run or mod.packages or mod.copies or mod.patches),
         packages=mod.packages,
         copies=tuple(replace(copy, source=copy.staged) for copy in mod.copies),
-        patches=tuple(TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package))) for p in mod.patches),
+        patches=tuple(
+            TemplatePatch(p.file, p.package, p.strip, _pinned(pinned.get(p.package)))
+            for p in mod.patches
+            if p.fits(packages.get(canonical(p.package), ""))
+        ),
         env=tuple(mod.env.items()),
     )
 

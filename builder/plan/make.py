@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from builder.lock.model import Version
 from builder.lock.pins import GitPin, IncludedPin
-from builder.plan import bake, compile_jobs, dockerfile, labels, layout, python, warnings
+from builder.plan import bake, compile_jobs, dockerfile, labels, layout, mod_rules, python, warnings
 from builder.plan.model import WORKSPACE, ImageCheck, Plan, StagedFile, Step, files_hash, input_hash
 
 if TYPE_CHECKING:
@@ -53,7 +53,12 @@ def make(
     args = {name: value for definition in definitions for name, value in definition.args.items()}
     created = max([EARLIEST, *(date for own_pins in all_pins for date in _dates(own_pins))])
     epoch = int(datetime.fromisoformat(created).timestamp())
-    content = _content(inputs, base, versions, _metadata(base_reference(all_pins[0]), args, versions, created))
+    all_mods = (*(parent.mods if parent else ()), *mods)
+    packages: dict[str, str] = {}
+    for each, own_pins in zip(definitions, all_pins, strict=True):
+        packages |= mod_rules.pinned_versions(each, own_pins)
+    metadata = _metadata(base_reference(all_pins[0]), args, versions, created)
+    content = _content(inputs, base, versions, mod_rules.installed_versions(all_mods, packages), metadata)
     steps = (*_parent_steps(parent), *_steps(inputs, base, content))
     files = {**content, **(_parent_files(parent) if parent else {})}
     trees = {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
@@ -64,7 +69,6 @@ def make(
         parent.definition.name if parent else None,
         records_packages=layout.PACKAGES in content,
     )
-    all_mods = (*(parent.mods if parent else ()), *mods)
     pins_by_name = {definition.name: own_pins for definition, own_pins in zip(definitions, all_pins, strict=True)}
     image_labels = labels.write(
         definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
@@ -101,12 +105,12 @@ def steps_file(steps: tuple[Step, ...]) -> StagedFile:
 
 
 def _content(
-    inputs: ImageInputs, base: str, versions: dict[str, Version], metadata: StagedFile
+    inputs: ImageInputs, base: str, versions: dict[str, Version], packages: Mapping[str, str], metadata: StagedFile
 ) -> dict[str, StagedFile]:
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     groups = python.groups(definition)
     sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
-    template = dockerfile.inputs(definition, base, mods, groups, sources, versions)
+    template = dockerfile.inputs(definition, base, mods, groups, sources, versions, packages)
     text = dockerfile.render(template)
     mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
     return {

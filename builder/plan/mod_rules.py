@@ -8,15 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.definitions.mods.mod_reading import no_mod
 from builder.definitions.package_name import canonical
 from builder.errors import FileProblemsError, Location, Problem
+from builder.lock.pins import GitPin
 from builder.suggestions import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from builder.definitions.image import ImageDefinition
     from builder.definitions.mods.mod import Mod
+    from builder.lock.pins import Pins
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,23 @@ class ImageMods:
     definition: str
     mods: tuple[Mod, ...]
     pinned: Mapping[str, str]
+
+
+def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
+    """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
+    built from them."""
+    versions = {"python": definition.python.version} if definition.python else {}
+    packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
+    versions.update({canonical(package.name): package.version for package in packages})
+    for name, pin in pins.sources.items():
+        made = PACKAGES_BUILT_FROM.get(name, ()) if isinstance(pin, GitPin) else ()
+        versions.update({canonical(package): pin.version for package in (name, *made)})
+    return versions
+
+
+def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[str, str]:
+    """The versions that ``mods`` install, and those that are ``pinned``, by canonical name."""
+    return {**dict(_name_and_version(package) for mod in mods for package in mod.packages), **pinned}
 
 
 def arrange(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
@@ -107,8 +128,7 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
 def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
     """The requirements of the last image's mods that the versions pinned for it do not meet."""
     own = levels[-1]
-    packages = (package for level in levels for mod in level.mods for package in mod.packages)
-    pinned = {**dict(map(_name_and_version, packages)), **own.pinned}
+    pinned = installed_versions((mod for level in levels for mod in level.mods), own.pinned)
     for mod in own.mods:
         outside = excluded(mod, pinned)
         for name, text in mod.requires.items():

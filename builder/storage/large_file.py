@@ -31,7 +31,7 @@ def written(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
     process; TransferError where the disk does not take all of it.
     """
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is no file", hint="name a file: it is written in several places at once")
+        raise UsageError(f"{path} is no file", hint="name a file")
     if path.exists() and not replace:
         raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
     temporary = path.with_name(f".{path.name}.new")

@@ -1,10 +1,9 @@
-"""Tar files too large for memory: several members are written at a time, read by offset, and never unpacked."""
+"""Tar files too large for memory: written in order, read by offset, and never unpacked."""
 
 from __future__ import annotations
 
 import os
 import tarfile
-import threading
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -46,13 +45,10 @@ def padding(size: int) -> bytes:
 
 
 class Writer:
-    """Writes a tar into an empty file. A member gets its offset as soon as its size is known, so that several threads
-    can write at a time. The tar is complete only after `finish`."""
+    """Writes a tar into an empty file, which is complete only after `finish`."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self._descriptor = file.fileno()
-        self._end = 0
-        self._lock = threading.Lock()
+        self._file = file
 
     def add(self, name: str, content: bytes, *, executable: bool = False) -> None:
         """Adds a file. Raises OSError where the disk fails."""
@@ -61,33 +57,29 @@ class Writer:
     def stream(self, name: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> str:
         """Adds a file of ``size`` bytes and returns its ``sha256:…``. Raises ValueError where ``pieces`` have another
         length, OSError where the disk fails; the tar is useless then."""
-        begin = head(name, size, executable=executable)
-        with self._lock:
-            offset = self._end
-            self._end += len(begin) + size + len(padding(size))
-        offset = self._put(offset, begin)
+        self._put(head(name, size, executable=executable))
         digest, left = sha256(), size
         for piece in pieces:
             left -= len(piece)
             if left < 0:
                 break
             digest.update(piece)
-            offset = self._put(offset, piece)
+            self._put(piece)
         if left:
             raise ValueError(f"{name} does not have the size that was announced")
-        self._put(offset, padding(size))
+        self._put(padding(size))
         return f"sha256:{digest.hexdigest()}"
 
     def finish(self) -> int:
         """Completes the tar and returns its size in bytes."""
-        return self._put(self._end, END)
+        self._put(END)
+        return self._file.tell()
 
-    def _put(self, offset: int, content: bytes) -> int:
+    def _put(self, content: bytes) -> None:
+        # An unbuffered file may take less than all of it.
         view = memoryview(content)
         while view:
-            written = os.pwrite(self._descriptor, view, offset)
-            view, offset = view[written:], offset + written
-        return offset
+            view = view[self._file.write(view) :]
 
 
 def members(file: IO[bytes]) -> dict[str, Member]:

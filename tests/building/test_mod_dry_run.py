@@ -55,6 +55,20 @@ def test_every_patch_that_does_not_apply_is_told_with_its_place(there: ModProjec
     assert caught.value.hint == "`builder mods check one --against VERSION…` tells what it applies to"
 
 
+def test_a_patch_for_other_versions_is_not_tried(there: ModProject) -> None:
+    patches = "patches: [{file: a.patch, package: vllm, version: '<0.23'}, {file: b.patch, package: vllm}]"
+    yaml = f"description: A mod\n{patches}\nrequires: {{vllm: '>=0.20'}}\n"
+    own = diff(NEW, NEW.replace("ten\n", "TEN\n"))
+    projects.add_mod(there.project.root, "two", "", {"a.patch": diff(), "b.patch": own}, yaml)
+    require(there, "0.20.0", "two")
+    assert there.said == []
+    with pytest.raises(FileProblemsError) as caught:
+        require(there, "0.23.0", "two")
+    assert caught.value.message.startswith("mods/two/mod.yaml:2:")
+    assert "b.patch does not apply to vllm 0.23.0" in caught.value.message
+    assert "a.patch" not in caught.value.message
+
+
 def test_what_is_in_place_or_fits_in_part_is_said(there: ModProject) -> None:
     there.add_mod("fix")
     require(there, "0.24.0", "fix")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import shutil
@@ -162,48 +161,6 @@ def test_a_number_comes_to_another_machine_by_a_file(
     assert not [name for name in images.tags(far.endpoint) if name.startswith("builder-work")]
 
 
-def test_since_moves_only_what_differs(
-    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str, endpoint: Endpoint
-) -> None:
-    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
-    builder("export-image", f"{repository}:1", str(whole))
-    done = builder("export-image", f"{repository}:2", str(part), "--since", "1").stdout
-    assert f"{repository}:2 is in {part}: 1 layer, " in done
-    assert f"to be imported where {repository}:1 is" in done
-    # The base and the shared layers stay at home; what number 2 has of its own is a few kilobytes.
-    with tarfile.open(part) as archive:
-        own = sum(member.size for member in archive if member.name.startswith("blobs/"))
-    assert own < 30_000
-    assert part.stat().st_size < 200_000 < FILLER * 1000 < whole.stat().st_size
-
-    before = far.state()
-    refused = far("import-image", str(part), code=7).stderr
-    assert f"beyond {repository}:1, which this engine lacks" in refused
-    assert "without --since" in refused
-    assert far.state() == before
-    # Another program would make half an image of it.
-    assert "Loaded" not in docker(far.endpoint, "load", "-i", str(part)).stdout
-    assert images.tags(far.endpoint, [repository]) == {}
-
-    far("import-image", str(whole))
-    assert far("import-image", str(part)).stdout.startswith(f"{repository}:2 imported, 1 layer, ")
-    assert far.fingerprint(2) == recorded(built, repository, 2)
-    assert not [name for name in images.tags(endpoint) if name.endswith(f"{repository}:2") and "/" in name]
-    ran = docker(far.endpoint, "run", "--rm", "--network", "none", f"{repository}:2", "wc", "-c", "/filler")
-    assert ran.stdout == "1024 /filler\n", ran.stderr
-
-
-def test_other_content_under_the_needed_number(
-    built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
-) -> None:
-    part = tmp_path / "part.tar"
-    builder("export-image", f"{repository}:2", str(part), "--since", "1")
-    stock(far.project, far.endpoint, repository, (1,), ())
-    before = far.state()
-    assert f"{repository}:1, which has other content in this engine" in far("import-image", str(part), code=7).stderr
-    assert far.state() == before
-
-
 def test_a_number_is_never_given_to_other_content(
     built: Project, builder: Command, far: Far, tmp_path: Path, repository: str
 ) -> None:
@@ -282,8 +239,6 @@ def test_what_cannot_be_meant_is_refused(
 ) -> None:
     file = tmp_path / "some.tar"
     assert "has no number 9" in builder("export-image", f"{repository}:9", str(file), code=2).stderr
-    assert "has no number 9" in builder("export-image", f"{repository}:2", str(file), "--since", "9", code=2).stderr
-    assert "left out of itself" in builder("export-image", f"{repository}:2", str(file), "--since", "2", code=2).stderr
     assert "No such file" in builder("export-image", f"{repository}:2", str(tmp_path / "no/f.tar"), code=2).stderr
     file.write_text("mine")
     assert "--force" in builder("export-image", f"{repository}:2", str(file), code=2).stderr
@@ -333,7 +288,6 @@ def test_a_full_disk_leaves_no_file(built: Project, builder: Command, tmp_path: 
         assert "was not written: No space left on device" in output
         assert "make room there" in output
         assert list(folder.iterdir()) == []
-        builder("export-image", f"{repository}:2", str(folder / "two.tar"), "--since", "1")
     finally:
         subprocess.run(["umount", folder], check=True)
 
@@ -419,22 +373,20 @@ def test_the_classic_store_exports_and_imports(
 ) -> None:
     at_older = {**far.environ, "DOCKER_HOST": older.host}
     stock(small, older.endpoint, repository, (1, 2))
-    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
+    files = [tmp_path / "one.tar", tmp_path / "two.tar"]
     try:
-        builder("export-image", f"{repository}:1", str(whole), environ=at_older)
-        done = builder("export-image", f"{repository}:2", str(part), "--since", "1", environ=at_older).stdout
-        assert ": 1 layer, " in done
+        for n, file in enumerate(files, 1):
+            builder("export-image", f"{repository}:{n}", str(file), environ=at_older)
         # To an engine with the other store, where what it did not pack itself lies as it came.
-        far("import-image", str(whole))
-        far("import-image", str(part))
+        for file in files:
+            far("import-image", str(file))
         assert [far.fingerprint(n) for n in (1, 2)] == [recorded(small, repository, n) for n in (1, 2)]
         # And back to one of its own kind.
         remove_all(older.endpoint, repository)
         again = replace(far, endpoint=older.endpoint, environ=at_older, project=Project(tmp_path / "again"))
         shutil.copytree(small.root / "dockerfiles", again.project.root / "dockerfiles")
-        assert "lacks" in again("import-image", str(part), code=7).stderr
-        again("import-image", str(whole))
-        again("import-image", str(part))
+        for file in files:
+            again("import-image", str(file))
         assert [again.fingerprint(n) for n in (1, 2)] == [recorded(small, repository, n) for n in (1, 2)]
     finally:
         remove_all(older.endpoint, repository)
@@ -443,31 +395,16 @@ def test_the_classic_store_exports_and_imports(
 def test_an_older_engine_takes_packed_layers(
     built: Project, builder: Command, older: Node, far: Far, tmp_path: Path, repository: str
 ) -> None:
-    whole, part = tmp_path / "whole.tar", tmp_path / "part.tar"
-    builder("export-image", f"{repository}:1", str(whole))
-    builder("export-image", f"{repository}:2", str(part), "--since", "1")
+    files = [tmp_path / "one.tar", tmp_path / "two.tar"]
+    for n, file in enumerate(files, 1):
+        builder("export-image", f"{repository}:{n}", str(file))
     there = replace(far, endpoint=older.endpoint, environ={**far.environ, "DOCKER_HOST": older.host})
     try:
-        there("import-image", str(whole))
-        there("import-image", str(part))
+        for file in files:
+            there("import-image", str(file))
         assert [there.fingerprint(n) for n in (1, 2)] == [recorded(built, repository, n) for n in (1, 2)]
     finally:
         remove_all(older.endpoint, repository)
-
-
-def test_layers_that_are_packed_in_another_way_are_not_taken(
-    small: Project, builder: Command, far: Far, tmp_path: Path, repository: str, endpoint: Endpoint
-) -> None:
-    """The content of the needed number is there, but its layers are other blobs."""
-    stock(small, endpoint, repository, (1, 2))
-    part = tmp_path / "part.tar"
-    builder("export-image", f"{repository}:2", str(part), "--since", "1")
-    number(far.endpoint, repository, 1, pack=gzip.compress)
-    before = far.state()
-    output = far("import-image", str(part), code=1).stderr
-    assert f"keeps the layers of {repository}:1 packed in another way" in output
-    assert "without --since" in output
-    assert far.state() == before
 
 
 def test_an_engine_without_room_takes_nothing(

@@ -23,7 +23,6 @@ from tests import projects
 from tests.commands import kept, second_engine
 from tests.conftest import Command
 from tests.plan.test_make import small_plan
-from tests.registries import Registry
 from tests.stock import stock
 from tests.workspaces import workspace
 
@@ -175,12 +174,6 @@ def test_a_bake_file_of_others_is_never_obeyed(small: Project, builder: Command,
     )
     assert "nothing of it was run" in error
     assert not planted.exists()
-
-
-def test_nor_is_it_where_an_image_is_attested(small: Project, builder: Command, registry: Registry) -> None:
-    name, _ = of_a_stranger(small, "secret")
-    projects.write(small.root / "builder.yaml", f"registry: {registry.address}\n")
-    assert "nothing of it was run" in builder("push", str(name), "--provenance", code=2).stderr
 
 
 def test_a_definition_of_others_is_no_option_of_buildx(small: Project, builder: Command) -> None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import images
-from builder.engine.buildkit import attestations
 from builder.engine.client.endpoint import Endpoint
 from builder.engine.registry import manifests as engine_registry
 from builder.lock import reading
 from builder.project import Project
-from tests import buildkits, locks, projects, registries, scanners, shared
+from tests import buildkits, locks, projects, registries, shared
 from tests.conftest import BASE, Command
 from tests.registries import Node, Registry
 
@@ -112,27 +111,6 @@ def test_what_fails_its_checks_gets_no_tag_there(
     kept = registry.folder / f"data/docker/registry/v2/repositories/{repository}/_manifests"
     assert (kept / "revisions").is_dir()
     assert not (kept / "tags").exists()
-
-
-def test_what_was_built_elsewhere_is_attested_there(
-    small: Project,
-    builder: Command,
-    repository: str,
-    registry: Registry,
-    elsewhere: str,
-    endpoint: Endpoint,
-    tmp_path: Path,
-) -> None:
-    base_from(small, f"{registry.address}/base:1")
-    scanners.push(endpoint, tmp_path / "scanner", f"{registry.address}/scanner:1")
-    config = f"registry: {registry.address}\nscanner: {registry.address}/scanner:1\n"
-    projects.write(small.root / "builder.yaml", config)
-    builder("build", "chat", "--builder", elsewhere)
-    before = reading.read(small.lock).images[repository].numbers[1]
-    builder("push", f"{repository}:1", "--sbom", "--provenance")
-    reference = f"{registry.address}/{repository}:1"
-    assert attestations.attached(endpoint, reference) == {"sbom", "provenance"}
-    assert engine_registry.fingerprint(endpoint, reference, before.platform) == before.fingerprint
 
 
 def test_builder_yaml_names_it_and_the_cache_goes_to_the_registry(

@@ -31,15 +31,12 @@ def test_all_of_it(tmp_path: Path) -> None:
         "registry: registry.lan:5000/models/vllm\n"
         "builder: strong\n"
         "cache: true\n"
-        "scanner: registry.lan:5000/tools/scanner:1@sha256:0a\n"
         "nodes:\n"
         "  spark2: ssh://me@spark2\n"
         "  spark3: {engine: office, models: /data/hf, address: 10.0.0.3}\n",
     )
     nodes = (Node("spark2", "ssh://me@spark2"), Node("spark3", "office", "/data/hf", "10.0.0.3"))
-    assert configuration == Configuration(
-        "registry.lan:5000/models/vllm", "strong", True, "registry.lan:5000/tools/scanner:1@sha256:0a", nodes
-    )
+    assert configuration == Configuration("registry.lan:5000/models/vllm", "strong", True, nodes)
     assert configuration.node("spark3").models == "/data/hf"
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.distribution import archive, archive_reading
-from builder.distribution.archive import Archive, RequiredImage
+from builder.distribution.archive import Archive
 from builder.engine.registry import oci_layout
 from builder.engine.registry.oci_layout import Descriptor
 from builder.errors import TransferError, UsageError
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAME = ImageName("small", 2)
-BEFORE = RequiredImage(ImageName("small", 1), f"sha256:{'5' * 64}")
 LOCK = Lock(
     images={"small": Repository(4, 3, (2,), {n: replace(locks.numbered(), note=str(n)) for n in (1, 2, 3)})},
     models={"Org/M": Model(Pairing(NAME, "recipes/m.yaml"), (Pairing(ImageName("small", 1)),))},
@@ -77,22 +76,16 @@ def image(attested: bool = False) -> Written:
 
 def write(
     path: Path,
-    needs: RequiredImage | None = None,
     attested: bool = False,
     build: Mapping[str, StagedFile] = plain_build.FILES,
     evidence: Mapping[str, str] | None = None,
 ) -> Written:
-    """Writes an archive; one that requires another image omits its first two layers."""
     written = image(attested)
-    left_out = {digest(layer) for layer in LAYERS[:2]} if needs else set()
     with path.open("w+b") as file:
         writer = tar_stream.Writer(file)
         for blob, content in written.blobs.items():
-            if blob not in left_out:
-                writer.add(oci_layout.blob_name(blob), content)
-        archive.write_metadata(
-            writer, NAME, archive.lock_excerpt(LOCK, NAME), build, needs, written.top, evidence or {}
-        )
+            writer.add(oci_layout.blob_name(blob), content)
+        archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), build, written.top, evidence or {})
         writer.finish()
     return written
 
@@ -131,16 +124,15 @@ def test_the_evidence_comes_along_and_nothing_of_it_says_whose_it_is(tmp_path: P
     assert read(path)[0].evidence == ()
 
 
-@pytest.mark.parametrize("needs", [None, BEFORE])
 @pytest.mark.parametrize("attested", [False, True])
-def test_what_is_written_is_read(tmp_path: Path, needs: RequiredImage | None, attested: bool) -> None:
+def test_what_is_written_is_read(tmp_path: Path, attested: bool) -> None:
     path = tmp_path / "a.tar"
-    written = write(path, needs, attested)
+    written = write(path, attested)
     contents, loaded = read(path)
-    assert (contents.name, contents.needs, contents.top) == (NAME, needs, written.top)
+    assert (contents.name, contents.top) == (NAME, written.top)
     assert contents.build == plain_build.FILES
     assert contents.fingerprint == LOCK.images["small"].numbers[2].fingerprint
-    assert [layer.digest for layer in contents.layers] == [digest(layer) for layer in LAYERS[2 if needs else 0 :]]
+    assert [layer.digest for layer in contents.image.layers] == [digest(layer) for layer in LAYERS]
     # The models that it serves come along, the ones before and the other numbers do not.
     assert contents.part.images["small"] == Repository(4, numbers={2: LOCK.images["small"].numbers[2]})
     assert contents.part.models == {"Org/M": Model(Pairing(NAME, "recipes/m.yaml"))}
@@ -157,7 +149,7 @@ def test_what_is_written_is_read(tmp_path: Path, needs: RequiredImage | None, at
 
 def test_a_cut_or_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
     path, chance = tmp_path / "a.tar", random.Random(7)  # noqa: S311
-    write(path, BEFORE)
+    write(path)
     whole, expected = path.read_bytes(), read(path)
     refused = 0
     damages = [whole[:length] for length in range(0, len(whole) - len(tar_stream.END), 251)]
@@ -216,8 +208,6 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_about(image="small:3"), "is not about small:3"),
         (_about(image="../small:2"), "it does not name a numbered image"),
         (_about(image="small:0"), "it does not name a numbered image"),
-        (_about(needs={"image": "small:2", "fingerprint": "x"}), "no other number"),
-        (_about(needs={"image": "large:1", "fingerprint": "x"}), "no other number"),
         (_about(manifest={"mediaType": _TYPE, "digest": "sha256:../../x", "size": 1}), "not named by its digest"),
         (_about(files={"builder/../../x": "0"}), "does not belong there"),
         (_about(files=[]), "does not belong there"),
@@ -274,19 +264,11 @@ def test_a_file_without_its_end_is_cut_off(tmp_path: Path) -> None:
         read(path)
 
 
-def test_layers_may_be_lacking_only_where_it_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar"
-    write(path, BEFORE)
-    rewritten(path, _about(needs=None))
-    with pytest.raises(TransferError, match="it lacks"):
-        read(path)
-
-
 def test_several_platforms_are_refused(tmp_path: Path) -> None:
     blob = image().top
     index = json.dumps({"manifests": [blob.json, blob.json]}).encode()
     with pytest.raises(ValueError, match="several platforms"):
-        oci_layout.only_image(
+        oci_layout.read_image(
             described(index, "application/vnd.oci.image.index.v1+json"),
             {**image().blobs, digest(index): index}.__getitem__,
         )
@@ -304,7 +286,8 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
 )
 def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
     written = image()
-    files = oci_layout.index_files(written.top, oci_layout.only_image(written.top, written.blobs.__getitem__), tag)
+    manifest, _ = oci_layout.read_image(written.top, written.blobs.__getitem__)
+    files = oci_layout.index_files(written.top, manifest, tag)
     assert json.loads(files["index.json"])["manifests"][0]["annotations"]["io.containerd.image.name"] == full
 
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.engine import image_archive
+from builder.engine.client.endpoint import Endpoint
 from builder.engine.registry import oci_layout
 from builder.errors import TransferError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.engine.client.endpoint import Endpoint
     from tests.engine.conftest import Build
 
-pytestmark = pytest.mark.engine
 
-
+@pytest.mark.engine
 def test_an_archive_that_is_none(endpoint: Endpoint) -> None:
     with pytest.raises(TransferError, match="the engine did not load the image: "):
         image_archive.load(endpoint, 5, [b"not", b" a"])
 
 
+@pytest.mark.engine
 def test_an_error_in_the_pieces_ends_the_load(endpoint: Endpoint) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"a"
@@ -34,7 +37,8 @@ def test_an_error_in_the_pieces_ends_the_load(endpoint: Endpoint) -> None:
         image_archive.load(endpoint, 5, pieces())
 
 
-def test_every_blob_is_saved_but_those_that_are_present(endpoint: Endpoint, repository: str, build: Build) -> None:
+@pytest.mark.engine
+def test_every_blob_is_saved(endpoint: Endpoint, repository: str, build: Build) -> None:
     build(f"{repository}:1", "FROM scratch\nCOPY file /\n", files={"file": "content"})
     blobs: dict[str, bytes] = {}
     sent: list[int] = []
@@ -43,13 +47,46 @@ def test_every_blob_is_saved_but_those_that_are_present(endpoint: Endpoint, repo
         blobs[digest] = b"".join(pieces)
         assert len(blobs[digest]) == size
 
-    top, manifests = image_archive.save(endpoint, f"{repository}:1", lambda _: False, receive, sent.append)
+    top, image = image_archive.save(endpoint, f"{repository}:1", receive, sent.append)
     assert all(digest == f"sha256:{sha256(content).hexdigest()}" for digest, content in blobs.items())
-    assert blobs.keys() == oci_layout.blob_sizes(top, manifests.__getitem__).keys()
+    read, sizes = oci_layout.read_image(top, blobs.__getitem__)
+    assert image == read
+    assert set(blobs) == set(sizes)
     assert sent == sorted(sent)
     assert sent[-1] > sum(map(len, blobs.values()))
-    image = oci_layout.only_image(top, manifests.__getitem__)
-    whole, present = dict(blobs), {layer.digest for layer in image.layers}
-    blobs.clear()
-    image_archive.save(endpoint, f"{repository}:1", present.__contains__, receive, sent.append)
-    assert blobs.keys() == whole.keys() - present
+
+
+LAYERS = [bytes([n]) * 3000 for n in range(2)]
+
+
+def descriptor(content: bytes, kind: str = "x") -> dict[str, object]:
+    return oci_layout.Descriptor(kind, f"sha256:{sha256(content).hexdigest()}", len(content)).json
+
+
+def save(monkeypatch: pytest.MonkeyPatch, *layers: bytes) -> list[str]:
+    """The digests that are saved of an image of LAYERS where the engine's archive has these ``layers``."""
+    config = b"{}"
+    manifest = json.dumps({"config": descriptor(config), "layers": [descriptor(layer) for layer in LAYERS]}).encode()
+    files = {f"blobs/sha256/{sha256(blob).hexdigest()}": blob for blob in (*layers, config, manifest)}
+    files["index.json"] = json.dumps({"manifests": [descriptor(manifest)]}).encode()
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for name, blob in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(blob)
+            archive.addfile(info, io.BytesIO(blob))
+    monkeypatch.setattr(image_archive, "stream", lambda *_, **__: iter([content.getvalue()]))
+    monkeypatch.setattr(image_archive, "_LARGEST_MANIFEST", 2000)
+    saved: list[str] = []
+    endpoint = Endpoint("unix:///none", ("buildx",), "none")
+    image_archive.save(endpoint, "x:1", lambda digest, *_: saved.append(digest), lambda _: None)
+    return saved
+
+
+def test_exactly_the_blobs_of_the_image_are_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(set(save(monkeypatch, *LAYERS))) == len(LAYERS) + 2
+    with pytest.raises(ValueError, match=f"left out {descriptor(LAYERS[1])['digest']}"):
+        save(monkeypatch, LAYERS[0])
+    more = bytes(4000)
+    with pytest.raises(ValueError, match=f"left out {descriptor(more)['digest']}, or added it"):
+        save(monkeypatch, *LAYERS, more)

@@ -50,6 +50,25 @@ def test_the_steps_are_the_golden_ones(tmp_path: Path, request: pytest.FixtureRe
     assert rendered == GOLDEN.read_text(encoding="utf-8")
 
 
+def test_a_patch_for_some_versions_is_left_out_of_images_with_others(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    yaml = """\
+description: x
+packages: [six==1.17.0]
+patches:
+  - {file: a, package: vllm, version: "<0.23"}
+  - {file: b, package: vllm, version: ">=0.23.dev0"}
+  - {file: c, package: six, version: "<1.17"}
+  - {file: d, package: six, version: ">=1.17"}
+requires: {vllm: ">=0.20", six: ">=1.16"}
+"""
+    projects.add_mod(tmp_path, "two", "", dict.fromkeys("abcd", ""), yaml)
+    definition = image.load(project, "small", "linux/amd64")
+    made = make(ImageInputs(definition, PINS, {}, (mod_reading.load(project, "two"),)))
+    lines = made.files["Dockerfile"].content.decode().splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("apply_patch ")] == ["b", "d"]
+
+
 def test_a_build_directory_has_what_its_mods_need_and_no_more(tmp_path: Path) -> None:
     def staged(*names: str) -> set[str]:
         files = plan(tmp_path / "-".join(("p", *names)), *names).files

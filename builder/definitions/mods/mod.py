@@ -62,11 +62,22 @@ class ModPatch:
     There are three outcomes. It is applied if ``git apply`` accepts it with its full context; otherwise it counts as
     already applied if its reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it,
     and the reduced context is reported. Anything else is an error.
+
+    With a range ``version`` it is for these versions of the package alone, and is left out of images with others.
     """
 
     file: str
     package: str
     strip: int = 1
+    version: str = ""
+
+    def fits(self, version: str) -> bool:
+        """True if it is for this version of its package. Development versions count as versions."""
+        if not self.version:
+            return True
+        from packaging.specifiers import SpecifierSet
+
+        return SpecifierSet(self.version).contains(version, prereleases=True)
 
 
 @dataclass(frozen=True)
@@ -118,7 +129,10 @@ class Mod:
         steps = {
             "run": [self.run, self.network, self.seconds, self.may_be_empty],
             "files": [[copy.staged, copy.to] for copy in self.copies],
-            "patches": [[patch.file, patch.package, patch.strip] for patch in self.patches],
+            "patches": [
+                [patch.file, patch.package, patch.strip, *([patch.version] if patch.version else [])]
+                for patch in self.patches
+            ],
             "packages": self.packages,
             "env": self.env,
             "check": [

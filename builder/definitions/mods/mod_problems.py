@@ -135,13 +135,23 @@ def _wrong_packages(mod: Mod) -> Iterator[Problem]:
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
-    if not mod.requires:
+    ranges: list[tuple[str, str, Location]] = [
+        (name, text, mod.location("requires", name)) for name, text in mod.requires.items()
+    ]
+    required = set(map(canonical, mod.requires))
+    for index, patch in enumerate(mod.patches):
+        if patch.version:
+            location = mod.location("patches", index, "version")
+            ranges.append((patch.package, patch.version, location))
+            if canonical(patch.package) not in required:
+                yield Problem(location, f"`requires` has to name {canonical(patch.package)}, so that an image pins it")
+    if not ranges:
         return
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-    for name, text in mod.requires.items():
+    for name, text, location in ranges:
         try:
             SpecifierSet(text)
         except InvalidSpecifier:
             message = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
-            yield Problem(mod.location("requires", name), message)
+            yield Problem(location, message)

@@ -74,7 +74,6 @@ def bake_targets(
     on_event: Callable[[Event], None],
     environ: Mapping[str, str],
     cache: Mapping[str, str] | None = None,
-    attest: Sequence[str] = (),
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
     """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
@@ -82,10 +81,10 @@ def bake_targets(
     ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
     target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may
     list.
-    ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them), ``attest`` the
-    attestations, as `attestations.bake_options` returns them. Targets in ``pushed`` (with a repository of a registry
-    for each) are pushed there by their digests, and not loaded into the engine. ``environ`` is the whole environment of
-    the build. ``log_path`` gets the readable log while the build runs, ``on_event`` every event.
+    ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
+    ``pushed`` (with a repository of a registry for each) are pushed there by their digests, and not loaded into the
+    engine. ``environ`` is the whole environment of the build. ``log_path`` gets the readable log while the build runs,
+    ``on_event`` every event.
 
     Raises BuildFailedError, and EngineError where the engine stopped. The names are temporary: after a failure or an
     interruption they are removed, since BuildKit names an image before its last step that may fail (unpacking).
@@ -101,7 +100,7 @@ def bake_targets(
     outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
     try:
         targets = json.loads((directory / BAKE_FILE).read_bytes())["target"]
-        arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {}, attest)
+        arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {})
         progress, compiled = buildx.run(
             endpoint, directory, arguments, _environment(endpoint, {**environ, **args}), log_path, on_event
         )
@@ -129,15 +128,12 @@ def _arguments(
     args: Iterable[str],
     metadata: Path,
     cache: Mapping[str, str],
-    attest: Sequence[str],
 ) -> list[str]:
     arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
     for target, output in outputs.items():
         arguments += ["--set", f"{target}.output={output}"]
         for direction, location in cache.items():
             arguments += ["--set", f"{target}.cache-{direction}={location}"]
-        for attestation in attest:
-            arguments += ["--set", f"{target}.attest={attestation}"]
     # `--set` replaces the secrets that a target has in the bake file.
     given = [
         ",".join(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,40 +80,28 @@ def is_attestation(entry: Mapping[str, Any]) -> bool:
     return "vnd.docker.reference.type" in (entry.get("annotations") or {})
 
 
-def manifests(top: Descriptor, get: ReadBlob) -> Iterator[tuple[Descriptor, Manifest, bool]]:
-    """Yields every manifest below ``top`` with its descriptor, and True for an image, False for its attestation.
+def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
+    """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
+    attestations.
 
-    Raises ValueError, KeyError or TypeError for a manifest that is invalid, and whatever ``get`` raises.
+    Raises ValueError, KeyError or TypeError for a manifest that is invalid and where there are several images, and
+    whatever ``get`` raises.
     """
     content = json.loads(get(top.digest))
-    if not is_index(top.media_type):
-        yield top, _manifest(content), True
-        return
-    for child in content["manifests"]:
-        if is_index(child["mediaType"]):
+    sizes = {top.digest: top.size}
+    images = []
+    for entry in content["manifests"] if is_index(top.media_type) else [top.json]:
+        if is_index(entry["mediaType"]):
             raise ValueError("an index within an index")
-        own = descriptor(child)
-        yield own, _manifest(json.loads(get(own.digest))), not is_attestation(child)
-
-
-def _manifest(value: Mapping[str, Any]) -> Manifest:
-    return Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
-
-
-def only_image(top: Descriptor, get: ReadBlob) -> Manifest:
-    """Returns the only image below ``top``. Raises as `manifests` does, and ValueError where there are several."""
-    images = [manifest for _, manifest, is_image in manifests(top, get) if is_image]
+        own = descriptor(entry)
+        value = json.loads(get(own.digest))
+        manifest = Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
+        sizes |= {blob.digest: blob.size for blob in (own, manifest.config, *manifest.layers)}
+        if not is_attestation(entry):
+            images.append(manifest)
     if len(images) != 1:
         raise ValueError("it is for several platforms")
-    return images[0]
-
-
-def blob_sizes(top: Descriptor, get: ReadBlob) -> dict[str, int]:
-    """Returns the size of every blob of the image, manifests included, by digest. Raises as `manifests` does."""
-    sizes = {top.digest: top.size}
-    for own, manifest, _ in manifests(top, get):
-        sizes |= {blob.digest: blob.size for blob in (own, manifest.config, *manifest.layers)}
-    return sizes
+    return images[0], sizes
 
 
 def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:

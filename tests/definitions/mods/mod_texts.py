@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 ALL_KEYS = """\
 description: all keys
 files: [{from: a.jinja, to: .}, {from: tree/, to: /opt/tree}]
-patches: [{file: a.patch, package: vllm}, {file: b.patch, package: six, strip: 0}]
+patches: [{file: a.patch, package: vllm}, {file: b.patch, package: six, strip: 0, version: ">=1.16"}]
 packages: ["tilelang[extra]==0.1.8", other==1.0.post1+cpu]
 run: go.sh
 timeout: 60
 env: {VLLM_X: 1, TEXT: "a $b"}
-requires: {vllm: ">=0.19,<0.23", transformers: ">=5"}
+requires: {vllm: ">=0.19,<0.23", transformers: ">=5", six: "<2"}
 conflicts: [mods/foe]
 after: [friend]
 may_be_empty: true

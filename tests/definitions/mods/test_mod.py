@@ -35,7 +35,8 @@ def test_the_content_hash_covers_what_is_done_and_checked_and_nothing_else(tmp_p
     ]
     other = [
         ALL_KEYS.replace("to: .", "to: /opt/"),
-        ALL_KEYS.replace("package: six", "package: seven"),
+        ALL_KEYS.replace("package: six", "package: vllm"),
+        ALL_KEYS.replace(">=1.16", ">=1.17"),
         ALL_KEYS.replace("0.1.8", "0.1.9"),
         ALL_KEYS.replace("VLLM_X: 1", "VLLM_X: 2"),
         ALL_KEYS.replace("contains: tool", "contains: fool"),

@@ -83,6 +83,18 @@ def test_ranges_of_versions_are_read_by_the_standard_parser(tmp_path: Path) -> N
     ]
 
 
+def test_a_patch_for_some_versions_has_a_range_of_a_package_that_is_required(tmp_path: Path) -> None:
+    yaml = "description: x\npatches:\n  - {file: y, package: flash_qla, version: newest}\n"
+    assert problems(tmp_path / "a", yaml, "y") == [
+        "mods/m/mod.yaml:3:35: `requires` has to name flash-qla, so that an image pins it",
+        "mods/m/mod.yaml:3:35: flash_qla: 'newest' is no range of versions; "
+        "meant is one as in pip's requirements: >=0.19,<0.23",
+    ]
+    yaml = yaml.replace("newest", "'<0.1.3'") + "requires: {Flash.QLA: '>=0.1'}\n"
+    (patch,) = load(tmp_path / "b", yaml, "y").patches
+    assert [patch.fits(version) for version in ("0.1.2", "0.1.3.dev1", "0.1.3")] == [True, False, False]
+
+
 def test_a_file_from_an_address_has_a_name_and_a_digest(tmp_path: Path) -> None:
     digest = "0" * 64
     yaml = f"""\

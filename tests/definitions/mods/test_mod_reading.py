@@ -22,11 +22,11 @@ def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Pa
 def test_all_that_is_written_is_read(tmp_path: Path) -> None:
     loaded = load(tmp_path, ALL_KEYS, "a.jinja", "tree/x", "a.patch", "b.patch", "go.sh", "look.sh")
     assert loaded.copies == (mod.FileCopy("a.jinja", "."), mod.FileCopy("tree", "/opt/tree"))
-    assert loaded.patches == (mod.ModPatch("a.patch", "vllm", 1), mod.ModPatch("b.patch", "six", 0))
+    assert loaded.patches == (mod.ModPatch("a.patch", "vllm", 1), mod.ModPatch("b.patch", "six", 0, ">=1.16"))
     assert loaded.packages == ("tilelang[extra]==0.1.8", "other==1.0.post1+cpu")
     assert (loaded.run, loaded.seconds, loaded.may_be_empty) == ("go.sh", 60, True)
     assert loaded.env == {"VLLM_X": "1", "TEXT": "a $b"}
-    assert loaded.requires == {"vllm": ">=0.19,<0.23", "transformers": ">=5"}
+    assert loaded.requires == {"vllm": ">=0.19,<0.23", "transformers": ">=5", "six": "<2"}
     assert (loaded.conflicts, loaded.after) == (("foe",), ("friend",))
     assert loaded.checks == (mod.ModCheck(file="a.jinja", contains="tool"), mod.ModCheck(run="look.sh"))
 

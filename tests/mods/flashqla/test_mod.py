@@ -73,11 +73,21 @@ def baked(released: Releases, tilelang: Path, folder: Path, version: str) -> Pat
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(
     released: Releases, tilelang: Path, tmp_path: Path
 ) -> None:
-    wanted = releases.held(releases.shipped(NAME), "vllm", VLLM)
-    assert wanted == list(VLLM[VLLM.index("0.27.0") :])
-    for version in wanted:
+    for version in VLLM[VLLM.index("0.27.0") :]:
         done = releases.run_script(NAME, "check.sh", baked(released, tilelang, tmp_path / version, version))
         assert (done.returncode, done.stderr) == (0, ""), version
+
+
+def test_the_releases_that_it_is_for() -> None:
+    at = VLLM.index
+    held = releases.held(releases.shipped(NAME), "vllm", VLLM)
+    assert held == [*VLLM[at("0.20.0") : at("0.26.0")], *VLLM[at("0.27.0") :]]
+
+
+@pytest.mark.parametrize(("version", "patch"), [("0.1.2", "gb10-0.1.2.patch"), ("0.1.3", "gb10.patch")])
+def test_each_release_of_the_kernels_has_its_own_patch(version: str, patch: str) -> None:
+    patches = [each for each in releases.shipped(NAME).patches if each.package == "flash_qla"]
+    assert [each.file for each in patches if each.fits(version)] == [patch]
 
 
 def test_the_hook_fits_the_releases_that_only_the_kernels_exclude(released: Releases, tmp_path: Path) -> None:
@@ -165,7 +175,7 @@ def test_the_batches_of_the_warm_up_have_every_kernel_compiled_that_serving_asks
 
 
 def test_the_kernels_want_the_very_tilelang_that_vllm_pins(released: Releases) -> None:
-    """Why the mod begins with vLLM 0.27: no release of FlashQLA goes with 0.26, and 0.1.2 alone with those before."""
+    """Why the mod is not for vLLM 0.26: no release of FlashQLA goes with it, and 0.1.2 alone with those before."""
     assert required(released, "vllm", "0.21.0") == required(released, "flash_qla", "0.1.2")
     assert required(released, "vllm", "0.25.1") == required(released, "flash_qla", "0.1.2")
     assert required(released, "vllm", "0.26.0") == {"tilelang": "==0.1.9", "apache-tvm-ffi": "==0.1.10"}

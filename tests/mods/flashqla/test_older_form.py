@@ -1,4 +1,4 @@
-"""mods/flashqla-0.1.2, for the releases of vLLM whose TileLang is 0.1.9."""
+"""The mod with FlashQLA 0.1.2, for the releases of vLLM whose TileLang is 0.1.9."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from tests.mods.releases import VLLM, Releases
 
 pytestmark = pytest.mark.slow
 
-NAME = "flashqla-0.1.2"
-OWN = {"README.md", "mod.yaml", "gb10.patch"}
+NAME = "flashqla"
 
 
 @pytest.fixture(scope="module")
 def tilelang(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tilelang_sites.make(tmp_path_factory.mktemp("tilelang"), "0.1.9")
-
-
-def files(name: str) -> dict[str, bytes]:
-    folder = releases.folder_of(name)
-    paths = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def baked(released: Releases, tilelang: Path, folder: Path, version: str) -> Path:
@@ -33,29 +26,17 @@ def baked(released: Releases, tilelang: Path, folder: Path, version: str) -> Pat
     (kernels / "flash_qla").rename(site / "flash_qla")
     for package in ("tilelang", "tvm_ffi", "z3"):
         (site / package).symlink_to(tilelang / package)
-    for patch in ("hook.patch", "gb10.patch"):
+    for patch in ("hook.patch", "gb10-0.1.2.patch"):
         assert releases.apply(NAME, patch, site) == "applied"
     done = releases.run_script(NAME, "run.sh", site)
     assert done.returncode == 0, done.stderr
     return site
 
 
-def test_all_but_its_own_files_are_those_of_the_current_form() -> None:
-    older, current = files(NAME), files("flashqla")
-    assert set(older) == set(current)
-    assert {name for name in older if older[name] != current[name]} == OWN
-
-
-def test_the_two_forms_are_for_different_releases() -> None:
-    older, current = (releases.held(releases.shipped(name), "vllm", VLLM) for name in (NAME, "flashqla"))
-    assert older == list(VLLM[VLLM.index("0.20.0") : VLLM.index("0.26.0")])
-    assert current == list(VLLM[VLLM.index("0.27.0") :])
-
-
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(
     released: Releases, tilelang: Path, tmp_path: Path
 ) -> None:
-    for version in releases.held(releases.shipped(NAME), "vllm", VLLM):
+    for version in VLLM[VLLM.index("0.20.0") : VLLM.index("0.26.0")]:
         done = releases.run_script(NAME, "check.sh", baked(released, tilelang, tmp_path / version, version))
         assert (done.returncode, done.stderr) == (0, ""), version
 
