@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from builder.plan import bake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from builder.numbered.build_directory import BuildPart
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 BASE = "base image"
-_MARK = re.compile("\0value (?P<number>\\d+)\0")
+_MARK = "\0value %d\0"
 # A longer version goes on with a number or one of these; a file's name with its suffix.
 _NO_LONGER = r"(?!\w|\.(?:\d|dev|post))"
 _DATE = re.compile(r"^export SOURCE_DATE_EPOCH='?(?P<date>\d+)'?$", re.MULTILINE)
@@ -88,17 +88,13 @@ def marked(text: str, values: Sequence[SourceValue], *, is_new: bool) -> str:
     for number, value in enumerate(values):
         written = value.new if is_new else value.old
         bounds = ("", "") if _COMMIT.fullmatch(written) else (r"(?<![\w.])", _NO_LONGER)
-        text = re.sub(f"{bounds[0]}{re.escape(written)}{bounds[1]}", f"\0value {number}\0", text)
+        text = re.sub(f"{bounds[0]}{re.escape(written)}{bounds[1]}", _MARK % number, text)
     return text
 
 
-def split(text: str, values: Sequence[SourceValue]) -> Iterator[tuple[str, SourceValue | None]]:
-    """The parts of a marked text: plain ones, and the value that each mark stands for."""
-    position = 0
-    for mark in _MARK.finditer(text):
-        if mark.start() > position:
-            yield text[position : mark.start()], None
-        yield "", values[int(mark["number"])]
-        position = mark.end()
-    if position < len(text):
-        yield text[position:], None
+def filled(text: bytes, values: Sequence[SourceValue], taken: Collection[str], chosen: Mapping[str, str]) -> bytes:
+    """A marked text with its values: those of the units ``taken`` are the new ones, or those that are ``chosen``."""
+    for number, value in enumerate(values):
+        written = chosen.get(value.key, value.new) if value.unit in taken else value.old
+        text = text.replace((_MARK % number).encode(), written.encode())
+    return text

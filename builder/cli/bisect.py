@@ -1,4 +1,4 @@
-"""``builder bisect``, with ``status``, ``log``, ``stop``, ``good``, ``bad`` and ``skip``."""
+"""``builder bisect``, with ``status``, ``stop``, ``good``, ``bad`` and ``skip``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_document, print_json, print_result
+from builder.cli.output import print_json, print_result
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
@@ -150,15 +150,6 @@ def status(context: Context, as_json: bool) -> None:
     print_result(f"  next: {state.next or 'what lies between'}; {left}")
     if waiting:
         print_result("  waiting for your verdict: `builder bisect good`, `bad` or `skip`")
-
-
-@bisect.command()
-@pass_context
-def log(context: Context) -> None:
-    """Print the journal: what was tried, and each verdict."""
-    from builder.commands import bisect_log as command
-
-    print_document(command.run(context.project))
 
 
 @bisect.command()

@@ -38,9 +38,8 @@ def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield f"  it came between {older} and {newer}", 4
     for culprit_found in report.culprits:
         yield from _culprit(culprit_found)
-    if report.reverted:
-        yield f"  a mod that takes it back: {report.reverted}; it is in {report.folder}/mods", 4
-    yield f"  {report.folder} has both sides as build directories, and issue.md for upstream", 4
+    if report.folder:
+        yield f"  {report.folder} has the build directories of the images on either side", 4
 
 
 def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
@@ -81,8 +80,6 @@ def document(report: BisectReport) -> dict[str, Any]:
         "joint": bool(conclusion and conclusion.joint),
         "culprits": [_found(each) for each in report.culprits],
         "folder": report.folder or None,
-        "reverted": report.reverted or None,
-        "revert_verdict": report.revert_verdict or None,
         "look": {"image": report.look.image, "address": report.look.address or None} if report.look else None,
     }
 

@@ -1,5 +1,4 @@
-"""The end of a bisection: what was found, both sides as build directories, the text for upstream, and what to do
-now."""
+"""The end of a bisection: what was found, and both sides as build directories."""
 
 from __future__ import annotations
 
@@ -10,16 +9,16 @@ from typing import TYPE_CHECKING
 from builder import humanize, timestamp
 from builder.bisecting import journal
 from builder.building import work_folder
-from builder.commands.bisect_parts import culprit_facts, issue_text, making, revert_trial, reverting, serving, steps
+from builder.commands.bisect_parts import culprit_facts, making, serving, steps
 from builder.commands.bisect_parts.report import BisectReport
 from builder.events import Message
-from builder.plan.model import StagedFile
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
     from builder.bisecting.search import Conclusion
     from builder.bisecting.session import Bisection, DoneTrial
     from builder.commands.bisect_parts.steps import BisectContext
+    from builder.plan.model import StagedFile
     from builder.workspace import Workspace
 
 _OUTSIDE = "the cause may lie outside of the images: the driver, memory, options or weights"
@@ -101,13 +100,8 @@ def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, s
         if build:
             files |= {f"{side}/{path}": file for path, file in making.with_bake_file(build).items()}
     report = BisectReport(bisection, conclusion, culprits, between=between)
-    revert = None if bisection.find_fix else reverting.mod_of(workspace, report, span)
-    if revert:
-        files |= {f"mods/{revert.name}/{path}": file for path, file in revert.files.items()}
-        outcome = revert_trial.try_on(workspace, bisection, revert) if revert.applies else None
-        told = outcome.told if outcome else "not tried in an image"
-        report = replace(report, reverted=f"{revert.told}; {told}", revert_verdict=outcome.word if outcome else "")
-    files["issue.md"] = StagedFile(issue_text.write(report, span).encode())
+    if not files:
+        return report
     folder = workspace.project.bisecting / f"found-{timestamp.now().replace(':', '')}"
     fresh = folder.with_name(f"new-{folder.name}")
     shutil.rmtree(fresh, ignore_errors=True)

@@ -60,7 +60,7 @@ def _units(span: NumberSpan) -> dict[str, str]:
     from builder.definitions.image import PACKAGES_BUILT_FROM
 
     units: dict[str, str] = {}
-    for file in span.builds.files if span.builds else ():
+    for file in span.files:
         for segment in file.segments:
             if segment.unit and segment.key.startswith("package "):
                 units[segment.key.removeprefix("package ")] = segment.unit

@@ -55,8 +55,7 @@ def build_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate)
     taken = span.units_of_image(candidate)
     if span.builds is None or not taken:
         return None
-    every = frozenset(unit for axis in span.builds.axes for unit in axis.units)
-    if taken == every and not candidate.points:
+    if taken == span.every and not candidate.points:
         return None
     chosen = dict(candidate.points)
     values = points.values(workspace, span, chosen)

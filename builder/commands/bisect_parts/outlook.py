@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # For each answer the image that is tried, and one that was built meanwhile and is not needed.
 _IMAGES_A_STEP = 2
-_SOME_COMMIT = b"0" * 40
+_SOME_COMMIT = "0" * 40
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,14 @@ def _costs(workspace: Workspace, span: NumberSpan) -> Iterator[_AxisCost]:
             yield _AxisCost(text, count - 1, _seconds(workspace, span, axis.units[:1], {}))
 
 
-def _seconds(
-    workspace: Workspace, span: NumberSpan, taken: Collection[str], values: Mapping[str, bytes]
-) -> float | None:
+def _seconds(workspace: Workspace, span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> float | None:
     """The seconds to build an image with these units, beside what the two numbers have: as long as each step took
     before. None where one that compiles was never built here."""
     if span.builds is None:
         return 0.0
-    every = [unit for axis in span.builds.axes for unit in axis.units]
     steps = [
         build_steps.titles(mixture.files(span.builds, units, own), mixture.targets(span.builds, units, own))
-        for units, own in ((taken, values), ((), {}), (every, {}))
+        for units, own in ((taken, values), ((), {}), (span.every, {}))
     ]
     wanted, *done = steps
     return step_times.expected(step_times.load(workspace.project), build_steps.new_titles(wanted, *done))

@@ -32,7 +32,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
     try:
         if tree := tree_of(span, question.unit):
             listed = _commits(workspace, tree, question)
-        elif package := _package_of(span, question.unit):
+        elif package := package_of(span, question.unit):
             listed = _versions(workspace, span, package, question) or _wheels(workspace, span, package, question)
     except SourceError as error:
         workspace.report(Message(f"the commits or versions between cannot be listed: {error.message.splitlines()[0]}"))
@@ -54,22 +54,22 @@ def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[Point, ..
         return None
 
 
-def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) -> dict[str, bytes]:
+def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) -> dict[str, str]:
     """The values of the texts of a build at these points. Raises SourceError where one cannot be had."""
-    made: dict[str, bytes] = {}
+    made: dict[str, str] = {}
     for unit, point in chosen.items():
         if tree := tree_of(span, unit):
             commits = tuple(address.partition("#")[2] for address in (tree.old, tree.new))
             facts = commit_row.facts(workspace.project.mirrors, _address(tree), point, within=commits)
             date = int(datetime.fromisoformat(facts.date).timestamp())
-            made[f"{unit} commit"] = point.encode()
-            made[f"{unit} version"] = facts.version.encode()
-            made[f"{unit} date"] = str(date).encode()
-        elif remote_refs.is_commit(point) and (ends := wheel_ends(span, unit)):
-            made |= wheel_points.values(workspace, span, unit, ends, point)
-        elif package := _package_of(span, unit):
-            made[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment).encode()
-            made[f"{unit} version"] = point.encode()
+            made[f"{unit} commit"] = point
+            made[f"{unit} version"] = facts.version
+            made[f"{unit} date"] = str(date)
+        elif remote_refs.is_commit(point) and (versions := wheel_ends(span, unit)):
+            made |= wheel_points.values(workspace, span, unit, versions, point)
+        elif package := package_of(span, unit):
+            made[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment)
+            made[f"{unit} version"] = point
     return made
 
 
@@ -78,8 +78,8 @@ def require_fitting(
 ) -> None:
     """Raises SourceError where what is at one of these points does not go with the rest of ``files``."""
     for unit, point in chosen.items():
-        if remote_refs.is_commit(point) and (ends := wheel_ends(span, unit)):
-            wheel_points.require_fitting(workspace, span, ends, point, files)
+        if remote_refs.is_commit(point) and (versions := wheel_ends(span, unit)):
+            wheel_points.require_fitting(workspace, span, versions, point, files)
 
 
 def tree_of(span: NumberSpan, unit: str) -> SourceTree | None:
@@ -107,16 +107,16 @@ def _commits(workspace: Workspace, tree: SourceTree, question: ListPoints) -> tu
 
 def wheel_ends(span: NumberSpan, unit: str) -> tuple[str, str] | None:
     """The versions of vLLM on either side, where both take it as a wheel: there is one of each commit between them."""
-    return _ends(span, unit) if _package_of(span, unit) == wheel_points.PACKAGE else None
+    return ends(span, unit) if package_of(span, unit) == wheel_points.PACKAGE else None
 
 
-def _package_of(span: NumberSpan, unit: str) -> str:
+def package_of(span: NumberSpan, unit: str) -> str:
     """The package whose line in a requirement file is of this unit alone, on both sides."""
     keys = {key for key, _ in _lines(span, unit)}
-    return keys.pop().removeprefix(_PACKAGE) if len(keys) == 1 and all(_ends(span, unit)) else ""
+    return keys.pop().removeprefix(_PACKAGE) if len(keys) == 1 and all(ends(span, unit)) else ""
 
 
-def _ends(span: NumberSpan, unit: str) -> tuple[str, str]:
+def ends(span: NumberSpan, unit: str) -> tuple[str, str]:
     """The version of the package of a unit on either side, empty where it is not there."""
     sides = [[line for _, both in _lines(span, unit) if (line := both[side])] for side in (0, 1)]
     old, new = (lines[0].partition("==")[2].split()[0] if lines else "" for lines in sides)
@@ -127,14 +127,14 @@ def _lines(span: NumberSpan, unit: str) -> list[tuple[str, tuple[str, str]]]:
     """The key and the two sides of each line of a requirement file that is of this unit."""
     return [
         (segment.key, (segment.old.decode(), segment.new.decode()))
-        for file in (span.builds.files if span.builds else ())
+        for file in span.files
         for segment in file.segments
         if segment.unit == unit and segment.key.startswith(_PACKAGE)
     ]
 
 
 def _versions(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
-    old, new = _ends(span, question.unit)
+    old, new = ends(span, question.unit)
     if question.after or question.before or commit_wheel.named(old) or commit_wheel.named(new):
         return ()
     return tuple(Point(each) for each in released_versions.between(package, old, new, workspace.environment))
@@ -143,4 +143,4 @@ def _versions(workspace: Workspace, span: NumberSpan, package: str, question: Li
 def _wheels(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
     if package != wheel_points.PACKAGE:
         return ()
-    return tuple(map(Point, wheel_points.between(workspace, _ends(span, question.unit), question)))
+    return tuple(map(Point, wheel_points.between(workspace, ends(span, question.unit), question)))

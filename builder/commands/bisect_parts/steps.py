@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from builder import timestamp
 from builder.bisecting import journal, search
+from builder.bisecting.difference import BisectSubject
 from builder.bisecting.search import Conclusion, ListPoints, TryCandidate
 from builder.bisecting.session import DoneTrial
 from builder.bisecting.trials import Trial
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from builder.bisecting.candidate import BisectCandidate
-    from builder.bisecting.difference import BisectSubject
     from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.making import CandidateImage
     from builder.commands.bisect_parts.spans import NumberSpan
@@ -56,7 +56,14 @@ def context(workspace: Workspace, bisection: Bisection) -> BisectContext:
     text = serving.recipe_of(workspace, bisection).text if bisection.recipe else ""
     read = spans.reader(workspace.project, bisection, text)
     impossible = known_conflicts.reader(workspace, read)
-    return BisectContext(read, spans.subject(bisection, read, impossible))
+    subject = BisectSubject(
+        numbers=bisection.numbers,
+        axes=lambda old, new: read(old, new).axes,
+        impossible=impossible,
+        find_fix=bisection.find_fix,
+        single=bisection.judge.is_constant,
+    )
+    return BisectContext(read, subject)
 
 
 def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:

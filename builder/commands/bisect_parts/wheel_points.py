@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from builder.bisecting import mixture
 from builder.comparing.contents import UPSTREAM
 from builder.definitions import configuration, image, image_chain
 from builder.errors import FileProblemsError, SourceError, UsageError
@@ -59,14 +60,14 @@ def _ref(point: str) -> str:
     return commit_wheel.named(point) or f"v{point.partition('+')[0]}"
 
 
-def values(workspace: Workspace, span: NumberSpan, unit: str, ends: tuple[str, str], commit: str) -> dict[str, bytes]:
+def values(workspace: Workspace, span: NumberSpan, unit: str, ends: tuple[str, str], commit: str) -> dict[str, str]:
     """The values of the texts of a build with the wheel of a commit. Raises SourceError where there is none."""
     wheel = _wheel(workspace, span, ends, commit)
     return {
-        f"package {PACKAGE}": wheel.line(PACKAGE).encode(),
-        f"{unit} version": wheel.version.encode(),
-        f"{unit} commit": commit.encode(),
-        f"{unit} index": commit.encode(),
+        f"package {PACKAGE}": wheel.line(PACKAGE),
+        f"{unit} version": wheel.version,
+        f"{unit} commit": commit,
+        f"{unit} index": commit,
     }
 
 
@@ -108,9 +109,9 @@ def _platform(span: NumberSpan) -> str:
 def index(project: Project, span: NumberSpan, ends: tuple[str, str]) -> str:
     """The address of a commit's index: that of either number where it is of a commit, with ``COMMIT`` in its place;
     else the project's own, or vLLM's."""
-    files = [file for file in (span.builds.files if span.builds else ()) if file.path.endswith("Dockerfile")]
-    for side, version in (("new", ends[1]), ("old", ends[0])):
-        text = "".join(getattr(segment, side).decode() for file in files for segment in file.segments)
+    for taken, version in ((span.every, ends[1]), ((), ends[0])):
+        files = mixture.files(span.builds, taken, {}) if span.builds else {}
+        text = "".join(file.content.decode() for path, file in files.items() if path.endswith("Dockerfile"))
         if address := commit_wheel.template(text, version):
             return address
     return configuration.load(project).commit_wheels or commit_wheel.PUBLISHED
