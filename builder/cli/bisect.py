@@ -43,8 +43,9 @@ def bisect() -> None:
 
     `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
     that are there, then on which axis it is (base, vLLM, FlashInfer, pull requests, Python packages, mods, template,
-    recipe), then for the one commit, version or line on it. The verdict comes from --run SCRIPT, --probe NAME or
-    --prove; without, from you: each candidate's server is started, and `good`, `bad` or `skip` goes on to the next.
+    recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The
+    verdict comes from --run SCRIPT, --probe NAME or --prove; without, from you: each candidate's server is started, and
+    `good`, `bad` or `skip` goes on to the next.
 
     It goes on where it was after ^C, a kill or a restart of the machine, when the same command is given again.
     """
