@@ -194,7 +194,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
         assert "give the same command again, to go on where it was" in told
         begun = journal.read(small)
         assert begun is not None
-        assert not any(done.trial.skipped for done in begun.done)
+        assert not any(trial.skipped for trial in begun.done)
     builder("bisect", "stop")
     assert left_over(endpoint, small) == []
 

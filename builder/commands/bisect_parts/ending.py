@@ -16,7 +16,7 @@ from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
     from builder.bisecting.search import Conclusion
-    from builder.bisecting.session import Bisection, DoneTrial
+    from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.steps import BisectContext
     from builder.plan.model import StagedFile
     from builder.workspace import Workspace
@@ -62,17 +62,13 @@ def _problem(bisection: Bisection, conclusion: Conclusion) -> str:
     if conclusion.ending == "found":
         return ""
     reason, advice = _ENDINGS[_kind(bisection, conclusion)]
-    ends = [
-        trial
-        for trial in bisection.done
-        if trial.trial.candidate.number in (bisection.numbers[0], bisection.numbers[-1])
-    ]
-    seen = [
-        f"{bisection.repository}:{number}: passed {sum(each.trial.passed for each in own)}, failed "
-        f"{sum(each.trial.failed for each in own)}{_last_note(own)}"
-        for number in (bisection.numbers[0], bisection.numbers[-1])
-        if (own := [each for each in ends if each.trial.candidate.number == number])
-    ]
+    seen = []
+    for number in (bisection.numbers[0], bisection.numbers[-1]):
+        if own := bisection.of_number(number):
+            passed, failed = sum(trial.passed for trial in own), sum(trial.failed for trial in own)
+            notes = [trial.skipped or trial.note for trial in own if trial.skipped or trial.note]
+            last = f": {notes[-1]}" if notes else ""
+            seen.append(f"{bisection.repository}:{number}: passed {passed}, failed {failed}{last}")
     return "\n".join([reason, *seen, f"what to do: {advice}"])
 
 
@@ -81,11 +77,6 @@ def _kind(bisection: Bisection, conclusion: Conclusion) -> str:
     if conclusion.ending in {"good end fails", "bad end passes"}:
         return "fails" if (conclusion.ending == "good end fails") != bisection.find_fix else "passes"
     return conclusion.ending
-
-
-def _last_note(own: list[DoneTrial]) -> str:
-    note = next((each.trial.skipped or each.note for each in reversed(own) if each.trial.skipped or each.note), "")
-    return f": {note}" if note else ""
 
 
 def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, shared: BisectContext) -> BisectReport:

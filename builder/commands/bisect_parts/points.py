@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.bisecting.difference import Point, Row
+from builder.bisecting.difference import Row
 from builder.bisecting.search import ListPoints
 from builder.commands.bisect_parts import wheel_points
 from builder.errors import SourceError
@@ -28,7 +28,7 @@ _PACKAGE = "package "
 def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
     """The points that a unit has; none where nothing is known between its ends. A repository or an index that does not
     answer is told, and leaves the unit as it is."""
-    listed: tuple[Point, ...] = ()
+    listed: tuple[str, ...] = ()
     try:
         if tree := tree_of(span, question.unit):
             listed = _commits(workspace, tree, question)
@@ -39,7 +39,7 @@ def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
     return Row(question.unit, question.after, question.before, listed)
 
 
-def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[Point, ...] | None:
+def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[str, ...] | None:
     """All commits between the ends of a unit, None for one that has none, or where they are not known: in a plan, what
     lies between is a question, too, and its answer no condition."""
     question = ListPoints(span.old.number, span.new.number, unit)
@@ -93,16 +93,15 @@ def _address(tree: SourceTree) -> str:
     return tree.new.partition("#")[0]
 
 
-def _commits(workspace: Workspace, tree: SourceTree, question: ListPoints) -> tuple[Point, ...]:
+def _commits(workspace: Workspace, tree: SourceTree, question: ListPoints) -> tuple[str, ...]:
     old, new = (address.partition("#")[2] for address in (tree.old, tree.new))
-    commits = commit_row.between(
+    return commit_row.between(
         workspace.project.mirrors,
         _address(tree),
         question.after or old,
         question.before or new,
         lambda text: workspace.report(Message(text)),
     )
-    return tuple(Point(commit) for commit in commits)
 
 
 def wheel_ends(span: NumberSpan, unit: str) -> tuple[str, str] | None:
@@ -133,14 +132,14 @@ def _lines(span: NumberSpan, unit: str) -> list[tuple[str, tuple[str, str]]]:
     ]
 
 
-def _versions(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
+def _versions(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[str, ...]:
     old, new = ends(span, question.unit)
     if question.after or question.before or commit_wheel.named(old) or commit_wheel.named(new):
         return ()
-    return tuple(Point(each) for each in released_versions.between(package, old, new, workspace.environment))
+    return released_versions.between(package, old, new, workspace.environment)
 
 
-def _wheels(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
+def _wheels(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[str, ...]:
     if package != wheel_points.PACKAGE:
         return ()
-    return tuple(map(Point, wheel_points.between(workspace, ends(span, question.unit), question)))
+    return wheel_points.between(workspace, ends(span, question.unit), question)

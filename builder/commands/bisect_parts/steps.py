@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder import timestamp
 from builder.bisecting import journal, search
 from builder.bisecting.difference import BisectSubject
 from builder.bisecting.search import Conclusion, ListPoints, TryCandidate
-from builder.bisecting.session import DoneTrial
 from builder.bisecting.trials import Trial
 from builder.commands.bisect_parts import judging, known_conflicts, making, points, serving, spans, words
 from builder.errors import BuilderError
@@ -75,14 +73,14 @@ def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclu
         name = f"{bisection.repository}:{first}"
         told = f"{name} does not do what it should with the {bisection.recipe} of its time"
         workspace.report(Message(f"{told}: trying it with the present one"))
-        others = tuple(done for done in bisection.done if done.trial.candidate.number != first)
+        others = tuple(trial for trial in bisection.done if trial.candidate.number != first)
         bisection = _noted(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
         return _answered(workspace, bisection)
     return bisection, result
 
 
 def _is_first_wrong(bisection: Bisection, conclusion: Conclusion) -> bool:
-    first = (done.trial for done in bisection.done if done.trial.candidate.number == bisection.numbers[0])
+    first = bisection.of_number(bisection.numbers[0])
     return conclusion.ending == "good end fails" or any(trial.skipped for trial in first)
 
 
@@ -95,14 +93,13 @@ def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Co
                 return bisection, step
             if isinstance(step, ListPoints):
                 span = shared.spans(step.old, step.new)
-                bisection = _noted(workspace, bisection.with_row(points.row(workspace, span, step)))
+                row = points.row(workspace, span, step)
+                bisection = _noted(workspace, replace(bisection, rows=(*bisection.rows, row)))
                 continue
             workspace.report(Message(words.of_question(bisection, shared.subject, step)))
             made = prepare.image(step.candidate)
             if made.problem:
-                trial = DoneTrial(Trial(step.candidate, skipped=made.problem), timestamp.now())
-                workspace.report(Message(words.of_trial(trial)))
-                bisection = _noted(workspace, bisection.with_trial(trial))
+                bisection = _tried(workspace, bisection, Trial(step.candidate, skipped=made.problem))
                 continue
             if bisection.judge.kind != "user":
                 prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
@@ -118,12 +115,16 @@ def _judged(
     workspace: Workspace, shared: BisectContext, bisection: Bisection, step: TryCandidate, tag: str
 ) -> Bisection:
     recipe_text = _recipe_text(shared, bisection, step.candidate)
-    for judged in judging.trials(workspace, bisection, step, tag, recipe_text):
-        trial = DoneTrial(judged.trial, timestamp.now(), round(judged.seconds, 1), judged.note[:300])
-        workspace.report(Message(words.of_trial(trial)))
-        unstartable = bisection.unstartable or judging.is_unstartable(bisection, judged)
-        bisection = _noted(workspace, replace(bisection, unstartable=unstartable).with_trial(trial))
+    for trial in judging.trials(workspace, bisection, step, tag, recipe_text):
+        unstartable = bisection.unstartable or judging.is_unstartable(bisection, trial)
+        short = replace(trial, seconds=round(trial.seconds, 1), note=trial.note[:300])
+        bisection = _tried(workspace, replace(bisection, unstartable=unstartable), short)
     return bisection
+
+
+def _tried(workspace: Workspace, bisection: Bisection, trial: Trial) -> Bisection:
+    workspace.report(Message(words.of_trial(trial)))
+    return _noted(workspace, bisection.with_trial(trial))
 
 
 def _shown(
@@ -138,9 +139,7 @@ def _shown(
             address = serving.start(workspace, bisection, recipe, tag).address or ""
         except BuilderError as error:
             reason = f"does not start: {error.message.splitlines()[0]}"
-            trial = DoneTrial(Trial(step.candidate, skipped=reason), timestamp.now())
-            workspace.report(Message(words.of_trial(trial)))
-            return _noted(workspace, bisection.with_trial(trial)), None
+            return _tried(workspace, bisection, Trial(step.candidate, skipped=reason)), None
     return bisection, LookNow(step.candidate, tag, address)
 
 
