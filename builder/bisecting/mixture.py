@@ -72,6 +72,18 @@ class SourceTree:
     old: str
     new: str
 
+    @property
+    def url(self) -> str:
+        return self.new.partition("#")[0]
+
+    @property
+    def old_commit(self) -> str:
+        return self.old.partition("#")[2]
+
+    @property
+    def new_commit(self) -> str:
+        return self.new.partition("#")[2]
+
 
 @dataclass(frozen=True)
 class MixedPart:

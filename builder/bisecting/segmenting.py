@@ -13,7 +13,7 @@ from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.plan import layout, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from builder.bisecting.values import SourceValue
     from builder.numbered.build_directory import BuildDirectory, BuildPart
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     Files = Mapping[str, StagedFile]
 
+PACKAGE = "package "
 TEMPLATE, PULLS, PACKAGES, DISTRIBUTION = "template", "pull requests", "Python packages", "distribution packages"
 _MOD = re.compile(r"(?:source=mods/|^# mod )(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)", re.MULTILINE)
 _PATCH = re.compile(r"(?P<source>[a-z]+)-(?P<number>\d+)\.patch")
@@ -47,31 +48,18 @@ def difference(old: RecordedBuild, new: RecordedBuild, platform: str) -> Differe
     parts = []
     for name, part in before.items():
         cut = _Part(name, part, after[name], axis_of)
-        files += cut.files(_of_part(old.files, name, list(before)), _of_part(new.files, name, list(before)))
-        parts.append(MixedPart(name, _epoch(part), cut.trees()))
+        files += cut.files(*(_of_part(build.files, name, before.keys()) for build in (old, new)))
+        epoch = str(part.target.get("args", {}).get("SOURCE_DATE_EPOCH", ""))
+        parts.append(MixedPart(name, int(epoch) if epoch.isdecimal() else 0, cut.trees()))
     return Difference(platform, tuple(files), tuple(parts), axis_of)
 
 
-def _of_part(files: Files, name: str, parts: Sequence[str]) -> dict[str, StagedFile]:
+def _of_part(files: Files, name: str, parts: Collection[str]) -> dict[str, StagedFile]:
     """The files of a definition, by the path below its folder."""
-    others = {part for part in parts if part and part != name}
     if name:
         return {path.removeprefix(f"{name}/"): file for path, file in files.items() if path.startswith(f"{name}/")}
-    return {
-        path: file
-        for path, file in files.items()
-        if path.partition("/")[0] not in others and path not in {layout.PLAN, layout.BAKE, layout.RECORD, layout.LAYERS}
-    }
-
-
-def _without_comments(index: bytes) -> list[bytes]:
-    """The lines of an index but for the first, which says when the packages were installed."""
-    return [line for line in index.splitlines() if not line.startswith(b"#")]
-
-
-def _epoch(part: BuildPart) -> int:
-    text = str(part.target.get("args", {}).get("SOURCE_DATE_EPOCH", ""))
-    return int(text) if text.isdecimal() else 0
+    others = {*parts, layout.PLAN, layout.BAKE, layout.RECORD, layout.LAYERS}
+    return {path: file for path, file in files.items() if path.partition("/")[0] not in others}
 
 
 class _Part:
@@ -79,11 +67,17 @@ class _Part:
 
     def __init__(self, name: str, old: BuildPart, new: BuildPart, axis_of: dict[str, str]) -> None:
         self.name, self.old, self.new, self.axis_of = name, old, new, axis_of
-        self.sources = sorted(old.contexts.keys() | new.contexts.keys() | _sources(old) | _sources(new))
-        self.values = values.of_parts({name: old}, {name: new})
+        taken = {
+            source
+            for part in (old, new)
+            for source, takes in part.takes.items()
+            if "version" in takes and not source.endswith("packages")
+        }
+        self.sources = sorted(old.contexts.keys() | new.contexts.keys() | taken)
+        self.values = values.of_part(old, new)
         for value in self.values:
             axis_of[value.unit] = value.unit
-        moved = {source for source in self.sources if _is_git(old, source) != _is_git(new, source)}
+        moved = old.contexts.keys() ^ new.contexts.keys()
         self.moved = re.compile(rf"\b(?:{'|'.join(moved)})\b") if moved else None
         self.lone: dict[str, str] = {}
         self.marked: tuple[SourceValue, ...] = ()
@@ -125,8 +119,12 @@ class _Part:
             text = values.marked(old.decode(), self.values, is_new=False).encode()
             yield Segment(text, text)  # what else differs in it is of what differs elsewhere
         elif path == layout.PACKAGES:
-            same = _without_comments(old) == _without_comments(new)
-            yield Segment(old, old if same else new, "" if same else self.unit(DISTRIBUTION, DISTRIBUTION))
+            # The first line says when the packages were installed.
+            lists = [[line for line in side.splitlines() if not line.startswith(b"#")] for side in (old, new)]
+            if lists[0] == lists[1]:
+                yield Segment(old, old)
+            else:
+                yield Segment(old, new, self.unit(DISTRIBUTION, DISTRIBUTION))
         elif path.startswith("patches/") and (patch := _PATCH.search(path)):
             yield Segment(old, new, self.unit(f"pull request {patch['source']}#{patch['number']}", PULLS))
         elif path.startswith("mods/"):
@@ -144,8 +142,8 @@ class _Part:
                 yield Segment(texts[0], texts[1])
                 continue
             is_build = path.endswith("/build.txt")
-            unit = self._source_of(name) or self.unit("build packages" if is_build else f"package {name}", PACKAGES)
-            yield Segment(texts[0], texts[1], unit, "" if is_build else f"package {name}")
+            unit = self._source_of(name) or self.unit("build packages" if is_build else f"{PACKAGE}{name}", PACKAGES)
+            yield Segment(texts[0], texts[1], unit, "" if is_build else f"{PACKAGE}{name}")
 
     def _lone(self, old: Files, new: Files) -> Iterator[tuple[str, str]]:
         """Yields the requirement files that only one build has, for packages of one source alone: those of an index
@@ -212,11 +210,3 @@ def _key(instruction: str) -> str:
     if mod := _MOD.search(instruction):
         return f"{lines[0].partition(' ')[0]} mod {mod['name']}"
     return tokens.title(instruction) or lines[0]
-
-
-def _is_git(part: BuildPart, source: str) -> bool:
-    return source in part.contexts
-
-
-def _sources(part: BuildPart) -> set[str]:
-    return {name for name, takes in part.takes.items() if "version" in takes and not name.endswith("packages")}

@@ -31,15 +31,17 @@ class SourceValue:
     new: str
 
 
-def of_parts(old: Mapping[str, BuildPart], new: Mapping[str, BuildPart]) -> tuple[SourceValue, ...]:
-    """The values that differ between two builds with the same parts."""
+def of_part(old: BuildPart, new: BuildPart) -> tuple[SourceValue, ...]:
+    """The values that differ between two builds of one definition."""
     values = []
-    for name in old:
-        before, after = old[name].takes, new[name].takes
-        if "base" in before and "base" in after:
-            values.append(SourceValue(BASE, BASE, _base(before["base"]), _base(after["base"])))
-        for source in sorted(before.keys() & after.keys()):
-            values += _of_source(source, before[source], after[source])
+    for source in sorted(old.takes.keys() & new.takes.keys()):
+        before, after = old.takes[source], new.takes[source]
+        if source == "base":
+            values.append(SourceValue(BASE, BASE, _base(before), _base(after)))
+        elif not source.endswith("packages") and "version" in before and "version" in after:
+            if "commit" in before and "commit" in after:
+                values.append(SourceValue(source, f"{source} commit", before["commit"], after["commit"]))
+            values.append(SourceValue(source, f"{source} version", before["version"], after["version"]))
     return tuple(value for value in values if value.old != value.new)
 
 
@@ -62,14 +64,6 @@ def of_indexes(old: str, new: str, abbreviated: Sequence[SourceValue]) -> Iterat
             )
             if before and after:
                 yield SourceValue(value.unit, f"{value.unit} index", before[0], after[0])
-
-
-def _of_source(source: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[SourceValue]:
-    if "version" not in before or "version" not in after or source.endswith("packages"):
-        return
-    if "commit" in before and "commit" in after:
-        yield SourceValue(source, f"{source} commit", before["commit"], after["commit"])
-    yield SourceValue(source, f"{source} version", before["version"], after["version"])
 
 
 def _date(instructions: Sequence[str], source: str) -> str:

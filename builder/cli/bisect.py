@@ -164,43 +164,24 @@ def stop(context: Context) -> None:
     print_result(f"stopped; removed {humanize.counted(count, 'candidate')}")
 
 
-@bisect.command()
-@click.option("--note", default="", metavar="TEXT", help="A word on why.")
-@json_option
-@verbosity_options
-@pass_context
-def good(context: Context, note: str, as_json: bool) -> int:
-    """Say that the candidate is good, and go on."""
-    return _mark(context, "good", note, as_json=as_json)
+def _mark(word: Literal["good", "bad", "skip"], verdict: str) -> None:
+    @bisect.command(word, help=f"Say that the candidate {verdict}, and go on.")
+    @click.option("--note", default="", metavar="TEXT", help="A word on why.")
+    @json_option
+    @verbosity_options
+    @pass_context
+    def mark(context: Context, note: str, as_json: bool) -> int:
+        from builder.cli import build_progress
+        from builder.commands import bisect_mark as command
+
+        with build_progress.reporter() as report:
+            result = command.run(context.workspace(report), word, note)
+        return _print(result, as_json=as_json)
 
 
-@bisect.command()
-@click.option("--note", default="", metavar="TEXT", help="A word on why.")
-@json_option
-@verbosity_options
-@pass_context
-def bad(context: Context, note: str, as_json: bool) -> int:
-    """Say that the candidate is bad, and go on."""
-    return _mark(context, "bad", note, as_json=as_json)
-
-
-@bisect.command()
-@click.option("--note", default="", metavar="TEXT", help="A word on why.")
-@json_option
-@verbosity_options
-@pass_context
-def skip(context: Context, note: str, as_json: bool) -> int:
-    """Say that the candidate cannot be told, and go on."""
-    return _mark(context, "skip", note, as_json=as_json)
-
-
-def _mark(context: Context, word: Literal["good", "bad", "skip"], note: str, *, as_json: bool) -> int:
-    from builder.cli import build_progress
-    from builder.commands import bisect_mark as command
-
-    with build_progress.reporter() as report:
-        result = command.run(context.workspace(report), word, note)
-    return _print(result, as_json=as_json)
+_mark("good", "is good")
+_mark("bad", "is bad")
+_mark("skip", "cannot be told")
 
 
 def _print(result: BisectReport, *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from builder.bisecting import segmenting, values
-from builder.commands.bisect_parts import base_change, points, spans, wheel_points
+from builder.commands.bisect_parts import base_change, spans, wheel_points
 from builder.commands.bisect_parts.report import FoundCulprit
 from builder.errors import SourceError
 from builder.events import Message
@@ -29,25 +29,22 @@ def of(
     unit = culprit.unit
     last = ImageName(bisection.repository, bisection.numbers[-1])
     definition = spans.definition(workspace.project, last) or "DEFINITION"
-    if tree := points.tree_of(span, unit):
-        good, bad = (
-            point or address.partition("#")[2] for point, address in ((culprit.good, tree.old), (culprit.bad, tree.new))
-        )
+    if tree := span.tree(unit):
+        good, bad = culprit.good or tree.old_commit, culprit.bad or tree.new_commit
         try:
-            facts = commit_row.facts(workspace.project.mirrors, tree.new.partition("#")[0], bad)
+            facts = commit_row.facts(workspace.project.mirrors, tree.url, bad)
         except SourceError as error:
             workspace.report(Message(error.message))
             facts = None
         hint = f"`builder lock {definition} --update {unit.rpartition(': ')[2]}={good}` stays on the commit before"
         return FoundCulprit(replace(culprit, good=good, bad=bad), facts, hint=hint)
-    if package := points.package_of(span, unit):
-        ends = points.ends(span, unit)
+    if package := span.package(unit):
+        ends = span.versions(package)
         culprit = replace(culprit, good=culprit.good or ends[0], bad=culprit.bad or ends[1])
         if package == wheel_points.PACKAGE:
-            return _of_wheels(workspace, span, culprit, ends, definition)
-        hint = (
-            f"`{package}=={culprit.good}` under `python.packages` in dockerfiles/{definition}/image.yaml stays on that"
-        )
+            return _of_wheels(workspace, span, culprit, definition)
+        file = f"dockerfiles/{definition}/image.yaml"
+        hint = f"`{package}=={culprit.good}` under `python.packages` in {file} stays on that"
         return FoundCulprit(culprit, hint=hint)
     text = spans.change_of(span, unit)
     if culprit.axis == values.BASE:
@@ -61,9 +58,7 @@ def of(
     return FoundCulprit(culprit, text=text, hint=f"`git log -p {path}` shows who changed it" if path else undone)
 
 
-def _of_wheels(
-    workspace: Workspace, span: NumberSpan, culprit: Culprit, ends: tuple[str, str], definition: str
-) -> FoundCulprit:
+def _of_wheels(workspace: Workspace, span: NumberSpan, culprit: Culprit, definition: str) -> FoundCulprit:
     """A culprit among the wheels of vLLM: a commit, where one of its ends names one, else the two releases."""
     project, last, facts = workspace.project, culprit.good, None
     if any(map(remote_refs.is_commit, (culprit.good, culprit.bad))):
@@ -75,4 +70,4 @@ def _of_wheels(
         else:
             last = good if commit_wheel.named(last) else last
             culprit = replace(culprit, good=good, bad=bad)
-    return FoundCulprit(culprit, facts, hint=wheel_points.to_stay_on(project, span, ends, definition, last))
+    return FoundCulprit(culprit, facts, hint=wheel_points.to_stay_on(project, span, definition, last))

@@ -12,6 +12,7 @@ from builder.building import work_folder
 from builder.commands.bisect_parts import culprit_facts, making, serving, steps
 from builder.commands.bisect_parts.report import BisectReport
 from builder.events import Message
+from builder.plan import bake
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, s
     for side, tried in (("good", conclusion.good), ("bad", conclusion.bad)):
         build = None if tried.number is not None else making.build_of(workspace, span, tried)
         if build:
-            files |= {f"{side}/{path}": file for path, file in making.with_bake_file(build).items()}
+            own = {**build[0], bake.FILE: bake.bake_file(build[1])}
+            files |= {f"{side}/{path}": file for path, file in own.items()}
     report = BisectReport(bisection, conclusion, culprits, between=between)
     if not files:
         return report

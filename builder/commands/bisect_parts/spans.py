@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from builder.bisecting.candidate import BisectCandidate
-    from builder.bisecting.mixture import Difference
+    from builder.bisecting.mixture import Difference, SourceTree
     from builder.bisecting.session import Bisection
     from builder.project import Project
 
@@ -57,6 +57,28 @@ class NumberSpan:
     @property
     def files(self) -> tuple[SegmentedFile, ...]:
         return self.builds.files if self.builds else ()
+
+    def tree(self, unit: str) -> SourceTree | None:
+        """The tree of a source that both builds take from git."""
+        parts = self.builds.parts if self.builds else ()
+        trees = (tree for part in parts for tree in part.trees if tree.unit == unit and tree.old and tree.new)
+        return next(trees, None)
+
+    def package(self, unit: str) -> str:
+        """The package whose line in a requirement file is of this unit alone, on both sides; empty where there is
+        none."""
+        own = {segment.key for file in self.files for segment in file.segments if segment.unit == unit and segment.key}
+        package = own.pop().removeprefix(segmenting.PACKAGE) if len(own) == 1 else ""
+        return package if package and all(self.versions(package)) else ""
+
+    def versions(self, package: str) -> tuple[str, str]:
+        """The version of a package that differs on either side, empty where it is not there."""
+        found = ["", ""]
+        for segment in (segment for file in self.files for segment in file.segments):
+            if segment.key == f"{segmenting.PACKAGE}{package}":
+                for place, line in enumerate((segment.old, segment.new)):
+                    found[place] = line.decode().partition("==")[2].partition(" ")[0].strip() or found[place]
+        return found[0], found[1]
 
     def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
         """The units of a candidate that the image has to be made for."""
