@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -66,31 +65,28 @@ def trials(
     or cannot be looked at, is a reason to go around it; for one that does not even in the end that fails, see
     `Bisection.unstartable`."""
     judge, tried = bisection.judge, question.candidate
-    began = time.monotonic()
     try:
         recipe = serving.recipe_of(workspace, bisection, recipe_text) if bisection.recipe else None
         if judge.kind == "prove" and recipe:
-            yield _proved(workspace, bisection, tried, recipe, tag, began)
+            yield _proved(workspace, bisection, tried, recipe, tag)
             return
-        needs_server = recipe is not None and judge.serves
-        with serving.served(workspace, bisection, recipe, tag) if needs_server and recipe else nullcontext() as server:
+        with serving.served(workspace, bisection, recipe, tag) if recipe and judge.serves else nullcontext() as server:
             done = 0
             while done < question.times:
-                trial = _judged(workspace, judge, tried, tag, server, began)
+                trial = _judged(workspace, judge, tried, tag, server)
                 yield trial
                 done += trial.tries
                 if trial.skipped:
                     return
-                began = time.monotonic()
     except ServeFailedError as error:
         reason = f"does not start: {error.message.splitlines()[0]}"
         if bisection.unstartable or _is_failing_end(bisection, tried):
-            yield Trial(tried, failed=question.times, seconds=_since(began), note=reason)
+            yield Trial(tried, failed=question.times, note=reason)
         else:
-            yield Trial(tried, skipped=reason, seconds=_since(began))
+            yield Trial(tried, skipped=reason)
     # A mixture of two recipes may be none.
     except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
-        yield Trial(tried, skipped=error.message.splitlines()[0], seconds=_since(began))
+        yield Trial(tried, skipped=error.message.splitlines()[0])
 
 
 def _is_failing_end(bisection: Bisection, tried: BisectCandidate) -> bool:
@@ -103,18 +99,18 @@ def is_unstartable(bisection: Bisection, trial: Trial) -> bool:
 
 
 def _judged(
-    workspace: Workspace, judge: Judge, tried: BisectCandidate, tag: str, server: RunningServer | None, began: float
+    workspace: Workspace, judge: Judge, tried: BisectCandidate, tag: str, server: RunningServer | None
 ) -> Trial:
     if judge.kind == "probe" and server:
         measured = measured_server.of(server)
         outcome = probing.probe(workspace.project, measured.model, judge.name, workspace.environment, workspace.report)
         note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
         if outcome.verdict == "unclear":
-            return Trial(tried, skipped=f"the probe came to no verdict: {note}", seconds=_since(began))
+            return Trial(tried, skipped=f"the probe came to no verdict: {note}")
         runs, failed = outcome.counts.get("runs", 0), outcome.counts.get("failed", 0)
         if not runs:
-            runs, failed = 1, int(outcome.verdict == "fail")
-        return Trial(tried, runs - failed, failed, seconds=_since(began), note=note)
+            return Trial(tried, int(outcome.verdict != "fail"), int(outcome.verdict == "fail"), note=note)
+        return Trial(tried, runs - failed, failed, note=note)
     variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": words.of_candidate(tried)}
     if server:
         model = measured_server.of(server).model
@@ -128,9 +124,9 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
     ended = bounded_process.run([str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS)
     note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
     if ended.cause == "time":
-        return Trial(tried, skipped=f"{script.name} had not ended after 6 hours", seconds=ended.seconds)
+        return Trial(tried, skipped=f"{script.name} had not ended after 6 hours")
     if ended.exit_code == _SKIP:
-        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}", seconds=ended.seconds)
+        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
     if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
         raise ConflictError(
@@ -138,12 +134,10 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
             hint="give the same command again to go on where it was; 0 is good, 125 skips, 1 to 127 is bad",
         )
     passed = ended.cause == "itself" and ended.exit_code == 0
-    return Trial(tried, int(passed), int(not passed), seconds=ended.seconds, note=note)
+    return Trial(tried, int(passed), int(not passed), note=note)
 
 
-def _proved(
-    workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str, began: float
-) -> Trial:
+def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
     """Proves the image against the behaviour of the end that passes: what changed since then is what is looked for."""
     project, lock = workspace.project, reading.of(workspace.project)
     passing = bisection.numbers[-1 if bisection.find_fix else 0]
@@ -161,9 +155,9 @@ def _proved(
     finding = next(iter(evidence.findings), None)
     note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
     if evidence.verdict == "unclear" and not evidence.goldens:
-        return Trial(tried, skipped=f"the proof came to no verdict: {note}", seconds=_since(began))
+        return Trial(tried, skipped=f"the proof came to no verdict: {note}")
     failed = evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != passing)
-    return Trial(tried, int(not failed), int(failed), seconds=_since(began), note=note if failed else "")
+    return Trial(tried, int(not failed), int(failed), note=note if failed else "")
 
 
 def _keep_reference(workspace: Workspace, tag: str, goldens: Mapping[str, str], raw: bytes) -> None:
@@ -177,7 +171,3 @@ def _kept_reference(workspace: Workspace) -> Reference | None:
         return Reference(content["image"], content["goldens"], content["texts"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _since(began: float) -> float:
-    return time.monotonic() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -39,28 +40,22 @@ def of_bisection(workspace: Workspace, bisection: Bisection, shared: BisectConte
     built = [(tried, shared.span_of(tried)) for tried in to_axis if tried.number is None]
     times = [_seconds(workspace, span, span.units_of_image(tried), {}) for tried, span in built]
     on_axis = max((steps for _, steps, _ in axes), default=0)
-    seconds = [None if each is None else steps * each for _, steps, each in axes]
+    longest = max((steps * seconds for _, steps, seconds in axes), default=0.0)
+    is_known = math.isfinite(sum(times) + sum(seconds for _, _, seconds in axes))
     machine = build_machine.look(workspace.engine)
     own = max((_own_bytes(workspace, span) for span in spans), default=0)
     return BisectOutlook(
         steps=len(to_axis) + on_axis,
         steps_on_axis=on_axis,
         axes=tuple(dict.fromkeys(text for text, _, _ in axes)),
-        seconds=None
-        if None in [*times, *seconds]
-        else sum(map(_known, times)) + max(map(_known, seconds), default=0.0),
+        seconds=sum(times) + longest if is_known else None,
         disk=_IMAGES_A_STEP * (len(times) + on_axis) * own,
         free=build_machine.free_disk(machine.data_root) if machine else None,
     )
 
 
-def _known(seconds: float | None) -> float:
-    return seconds or 0.0
-
-
-def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, float | None]]:
-    """Yields each axis in words, the steps to the place on it, and the seconds that the image of a step takes to build,
-    None where nothing tells."""
+def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, float]]:
+    """Yields each axis in words, the steps to the place on it, and the seconds that the image of a step takes."""
     for axis in span.axes:
         rows = ((unit, commits) for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
         unit, commits = next(rows, (axis.units[0], None))
@@ -74,9 +69,9 @@ def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, fl
             yield text, len(commits).bit_length(), _seconds(workspace, span, [unit], some)
 
 
-def _seconds(workspace: Workspace, span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> float | None:
+def _seconds(workspace: Workspace, span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> float:
     """The seconds to build an image with these units, beside what the two numbers have: as long as each step took
-    before. None where one that compiles was never built here."""
+    before. Infinite where one that compiles was never built here."""
     if span.builds is None:
         return 0.0
     steps = [
@@ -84,7 +79,8 @@ def _seconds(workspace: Workspace, span: NumberSpan, taken: Collection[str], val
         for units, own in ((taken, values), ((), {}), (span.every, {}))
     ]
     wanted, *done = steps
-    return step_times.expected(step_times.load(workspace.project), build_steps.new_titles(wanted, *done))
+    expected = step_times.expected(step_times.load(workspace.project), build_steps.new_titles(wanted, *done))
+    return math.inf if expected is None else expected
 
 
 def _own_bytes(workspace: Workspace, span: NumberSpan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,7 +45,6 @@ class BisectContext:
 class LookNow:
     """The end of the steps for now: the user has to look at a candidate, and at its server where it has one."""
 
-    candidate: BisectCandidate
     image: str
     address: str
 
@@ -53,11 +53,10 @@ def context(workspace: Workspace, bisection: Bisection) -> BisectContext:
     """The context of a bisection."""
     text = serving.recipe_of(workspace, bisection).text if bisection.recipe else ""
     read = spans.reader(workspace.project, bisection, text)
-    impossible = known_conflicts.reader(workspace, read)
     subject = BisectSubject(
         numbers=bisection.numbers,
         axes=lambda old, new: read(old, new).axes,
-        impossible=impossible,
+        impossible=known_conflicts.reader(workspace, read),
         find_fix=bisection.find_fix,
         single=bisection.judge.is_constant,
     )
@@ -68,20 +67,16 @@ def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclu
     """Answers every question, the journal written after each. Where the first number does not do what it should with
     the recipe that git has of its time, that was not the one by which it was served: then it has the present one."""
     bisection, result = _answered(workspace, bisection)
-    if isinstance(result, Conclusion) and bisection.recipe_before and _is_first_wrong(bisection, result):
-        first = bisection.numbers[0]
-        name = f"{bisection.repository}:{first}"
-        told = f"{name} does not do what it should with the {bisection.recipe} of its time"
-        workspace.report(Message(f"{told}: trying it with the present one"))
-        others = tuple(trial for trial in bisection.done if trial.candidate.number != first)
-        bisection = _noted(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
-        return _answered(workspace, bisection)
-    return bisection, result
-
-
-def _is_first_wrong(bisection: Bisection, conclusion: Conclusion) -> bool:
-    first = bisection.of_number(bisection.numbers[0])
-    return conclusion.ending == "good end fails" or any(trial.skipped for trial in first)
+    first = bisection.numbers[0]
+    if not isinstance(result, Conclusion) or not bisection.recipe_before:
+        return bisection, result
+    if result.ending != "good end fails" and not any(trial.skipped for trial in bisection.of_number(first)):
+        return bisection, result
+    wrong = f"{bisection.repository}:{first} does not do what it should with the {bisection.recipe} of its time"
+    workspace.report(Message(f"{wrong}: trying it with the present one"))
+    others = tuple(trial for trial in bisection.done if trial.candidate.number != first)
+    bisection = _noted(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
+    return _answered(workspace, bisection)
 
 
 def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:
@@ -92,33 +87,31 @@ def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Co
             if isinstance(step, Conclusion):
                 return bisection, step
             if isinstance(step, ListPoints):
-                span = shared.spans(step.old, step.new)
-                row = points.row(workspace, span, step)
+                row = points.row(workspace, shared.spans(step.old, step.new), step)
                 bisection = _noted(workspace, replace(bisection, rows=(*bisection.rows, row)))
                 continue
             workspace.report(Message(words.of_question(bisection, shared.subject, step)))
             made = prepare.image(step.candidate)
             if made.problem:
                 bisection = _tried(workspace, bisection, Trial(step.candidate, skipped=made.problem))
-                continue
-            if bisection.judge.kind != "user":
-                prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
-            else:
+            elif bisection.judge.kind == "user":
                 bisection, shown = _shown(workspace, shared, bisection, step, made.tag)
                 if shown:
                     return bisection, shown
-                continue
-            bisection = _judged(workspace, shared, bisection, step, made.tag)
+            else:
+                prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
+                bisection = _judged(workspace, shared, bisection, step, made.tag)
 
 
 def _judged(
     workspace: Workspace, shared: BisectContext, bisection: Bisection, step: TryCandidate, tag: str
 ) -> Bisection:
-    recipe_text = _recipe_text(shared, bisection, step.candidate)
-    for trial in judging.trials(workspace, bisection, step, tag, recipe_text):
+    began = time.monotonic()
+    for trial in judging.trials(workspace, bisection, step, tag, _recipe_text(shared, bisection, step.candidate)):
         unstartable = bisection.unstartable or judging.is_unstartable(bisection, trial)
-        short = replace(trial, seconds=round(trial.seconds, 1), note=trial.note[:300])
-        bisection = _tried(workspace, replace(bisection, unstartable=unstartable), short)
+        timed = replace(trial, seconds=round(time.monotonic() - began, 1), note=trial.note[:300])
+        bisection = _tried(workspace, replace(bisection, unstartable=unstartable), timed)
+        began = time.monotonic()
     return bisection
 
 
@@ -140,7 +133,7 @@ def _shown(
         except BuilderError as error:
             reason = f"does not start: {error.message.splitlines()[0]}"
             return _tried(workspace, bisection, Trial(step.candidate, skipped=reason)), None
-    return bisection, LookNow(step.candidate, tag, address)
+    return bisection, LookNow(tag, address)
 
 
 def _recipe_text(shared: BisectContext, bisection: Bisection, candidate: BisectCandidate) -> str:
