@@ -135,7 +135,7 @@ class _Part:
 
     def _packages(self, path: str, old: str, new: str) -> Iterator[Segment]:
         before, after = ({package.name: python.line(package) for package in python.read(text)} for text in (old, new))
-        names = (one or other for one, other in tokens.pairs(list(before), list(after)))
+        names = (left or right for left, right in tokens.pairs(list(before), list(after)))
         for name in dict.fromkeys(names):
             texts = [side.get(name, "").encode() for side in (before, after)]
             if texts[0] == texts[1]:
@@ -180,7 +180,7 @@ class _Part:
                 continue
             lines = tokens.pairs(before.splitlines(keepends=True), after.splitlines(keepends=True))
             if mounts:  # a pull request needs it, and it is harmless without one
-                lines = ((one or other, one or other) if MOUNT in one + other else (one, other) for one, other in lines)
+                lines = ((left or right,) * 2 if MOUNT in left + right else (left, right) for left, right in lines)
             for _, stretch in itertools.groupby(lines, lambda pair: pair[0] == pair[1]):
                 yield from self._changed(list(stretch))
 
@@ -205,7 +205,7 @@ class _Part:
 
 
 def _key(instruction: str) -> str:
-    """What tells two instructions to be one that was changed: the mod, the title of its script, or its first line."""
+    """The key of an instruction: a changed one keeps its mod, the title of its script, or its first line."""
     lines = [line for line in instruction.splitlines() if not tokens.is_leading_line(line)] or [instruction]
     if mod := _MOD.search(instruction):
         return f"{lines[0].partition(' ')[0]} mod {mod['name']}"

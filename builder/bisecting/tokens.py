@@ -39,8 +39,8 @@ def is_leading_line(line: str) -> bool:
 
 def title(instruction: str) -> str:
     """The comment with which the script of an instruction begins; empty where it has none."""
-    found = _TITLE.search(instruction)
-    return found[1] if found else ""
+    comment = _TITLE.search(instruction)
+    return comment[1] if comment else ""
 
 
 def pairs(old: Sequence[str], new: Sequence[str], key: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:

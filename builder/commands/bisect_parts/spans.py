@@ -73,12 +73,12 @@ class NumberSpan:
 
     def versions(self, package: str) -> tuple[str, str]:
         """The version of a package that differs on either side, empty where it is not there."""
-        found = ["", ""]
+        sides = ["", ""]
         for segment in (segment for file in self.files for segment in file.segments):
             if segment.key == f"{segmenting.PACKAGE}{package}":
                 for place, line in enumerate((segment.old, segment.new)):
-                    found[place] = line.decode().partition("==")[2].partition(" ")[0].strip() or found[place]
-        return found[0], found[1]
+                    sides[place] = line.decode().partition("==")[2].partition(" ")[0].strip() or sides[place]
+        return sides[0], sides[1]
 
     def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
         """The units of a candidate that the image has to be made for."""
