@@ -22,8 +22,8 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     """A candidate in words: a number, or what it takes of another."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
-    points = dict(candidate.points)
-    taken = [f"{unit} at {_short(points[unit])}" if unit in points else unit for unit in candidate.taken]
+    short = {unit: point[:12] if len(point) == 40 else point for unit, point in candidate.points}
+    taken = [f"{unit} at {short[unit]}" if unit in short else unit for unit in candidate.taken]
     more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
     return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
 
@@ -71,7 +71,3 @@ def candidates_ahead(bisection: Bisection, subject: BisectSubject) -> tuple[Bise
         answers = search.Answers((*answers.trials, trial), answers.rows)
         ahead.append(step.candidate)
     return tuple(dict.fromkeys(ahead))
-
-
-def _short(point: str) -> str:
-    return point[:12] if len(point) == 40 else point
