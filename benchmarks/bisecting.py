@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from benchmarks.sandbox import Sandbox
     from builder.project import Project
 
-_PLACES, _PLANTED = 64, 42
+_PLACES, _PLANTED = 16, 10
 _BUILD_SECONDS, _JUDGE_SECONDS = 8, 10
 _WITHOUT = """\
 import sys
@@ -26,7 +26,7 @@ sys.exit(run(sys.argv[1:]))
 """
 _JUDGE = """\
 sleep {seconds}
-! docker run --rm "$BUILDER_IMAGE" grep -q '^{planted} new$' /workspace/vllm/lines
+! docker run --rm "$BUILDER_IMAGE" grep -q '^new' /workspace/vllm/{planted}
 """
 
 
@@ -38,7 +38,7 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
         theirs.append(_search(sandbox, ["-c", _WITHOUT]))
     yield Table(
         "Looking for what broke it",
-        f"`bisect` for one of {_PLACES} lines of a mod. A candidate's build waits {_BUILD_SECONDS} seconds, a verdict "
+        f"`bisect` for one of {_PLACES} mods. A candidate's build waits {_BUILD_SECONDS} seconds, a verdict "
         f"{_JUDGE_SECONDS}, and each end is tried three times; all else is the real engine's.",
         [Row("the next two candidates are built meanwhile", ours, "each is built when it is needed", theirs)],
     )
@@ -51,15 +51,19 @@ def _search(sandbox: Sandbox, program: list[str]) -> float:
     projects.write(judge, "#!/bin/sh\n" + _JUDGE.format(seconds=_JUDGE_SECONDS, planted=_PLANTED))
     judge.chmod(0o755)
     for word in ("old", "new"):
-        _write_mod(project, name, word)
-        sandbox.builder(project, "build", "small", "--mod", "lines")
+        mods = _write_mods(project, name, word)
+        sandbox.builder(project, "build", "small", *(argument for mod in mods for argument in ("--mod", mod)))
     arguments = ["bisect", "small", "--good", "1", "--run", str(judge), "--no-serve"]
     argv = [sys.executable, *program, "--project", str(project.root), *arguments]
     return once(lambda: run(argv, project.root, {"PYTHONPATH": str(projects.REPOSITORY_ROOT)}))
 
 
-def _write_mod(project: Project, name: str, word: str) -> None:
-    """A mod whose lines differ, with one that does not between two of them."""
-    lines = "".join(f"{number} {word}\n{name}\n" for number in range(_PLACES))
-    script = f'sleep {_BUILD_SECONDS}\ncp lines "$WORKSPACE_DIR/lines"\n'
-    projects.add_mod(project.root, "lines", script, {"lines": lines})
+def _write_mods(project: Project, name: str, word: str) -> list[str]:
+    """Mods whose files differ, and a last one that is the same and takes its time."""
+    mods = [f"place-{number:02}" for number in range(_PLACES)]
+    for number, mod in enumerate(mods):
+        script = f'cp file "$WORKSPACE_DIR/{number}"\n'
+        projects.add_mod(project.root, mod, script, {"file": f"{word} {name}\n"})
+    script = f'sleep {_BUILD_SECONDS}\ncp file "$WORKSPACE_DIR/waited"\n'
+    projects.add_mod(project.root, "waiting", script, {"file": f"{name}\n"})
+    return [*mods, "waiting"]

@@ -20,7 +20,6 @@ _STAGE = re.compile(r"(?:--mount=\S*\bfrom|--from)=(?P<name>[^,\s]+)")
 _SOURCE = re.compile(r"--mount=(?P<options>\S*\bsource=(?P<path>[^,\s]+)\S*)")
 _RUN = re.compile(r"^(?:RUN|COPY|ADD) .*", re.MULTILINE)
 _COPY = re.compile(r"^(?:COPY|ADD) (?!.*--from=)", re.MULTILINE)
-_TITLE = re.compile(r"<<-?\s*['\"]?\w+['\"]?\n# (.+)$", re.MULTILINE)
 
 
 def titles(files: Mapping[str, StagedFile], targets: Mapping[str, Any]) -> dict[str, str]:
@@ -51,7 +50,7 @@ def _steps(files: Mapping[str, StagedFile], contexts: Mapping[str, str]) -> Iter
             title = ""
         else:
             key = _hash(key, text, *(stages.get(name, name) for name in _STAGE.findall(text)), *_mounted(text, files))
-            title = next(iter(_TITLE.findall(text)), "") or (run[0] if (run := _RUN.search(text)) else "")
+            title = tokens.title(text) or (run[0] if (run := _RUN.search(text)) else "")
         if stage and stage not in contexts:
             stages[stage] = key
         yield key, title

@@ -29,23 +29,14 @@ def is_inside_axis(axes: Iterable[Axis], tried: BisectCandidate) -> bool:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A place of a unit between its two ends: a commit, a version. A ``cheap`` one needs nothing compiled; ``hole``
-    says why there is nothing to try, and is empty where there is."""
-
-    id: str
-    cheap: bool = True
-    hole: str = ""
-
-
-@dataclass(frozen=True)
 class Row:
-    """The points strictly between two of a unit, in their order; both are empty for the unit's ends."""
+    """The points strictly between two of a unit, in their order: commits, versions. ``after`` and ``before`` are empty
+    for the unit's ends."""
 
     unit: str
     after: str
     before: str
-    points: tuple[Point, ...]
+    points: tuple[str, ...]
 
 
 @dataclass(frozen=True)

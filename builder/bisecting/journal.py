@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from builder.bisecting.candidate import BisectCandidate
-from builder.bisecting.difference import Point, Row
-from builder.bisecting.session import JUDGES, Bisection, BisectOutlook, DoneTrial, Judge
+from builder.bisecting.difference import Row
+from builder.bisecting.session import JUDGES, Bisection, BisectOutlook, Judge
 from builder.bisecting.trials import Trial
 from builder.errors import ConflictError
 from builder.lock import name_kinds
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from builder.project import Project
 
-_FORMAT = 2
+_FORMAT = 3
 _FOUND_AGAIN = ("recipe", "recipe_before", "platform")
 _LARGEST = 64 << 20
+_POINT = name_kinds.VERSION.read
 _DIGEST = re.compile("(?:[0-9a-f]{64})?")
 
 
@@ -86,37 +87,28 @@ def _parse(text: str) -> Bisection:
     if data.pop("format") != _FORMAT or data["judge"]["kind"] not in JUDGES or data.keys() & {*_FOUND_AGAIN}:
         raise ValueError("of another version")
     data["judge"] = Judge(**data["judge"])
-    if not _DIGEST.fullmatch(data["judge"].name):
-        raise ValueError("a judge's name")
-    data["done"] = tuple(_done(each) for each in data["done"])
-    data["rows"] = tuple(
-        Row(**{**row, "points": tuple(Point(**point) for point in row["points"])}) for row in data["rows"]
-    )
+    data["done"] = tuple(Trial(**{**trial, "candidate": _candidate(trial["candidate"])}) for trial in data["done"])
+    data["rows"] = tuple(Row(**{**row, "points": tuple(map(_POINT, row["points"]))}) for row in data["rows"])
     data["waiting"] = _candidate(data["waiting"]) if data["waiting"] else None
     data["numbers"] = tuple(data["numbers"])
     if outlook := data.get("outlook"):
         data["outlook"] = BisectOutlook(**{**outlook, "axes": tuple(outlook["axes"])})
     name_kinds.REPOSITORY.read(data["repository"])
-    flags = [data[key] for key in ("find_fix", "present_recipe", "served", "unstartable")]
-    if not all(isinstance(data[key], str) for key in ("target", "started")) or not all(
-        type(number) is int for number in data["numbers"]
+    bisection = Bisection(platform="", **data)
+    flags = (bisection.find_fix, bisection.present_recipe, bisection.served, bisection.unstartable)
+    if (
+        not _DIGEST.fullmatch(bisection.judge.name)
+        or not all(isinstance(word, str) for word in (bisection.target, bisection.started))
+        or not all(isinstance(flag, bool) for flag in flags)
+        or len(bisection.numbers) < 2
+        or not all(type(number) is int for number in bisection.numbers)
     ):
-        raise TypeError("other kinds of values")
-    if len(data["numbers"]) < 2 or not all(isinstance(flag, bool) for flag in flags):
-        raise ValueError("no two numbers")
-    for row in data["rows"]:
-        for point in row.points:
-            name_kinds.VERSION.read(point.id)
-    return Bisection(platform="", **data)
-
-
-def _done(data: dict[str, Any]) -> DoneTrial:
-    trial = data["trial"]
-    return DoneTrial(**{**data, "trial": Trial(**{**trial, "candidate": _candidate(trial["candidate"])})})
+        raise ValueError("other kinds of values")
+    return bisection
 
 
 def _candidate(data: dict[str, Any]) -> BisectCandidate:
-    points = tuple((str(unit), name_kinds.VERSION.read(point)) for unit, point in data["points"])
+    points = tuple((str(unit), _POINT(point)) for unit, point in data["points"])
     return BisectCandidate(int(data["old"]), int(data["new"]), tuple(map(str, data["taken"])), points)
 
 

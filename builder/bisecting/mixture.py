@@ -11,13 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.bisecting import stages
+from builder.bisecting import stages, values
 from builder.bisecting.difference import Axis
 from builder.plan import bake, layout
 from builder.plan.model import StagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+
+    from builder.bisecting.values import SourceValue
 
 MOUNT = "source=patches,target="
 """The mount of the folder of pull requests in a Dockerfile, which has to be there."""
@@ -33,24 +35,32 @@ class Segment:
     unit: str = ""
     key: str = ""
 
+    def chosen(self, taken: Collection[str], chosen: Mapping[str, str]) -> bytes:
+        if self.unit not in taken:
+            return self.old
+        # The value of a point stands in place of a new one: a package that the new build lacks is at no point either.
+        return chosen[self.key].encode() if self.new and self.key in chosen else self.new
+
 
 @dataclass(frozen=True)
 class SegmentedFile:
-    """A file of a build directory in segments; ``old`` and ``new`` are the file's execute bits, None where a build does
-    not have it."""
+    """A file of a build directory in segments, in which ``values`` are marked; ``old`` and ``new`` are the file's
+    execute bits, None where a build does not have it."""
 
     path: str
     segments: tuple[Segment, ...]
     old: bool | None
     new: bool | None
+    values: tuple[SourceValue, ...] = ()
 
-    def mixed(self, taken: Collection[str], values: Mapping[str, bytes]) -> StagedFile | None:
+    def mixed(self, taken: Collection[str], chosen: Mapping[str, str]) -> StagedFile | None:
         """The file with the segments of the units ``taken`` as the new build has them; None where it is not there."""
         is_new = any(segment.unit in taken for segment in self.segments)
-        executable = self.new if self.old is None or (is_new and self.new is not None) else self.old
         if (self.old is None and not is_new) or (self.new is None and is_new):
             return None
-        return StagedFile(b"".join(_chosen(each, taken, values) for each in self.segments), bool(executable))
+        executable = self.new if self.old is None or (is_new and self.new is not None) else self.old
+        content = b"".join(segment.chosen(taken, chosen) for segment in self.segments)
+        return StagedFile(values.filled(content, self.values, taken, chosen), bool(executable))
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,18 @@ class SourceTree:
     unit: str
     old: str
     new: str
+
+    @property
+    def url(self) -> str:
+        return self.new.partition("#")[0]
+
+    @property
+    def old_commit(self) -> str:
+        return self.old.partition("#")[2]
+
+    @property
+    def new_commit(self) -> str:
+        return self.new.partition("#")[2]
 
 
 @dataclass(frozen=True)
@@ -87,6 +109,7 @@ class Difference:
         units = dict.fromkeys(
             (
                 *(segment.unit for file in self.files for segment in file.segments if segment.unit),
+                *(value.unit for file in self.files for value in file.values),
                 *(tree.unit for part in self.parts for tree in part.trees if tree.old != tree.new),
             )
         )
@@ -114,10 +137,10 @@ def _rank(axis: str) -> tuple[int, str]:
     return next((place for place, name in enumerate(_RANKS) if name in (axis, first)), len(_RANKS)), axis
 
 
-def files(difference: Difference, taken: Collection[str], values: Mapping[str, bytes]) -> dict[str, StagedFile]:
-    """The files of a mixture: those of the units ``taken`` as the new build has them. ``values`` replace what a point
-    has in their place: the commit of a source, the line of a package."""
-    mixed = {file.path: made for file in difference.files if (made := file.mixed(taken, values))}
+def files(difference: Difference, taken: Collection[str], chosen: Mapping[str, str]) -> dict[str, StagedFile]:
+    """The files of a mixture: those of the units ``taken`` as the new build has them. ``chosen`` replaces what a point
+    has in its place: the commit of a source, the line of a package."""
+    mixed = {file.path: made for file in difference.files if (made := file.mixed(taken, chosen))}
     for part in difference.parts:
         folder = f"{part.definition}/" if part.definition else ""
         text = stages.named(mixed[f"{folder}Dockerfile"].content)
@@ -127,12 +150,12 @@ def files(difference: Difference, taken: Collection[str], values: Mapping[str, b
     return mixed
 
 
-def targets(difference: Difference, taken: Collection[str], values: Mapping[str, bytes]) -> dict[str, object]:
+def targets(difference: Difference, taken: Collection[str], chosen: Mapping[str, str]) -> dict[str, object]:
     """The bake targets of a mixture, without labels."""
     made: dict[str, object] = {}
     parent = ""
     for part in difference.parts:
-        trees = {tree.name: address for tree in part.trees if (address := _address(tree, taken, values))}
+        trees = {tree.name: address for tree in part.trees if (address := _address(tree, taken, chosen))}
         folder = part.definition
         records = f"{folder}/{layout.PACKAGES}".removeprefix("/") in {file.path for file in difference.files}
         target = bake.target(difference.platform, part.epoch, trees, parent or None, records_packages=records)
@@ -144,14 +167,7 @@ def targets(difference: Difference, taken: Collection[str], values: Mapping[str,
     return made
 
 
-def _address(tree: SourceTree, taken: Collection[str], values: Mapping[str, bytes]) -> str:
+def _address(tree: SourceTree, taken: Collection[str], chosen: Mapping[str, str]) -> str:
     address = tree.new if tree.unit in taken else tree.old
-    commit = values.get(f"{tree.unit} commit")
-    return f"{address.partition('#')[0]}#{commit.decode()}" if commit and address else address
-
-
-def _chosen(segment: Segment, taken: Collection[str], values: Mapping[str, bytes]) -> bytes:
-    if segment.unit not in taken:
-        return segment.old
-    # A value of a point is in place of one that the new build has: what is gone in it is not at any point either.
-    return values.get(segment.key, segment.new) if segment.key and segment.new else segment.new
+    commit = chosen.get(f"{tree.unit} commit")
+    return f"{address.partition('#')[0]}#{commit}" if commit and address else address

@@ -1,4 +1,4 @@
-"""The first bad one in a row: bisection with places that cannot be tried, the cheap ones first."""
+"""The first bad one in a row: bisection with places that cannot be tried."""
 
 from __future__ import annotations
 
@@ -27,27 +27,12 @@ class Edge:
         return self.bad == self.good + 1
 
 
-def edge(count: int, verdict: Callable[[int], Word], cheap: Sequence[int] = (), most_misses: int = MOST_MISSES) -> Edge:
-    """The step from good to bad among the places 0 to ``count`` - 1, of which the first is good and the last bad. Those
-    that are ``cheap`` are tried before all others. It is left as wide as it is after ``most_misses`` in a row."""
-    step = Edge(0, count - 1)
-    tried: dict[int, Word] = {}
-
-    def remembered(place: int) -> Word:
-        tried[place] = tried.get(place) or verdict(place)
-        return tried[place]
-
-    if cheap:
-        step = _narrowed(step, sorted(cheap), remembered, most_misses)
-    left = [place for place in range(step.good + 1, step.bad) if place not in tried]
-    return _narrowed(step, left, remembered, most_misses)
-
-
-def _narrowed(start: Edge, places: Sequence[int], verdict: Callable[[int], Word], most_misses: int) -> Edge:
-    good, bad = start.good, start.bad
-    left = list(places)
-    misses = 0
-    while misses < most_misses and (left := [place for place in left if good < place < bad]):
+def edge(count: int, verdict: Callable[[int], Word], most_misses: int = MOST_MISSES) -> Edge:
+    """The step from good to bad among the places 0 to ``count`` - 1, of which the first is good and the last bad. It is
+    left as wide as it is after ``most_misses`` in a row."""
+    good, bad, misses = 0, count - 1, 0
+    left = list(range(1, bad))
+    while left and misses < most_misses:
         place = _next(left, misses)
         word = verdict(place)
         misses = 0 if word in {"good", "bad"} else misses + 1
@@ -55,8 +40,7 @@ def _narrowed(start: Edge, places: Sequence[int], verdict: Callable[[int], Word]
             good = place
         elif word == "bad":
             bad = place
-        else:
-            left.remove(place)
+        left = [other for other in left if good < other < bad and other != place]
     return Edge(good, bad)
 
 

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from builder.bisecting import candidate, difference, ordering, trials
-from builder.bisecting.trials import Tally
+from builder.bisecting.trials import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from builder.bisecting.candidate import BisectCandidate
     from builder.bisecting.difference import Axis, BisectSubject, Row
-    from builder.bisecting.trials import Noise, Trial, Word
+    from builder.bisecting.trials import Noise, Word
 
 _NOWHERE: Mapping[str, str] = {}
 _MOST_MISSES_OF_UNITS = 4
@@ -164,7 +164,7 @@ class _Search:
 
     def _ending_of_ends(self) -> Ending | None:
         for end in (self.first, self.last):
-            tally = self.tallies.get(end, Tally())
+            tally = self._tally(end)
             times = trials.lacking_of_end(tally, is_clean=self.noise.is_clean, single=self.subject.single)
             if times:
                 raise _OpenQuestion(TryCandidate(end, times))
@@ -184,7 +184,7 @@ class _Search:
             return "good"
         if tried == self.last or (span and tried.number == span.new):
             return "bad"
-        tally = self.tallies.get(tried, Tally())
+        tally = self._tally(tried)
         word = self.noise.verdict(tally)
         if word is None:
             raise _OpenQuestion(TryCandidate(tried, self.noise.lacking(tally)))
@@ -192,9 +192,12 @@ class _Search:
             return "bad" if word == "good" else "good"
         return word
 
+    def _tally(self, tried: BisectCandidate) -> Trial:
+        return self.tallies.get(tried, Trial(tried))
+
     def _require_sure(self, tried: BisectCandidate) -> None:
         """Asks again about what all else rests on: where the answers differ, every verdict is looked at anew."""
-        if not self.subject.single and (times := self.noise.lacking_for_pivot(self.tallies.get(tried, Tally()))):
+        if not self.subject.single and (times := self.noise.lacking(self._tally(tried), pivot=True)):
             raise _OpenQuestion(TryCandidate(tried, times))
 
     def _smallest(self, span: _Span) -> tuple[frozenset[str], bool]:
@@ -274,16 +277,10 @@ class _Search:
         if not row.points:
             return culprit
         points = row.points
-
-        def word(place: int) -> Word:
-            point = points[place - 1]
-            return "skip" if point.hole else self._word(span, chosen, {culprit.unit: point.id})
-
-        cheap = [place for place, point in enumerate(points, start=1) if point.cheap and not point.hole]
-        step = ordering.edge(len(points) + 2, word, cheap if len(cheap) < len(points) else ())
-        good = points[step.good - 1].id if step.good else culprit.good
-        bad = points[step.bad - 1].id if step.bad <= len(points) else culprit.bad
-        between = tuple(point.id for point in points[step.good : step.bad - 1])
+        step = ordering.edge(len(points) + 2, lambda place: self._word(span, chosen, {culprit.unit: points[place - 1]}))
+        good = points[step.good - 1] if step.good else culprit.good
+        bad = points[step.bad - 1] if step.bad <= len(points) else culprit.bad
+        between = points[step.good : step.bad - 1]
         closer = Culprit(culprit.axis, culprit.unit, good, bad, between)
         return self._at_point(span, chosen, closer) if step.is_exact else closer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.plan import layout, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from builder.bisecting.values import SourceValue
     from builder.numbered.build_directory import BuildDirectory, BuildPart
@@ -20,15 +21,11 @@ if TYPE_CHECKING:
 
     Files = Mapping[str, StagedFile]
 
+PACKAGE = "package "
 TEMPLATE, PULLS, PACKAGES, DISTRIBUTION = "template", "pull requests", "Python packages", "distribution packages"
 _MOD = re.compile(r"(?:source=mods/|^# mod )(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)", re.MULTILINE)
 _PATCH = re.compile(r"(?P<source>[a-z]+)-(?P<number>\d+)\.patch")
-_METADATA = {
-    "vllm_version": "vllm",
-    "vllm_commit": "vllm",
-    "flashinfer_commit": "flashinfer",
-    "base_image": values.BASE,
-}
+_METADATA = "build-metadata.yaml"
 
 
 @dataclass(frozen=True)
@@ -51,31 +48,18 @@ def difference(old: RecordedBuild, new: RecordedBuild, platform: str) -> Differe
     parts = []
     for name, part in before.items():
         cut = _Part(name, part, after[name], axis_of)
-        files += cut.files(_of_part(old.files, name, list(before)), _of_part(new.files, name, list(before)))
-        parts.append(MixedPart(name, _epoch(part), cut.trees()))
+        files += cut.files(*(_of_part(build.files, name, before.keys()) for build in (old, new)))
+        epoch = str(part.target.get("args", {}).get("SOURCE_DATE_EPOCH", ""))
+        parts.append(MixedPart(name, int(epoch) if epoch.isdecimal() else 0, cut.trees()))
     return Difference(platform, tuple(files), tuple(parts), axis_of)
 
 
-def _of_part(files: Files, name: str, parts: Sequence[str]) -> dict[str, StagedFile]:
+def _of_part(files: Files, name: str, parts: Collection[str]) -> dict[str, StagedFile]:
     """The files of a definition, by the path below its folder."""
-    others = {part for part in parts if part and part != name}
     if name:
         return {path.removeprefix(f"{name}/"): file for path, file in files.items() if path.startswith(f"{name}/")}
-    return {
-        path: file
-        for path, file in files.items()
-        if path.partition("/")[0] not in others and path not in {layout.PLAN, layout.BAKE, layout.RECORD, layout.LAYERS}
-    }
-
-
-def _without_comments(index: bytes) -> list[bytes]:
-    """The lines of an index but for the first, which says when the packages were installed."""
-    return [line for line in index.splitlines() if not line.startswith(b"#")]
-
-
-def _epoch(part: BuildPart) -> int:
-    text = str(part.target.get("args", {}).get("SOURCE_DATE_EPOCH", ""))
-    return int(text) if text.isdecimal() else 0
+    others = {*parts, layout.PLAN, layout.BAKE, layout.RECORD, layout.LAYERS}
+    return {path: file for path, file in files.items() if path.partition("/")[0] not in others}
 
 
 class _Part:
@@ -83,13 +67,20 @@ class _Part:
 
     def __init__(self, name: str, old: BuildPart, new: BuildPart, axis_of: dict[str, str]) -> None:
         self.name, self.old, self.new, self.axis_of = name, old, new, axis_of
-        self.sources = sorted(old.contexts.keys() | new.contexts.keys() | _sources(old) | _sources(new))
-        self.values = values.of_parts({name: old}, {name: new})
+        taken = {
+            source
+            for part in (old, new)
+            for source, takes in part.takes.items()
+            if "version" in takes and not source.endswith("packages")
+        }
+        self.sources = sorted(old.contexts.keys() | new.contexts.keys() | taken)
+        self.values = values.of_part(old, new)
         for value in self.values:
             axis_of[value.unit] = value.unit
-        moved = {source for source in self.sources if _is_git(old, source) != _is_git(new, source)}
+        moved = old.contexts.keys() ^ new.contexts.keys()
         self.moved = re.compile(rf"\b(?:{'|'.join(moved)})\b") if moved else None
         self.lone: dict[str, str] = {}
+        self.marked: tuple[SourceValue, ...] = ()
 
     def unit(self, name: str, axis: str) -> str:
         """The unit of this name, with its definition where that is none of the image's own."""
@@ -113,7 +104,8 @@ class _Part:
             full = f"{self.name}/{path}" if self.name else path
             bits = (before.executable if before else None, after.executable if after else None)
             segments = tuple(self._segments(path, before, after))
-            yield SegmentedFile(full, segments, *bits)
+            marked = {"Dockerfile": self.marked, _METADATA: self.values}.get(path, ())
+            yield SegmentedFile(full, segments, *bits, marked)
 
     def _segments(self, path: str, before: StagedFile | None, after: StagedFile | None) -> Iterator[Segment]:
         old, new = (file.content if file else b"" for file in (before, after))
@@ -123,55 +115,35 @@ class _Part:
             yield Segment(old, new)
         elif path == "Dockerfile":
             yield from self._dockerfile(old.decode(), new.decode())
-        elif path == "build-metadata.yaml":
-            yield from self._metadata(old.decode(), new.decode())
+        elif path == _METADATA and before and after:
+            text = values.marked(old.decode(), self.values, is_new=False).encode()
+            yield Segment(text, text)  # what else differs in it is of what differs elsewhere
         elif path == layout.PACKAGES:
-            same = _without_comments(old) == _without_comments(new)
-            yield Segment(old, old if same else new, "" if same else self.unit(DISTRIBUTION, DISTRIBUTION))
+            # The first line says when the packages were installed.
+            lists = [[line for line in side.splitlines() if not line.startswith(b"#")] for side in (old, new)]
+            if lists[0] == lists[1]:
+                yield Segment(old, old)
+            else:
+                yield Segment(old, new, self.unit(DISTRIBUTION, DISTRIBUTION))
         elif path.startswith("patches/") and (patch := _PATCH.search(path)):
             yield Segment(old, new, self.unit(f"pull request {patch['source']}#{patch['number']}", PULLS))
         elif path.startswith("mods/"):
-            yield from self._mod(path, before, after)
+            name = f"mod {path.split('/')[1]}"
+            yield Segment(old, new, self.unit(name, name))
         else:
-            yield Segment(old, new, self.unit(f"template, {path}", TEMPLATE))
-
-    def _mod(self, path: str, before: StagedFile | None, after: StagedFile | None) -> Iterator[Segment]:
-        _, name, inside = path.split("/", 2)
-        old, new = (file.content if file else b"" for file in (before, after))
-        if name not in self.old.mods or name not in self.new.mods:
-            yield Segment(old, new, self.unit(f"mod {name}", f"mod {name}"))
-            return
-        try:
-            texts = (old.decode(), new.decode()) if before and after else None
-        except UnicodeDecodeError:
-            texts = None
-        whole = f"mod {name}: {inside}"
-        if texts is None or b"\0" in old + new:
-            yield Segment(old, new, self.unit(whole, f"mod {name}"))
-            return
-        is_patch = path.endswith((".patch", ".diff"))
-        cut = tokens.hunks if is_patch else tokens.lines
-        for stretch in tokens.stretches(cut(texts[0]), cut(texts[1])):
-            for part in tokens.single(stretch) if is_patch else (stretch,):
-                place = "" if part.is_common else self.unit(f"{whole}, line {part.line}", f"mod {name}")
-                yield Segment("".join(part.old).encode(), "".join(part.new).encode(), place)
+            yield Segment(old, new, self.unit(TEMPLATE, TEMPLATE))
 
     def _packages(self, path: str, old: str, new: str) -> Iterator[Segment]:
-        before = {package.name: package for package in python.read(old)}
-        after = {package.name: package for package in python.read(new)}
-        names = (
-            name
-            for stretch in tokens.stretches(list(before), list(after))
-            for name in dict.fromkeys((*stretch.old, *stretch.new))
-        )
+        before, after = ({package.name: python.line(package) for package in python.read(text)} for text in (old, new))
+        names = (left or right for left, right in tokens.pairs(list(before), list(after)))
         for name in dict.fromkeys(names):
-            texts = [python.line(side[name]).encode() if name in side else b"" for side in (before, after)]
+            texts = [side.get(name, "").encode() for side in (before, after)]
             if texts[0] == texts[1]:
                 yield Segment(texts[0], texts[1])
                 continue
             is_build = path.endswith("/build.txt")
-            unit = self._source_of(name) or self.unit("build packages" if is_build else f"package {name}", PACKAGES)
-            yield Segment(texts[0], texts[1], unit, "" if is_build else f"package {name}")
+            unit = self._source_of(name) or self.unit("build packages" if is_build else f"{PACKAGE}{name}", PACKAGES)
+            yield Segment(texts[0], texts[1], unit, "" if is_build else f"{PACKAGE}{name}")
 
     def _lone(self, old: Files, new: Files) -> Iterator[tuple[str, str]]:
         """Yields the requirement files that only one build has, for packages of one source alone: those of an index
@@ -191,93 +163,50 @@ class _Part:
                 return source
         return ""
 
-    def _metadata(self, old: str, new: str) -> Iterator[Segment]:
-        for stretch in tokens.stretches(tokens.lines(old), tokens.lines(new)):
-            rows = [{line.partition(":")[0]: line for line in side} for side in (stretch.old, stretch.new)]
-            for key in dict.fromkeys((*rows[0], *rows[1])):
-                before, after = (row.get(key, "") for row in rows)
-                if before == after or key == "build_date":
-                    yield Segment(before.encode(), before.encode())
-                    continue
-                source = _METADATA.get(key, "")
-                unit = source if source in self.axis_of else self.unit("template, build-metadata.yaml", TEMPLATE)
-                yield Segment(before.encode(), after.encode(), unit)
-
     def _dockerfile(self, old: str, new: str) -> Iterator[Segment]:
         texts = [tokens.instructions(stages.opened(text)) for text in (old, new)]
-        known_values = (
+        self.marked = (
             *self.values,
             *values.of_dates(texts[0], texts[1], self.sources),
             *values.of_indexes(old, new, self.values),
         )
-        marked = [
-            [values.marked(token, known_values, is_new=bool(side)) for token in text] for side, text in enumerate(texts)
+        sides = [
+            [values.marked(token, self.marked, is_new=bool(side)) for token in text] for side, text in enumerate(texts)
         ]
-        for stretch in tokens.stretches(marked[0], marked[1]):
-            if stretch.is_common:
-                yield from _valued("".join(stretch.old), "".join(stretch.new), "", known_values)
+        mounts = old.count(MOUNT) != new.count(MOUNT)
+        for before, after in tokens.pairs(sides[0], sides[1], _key):
+            if not before or not after or _MOD.search(before):
+                yield from self._changed([(before, after)])
                 continue
-            for part in tokens.single(stretch):
-                before, after = "".join(part.old), "".join(part.new)
-                if before and after:
-                    yield from self._instruction(before, after, part.line, known_values)
-                else:
-                    yield from _valued(before, after, self._unit_of(before + after, part.line), known_values)
+            lines = tokens.pairs(before.splitlines(keepends=True), after.splitlines(keepends=True))
+            if mounts:  # a pull request needs it, and it is harmless without one
+                lines = ((left or right,) * 2 if MOUNT in left + right else (left, right) for left, right in lines)
+            for _, stretch in itertools.groupby(lines, lambda pair: pair[0] == pair[1]):
+                yield from self._changed(list(stretch))
 
-    def _instruction(
-        self, before: str, after: str, line: int, known_values: Sequence[SourceValue]
-    ) -> Iterator[Segment]:
-        """An instruction that differs, line by line; as a whole where it is of a mod, or of two."""
-        mods = [mod["name"] if (mod := _MOD.search(token)) else "" for token in (before, after)]
-        if mods[0] != mods[1]:
-            yield from _valued(before, "", self._unit_of(before, line), known_values)
-            yield from _valued("", after, self._unit_of(after, line), known_values)
-            return
-        if mods[0]:
-            yield from _valued(before, after, self._unit_of(before, line), known_values)
-            return
-        for stretch in tokens.stretches(tokens.lines(before), tokens.lines(after)):
-            old, new = "".join(stretch.old), "".join(stretch.new)
-            if MOUNT in old + new:  # needed by any pull request, and harmless without one
-                yield from _valued(old or new, old or new, "", known_values)
+    def _changed(self, stretch: Sequence[tuple[str, str]]) -> Iterator[Segment]:
+        """The segments of lines that stand together: those that name no unit are of the one that the others name."""
+        for old, new in stretch:
+            if old == new:
+                yield Segment(old.encode(), new.encode())
                 continue
-            unit = "" if stretch.is_common else self._unit_of(old + new, line + stretch.line - 1)
-            yield from _valued(old, new, unit, known_values)
+            unit = self._named(old + new) or self._named("".join(map("".join, stretch)))
+            yield Segment(old.encode(), new.encode(), unit or self.unit(TEMPLATE, TEMPLATE))
 
-    def _unit_of(self, text: str, line: int) -> str:
-        """The unit that a part of the Dockerfile belongs to, by what is written in it."""
+    def _named(self, text: str) -> str:
+        """The unit that a part of the Dockerfile names; empty where it names none."""
         if mod := _MOD.search(text):
-            is_in_both = mod["name"] in self.old.mods and mod["name"] in self.new.mods
-            step = ": its step" if is_in_both else ""
-            return self.unit(f"mod {mod['name']}{step}", f"mod {mod['name']}")
+            return self.unit(f"mod {mod['name']}", f"mod {mod['name']}")
         if patch := _PATCH.search(text):
             return self.unit(f"pull request {patch['source']}#{patch['number']}", PULLS)
         if self.moved and (source := self.moved.search(text)):
             return self.unit(source[0], source[0])
-        if lone := next((self.lone[file] for file in self.lone if file in text), ""):
-            return lone
-        return self.unit(f"template, line {line}", TEMPLATE)
+        return next((self.lone[file] for file in self.lone if file in text), "")
 
 
-def _valued(old: str, new: str, unit: str, known_values: Sequence[SourceValue]) -> Iterator[Segment]:
-    """The segments of a marked text: those of its own ``unit``, and the values in it, which are of theirs. Where both
-    differ, the text decides, and each side has its own values."""
-    if old == new:
-        for text, value in values.split(old, known_values):
-            if value:
-                yield Segment(value.old.encode(), value.new.encode(), value.unit, value.key)
-            else:
-                yield Segment(text.encode(), text.encode())
-        return
-    for text, value in values.split(old, known_values):
-        yield Segment((value.old if value else text).encode(), b"", unit)
-    for text, value in values.split(new, known_values):
-        yield Segment(b"", (value.new if value else text).encode(), unit, value.key if value else "")
-
-
-def _is_git(part: BuildPart, source: str) -> bool:
-    return source in part.contexts
-
-
-def _sources(part: BuildPart) -> set[str]:
-    return {name for name, takes in part.takes.items() if "version" in takes and not name.endswith("packages")}
+def _key(instruction: str) -> str:
+    """The key of an instruction: a changed one keeps its mod, the title of its script, or its first line."""
+    lines = [line for line in instruction.splitlines() if not tokens.is_leading_line(line)] or [instruction]
+    if mod := _MOD.search(instruction):
+        return f"{lines[0].partition(' ')[0]} mod {mod['name']}"
+    return tokens.title(instruction) or lines[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from builder import humanize
 from builder.bisecting.search import Answers
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from builder.bisecting.trials import Trial
 
 JudgeKind = Literal["script", "probe", "prove", "user"]
-JUDGES: tuple[JudgeKind, ...] = ("script", "probe", "prove", "user")
+JUDGES: tuple[JudgeKind, ...] = get_args(JudgeKind)
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,6 @@ class Judge:
     def recorded(self) -> Judge:
         """The judge as the journal has it, to compare with the one that is typed again."""
         return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
-
-
-@dataclass(frozen=True)
-class DoneTrial:
-    """A trial with what is worth telling of it: when it was, how long it took, and the words of the judge."""
-
-    trial: Trial
-    at: str
-    seconds: float = 0.0
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ class Bisection:
     recipe_before: str = ""
     present_recipe: bool = False
     served: bool = False
-    done: tuple[DoneTrial, ...] = ()
+    done: tuple[Trial, ...] = ()
     rows: tuple[Row, ...] = ()
     waiting: BisectCandidate | None = None
     unstartable: bool = False
@@ -116,10 +106,11 @@ class Bisection:
 
     @property
     def answers(self) -> Answers:
-        return Answers(tuple(each.trial for each in self.done), self.rows)
+        return Answers(self.done, self.rows)
 
-    def with_trial(self, trial: DoneTrial) -> Bisection:
+    def with_trial(self, trial: Trial) -> Bisection:
         return replace(self, done=(*self.done, trial), waiting=None)
 
-    def with_row(self, row: Row) -> Bisection:
-        return replace(self, rows=(*self.rows, row))
+    def of_number(self, number: int) -> tuple[Trial, ...]:
+        """The trials of a number."""
+        return tuple(trial for trial in self.done if trial.candidate.number == number)

@@ -1,40 +1,26 @@
-"""Texts in tokens that can be taken from either of two versions one by one: instructions, hunks, lines."""
+"""Texts in tokens, and those of two texts side by side."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _HEREDOC = re.compile(r"<<-?\s*(?P<quote>['\"]?)(?P<word>\w+)(?P=quote)")
-# What belongs to the instruction that follows: comments, arguments, and the stage that a mod with a script gets.
+_TITLE = re.compile(r"<<-?\s*['\"]?\w+['\"]?\n# (.+)$", re.MULTILINE)
+# Comments, arguments, and the stage that a mod with a script gets belong to the instruction that follows.
 _LEADING = re.compile(r"\s*(?:#.*)?$|ARG\s|FROM \0below\0 AS \0mod\0$")
-_HUNK = re.compile(r"^(?=@@ |diff --git |--- (?!.*\n@@))", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A part of two texts: the same tokens in both, or what stands in the one where the other has something else.
-    ``line`` is where it begins in the newer text, from 1."""
-
-    old: tuple[str, ...]
-    new: tuple[str, ...]
-    line: int
-
-    @property
-    def is_common(self) -> bool:
-        return self.old == self.new
 
 
 def instructions(dockerfile: str) -> list[str]:
-    """The instructions of a Dockerfile, each with what is written in front of it; joined, they are the text."""
+    """The instructions of a Dockerfile, each with the lines in front of it that belong to it; joined, they are the
+    text."""
     tokens, current, end = [], "", ""
     for line in dockerfile.splitlines(keepends=True):
-        is_leading = not end and not _continues(current) and bool(_LEADING.match(line.rstrip("\n")))
+        is_leading = not end and not current.endswith("\\\n") and is_leading_line(line)
         current += line
         if end:
             end = "" if line.strip() == end else end
@@ -46,36 +32,24 @@ def instructions(dockerfile: str) -> list[str]:
     return [*tokens, current] if current else tokens
 
 
-def _continues(text: str) -> bool:
-    return text.endswith("\\\n")
+def is_leading_line(line: str) -> bool:
+    """True for a line that belongs to the instruction that follows."""
+    return bool(_LEADING.match(line.rstrip("\n")))
 
 
-def hunks(patch: str) -> list[str]:
-    """The hunks of a patch, and the heads of its files; joined, they are the text."""
-    return [token for token in _HUNK.split(patch) if token]
+def title(instruction: str) -> str:
+    """The comment with which the script of an instruction begins; empty where it has none."""
+    comment = _TITLE.search(instruction)
+    return comment[1] if comment else ""
 
 
-def lines(text: str) -> list[str]:
-    return text.splitlines(keepends=True)
-
-
-def stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Stretch]:
-    """The stretches of two texts, in their order."""
-    line = 1
-    for _, old_start, old_end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        yield Stretch(tuple(old[old_start:old_end]), tuple(new[new_start:new_end]), line)
-        line += sum(token.count("\n") for token in new[new_start:new_end])
-
-
-def single(stretch: Stretch) -> Iterator[Stretch]:
-    """The stretch token by token: each is taken by itself, where as many stand on either side in place of the other."""
-    if stretch.is_common:
-        yield stretch
-        return
-    line = stretch.line
-    is_replaced = len(stretch.old) == len(stretch.new)
-    if not is_replaced:
-        yield from (Stretch((token,), (), line) for token in stretch.old)
-    for place, token in enumerate(stretch.new):
-        yield Stretch((stretch.old[place],) if is_replaced else (), (token,), line)
-        line += token.count("\n")
+def pairs(old: Sequence[str], new: Sequence[str], key: Callable[[str], str] = str) -> Iterator[tuple[str, str]]:
+    """Yields the tokens of two texts in their order: two with the same ``key`` together, each of the others with an
+    empty one."""
+    matcher = SequenceMatcher(None, list(map(key, old)), list(map(key, new)), autojunk=False)
+    for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        if tag == "equal":
+            yield from zip(old[old_start:old_end], new[new_start:new_end], strict=True)
+        else:
+            yield from ((token, "") for token in old[old_start:old_end])
+            yield from (("", token) for token in new[new_start:new_end])

@@ -28,30 +28,20 @@ _LEAST_DIFFERENCE = 0.25
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of trying a candidate: how often it ``passed`` and ``failed``. ``skipped`` says why it could not be
-    tried at all, and is empty where it was."""
+    """The outcome of trying a candidate, once or all times together: how often it ``passed`` and ``failed``.
+    ``skipped`` says why it could not be tried at all, and is empty where it was. ``seconds`` is how long it took, and
+    ``note`` what the judge said."""
 
     candidate: BisectCandidate
     passed: int = 0
     failed: int = 0
     skipped: str = ""
-
-
-@dataclass(frozen=True)
-class Tally:
-    """All trials of one candidate together."""
-
-    passed: int = 0
-    failed: int = 0
-    skipped: str = ""
+    seconds: float = 0.0
+    note: str = ""
 
     @property
     def tries(self) -> int:
         return self.passed + self.failed
-
-    @property
-    def is_mixed(self) -> bool:
-        return self.passed > 0 and self.failed > 0
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class Noise:
     passing: float
     failing: float
 
-    def verdict(self, tally: Tally) -> Word | None:
+    def verdict(self, tally: Trial) -> Word | None:
         """The verdict that these trials allow, None where it takes more of them."""
         if tally.skipped:
             return "skip"
@@ -71,55 +61,47 @@ class Noise:
             return None
         if self.is_clean:
             return "bad" if tally.failed else "good"
-        odds = self._odds(tally)
+        odds = self._odds(tally.passed, tally.failed)
         if abs(odds) >= _SURE:
             return "bad" if odds > 0 else "good"
         return "unclear" if tally.tries >= _MOST else None
 
-    def lacking(self, tally: Tally) -> int:
-        """The number of trials after which there may be a verdict, if they agree with those so far."""
-        return self._missing(tally, _SURE)
-
-    def lacking_for_pivot(self, tally: Tally) -> int:
-        """The same for what all else rests on: the last good one and the first bad one. A wrong verdict leads the
-        search to itself, so it is enough to look twice here."""
-        return max(0, FEWEST_OF_ENDS - tally.tries) if self.is_clean else self._missing(tally, _VERY_SURE)
-
-    def _missing(self, tally: Tally, wanted: float) -> int:
+    def lacking(self, tally: Trial, *, pivot: bool = False) -> int:
+        """The number of trials after which there may be a verdict, if they agree with those so far. It takes more for a
+        ``pivot``, on which all else rests: the last good one and the first bad one. A wrong verdict leads the search to
+        itself, so it is enough to look twice here."""
         if tally.tries >= _MOST or tally.skipped:
             return 0
         if self.is_clean:
-            return int(not tally.tries)
-        odds = self._odds(tally)
-        if abs(odds) >= wanted:
-            return 0
-        step = abs(self._odds(Tally(failed=1) if odds > 0 else Tally(passed=1)))
-        return min(math.ceil((wanted - abs(odds)) / step), _MOST_AT_ONCE, _MOST - tally.tries)
+            return max(0, (FEWEST_OF_ENDS if pivot else 1) - tally.tries)
+        odds = self._odds(tally.passed, tally.failed)
+        missing = (_VERY_SURE if pivot else _SURE) - abs(odds)
+        step = abs(self._odds(0, 1) if odds > 0 else self._odds(1, 0))
+        return max(0, min(math.ceil(missing / step), _MOST_AT_ONCE, _MOST - tally.tries))
 
-    def _odds(self, tally: Tally) -> float:
+    def _odds(self, passed: int, failed: int) -> float:
         """The logarithm of how much likelier these trials are where the fault is."""
-        odds = tally.failed * math.log(self.failing / self.passing)
-        return odds + tally.passed * math.log((1 - self.failing) / (1 - self.passing))
+        odds = failed * math.log(self.failing / self.passing)
+        return odds + passed * math.log((1 - self.failing) / (1 - self.passing))
 
 
-def tallies(trials: Iterable[Trial]) -> dict[BisectCandidate, Tally]:
+def tallies(trials: Iterable[Trial]) -> dict[BisectCandidate, Trial]:
     """All trials, added up for each candidate; what was skipped once is not tried again."""
-    sums: dict[BisectCandidate, Tally] = {}
+    sums: dict[BisectCandidate, Trial] = {}
     for trial in trials:
-        tally = sums.get(trial.candidate, Tally())
-        sums[trial.candidate] = Tally(
-            tally.passed + trial.passed, tally.failed + trial.failed, tally.skipped or trial.skipped
-        )
+        own = sums.get(trial.candidate, Trial(trial.candidate))
+        passed, failed = own.passed + trial.passed, own.failed + trial.failed
+        sums[trial.candidate] = Trial(trial.candidate, passed, failed, own.skipped or trial.skipped)
     return sums
 
 
-def noise(counted: Mapping[BisectCandidate, Tally], passing: BisectCandidate, failing: BisectCandidate) -> Noise:
+def noise(counted: Mapping[BisectCandidate, Trial], passing: BisectCandidate, failing: BisectCandidate) -> Noise:
     """The noise that the trials show, by those of the two ends; the end that should fail is ``failing``."""
-    is_clean = not any(tally.is_mixed for tally in counted.values())
-    return Noise(is_clean, _share(counted.get(passing, Tally())), _share(counted.get(failing, Tally())))
+    is_clean = not any(tally.passed and tally.failed for tally in counted.values())
+    return Noise(is_clean, _share(counted.get(passing)), _share(counted.get(failing)))
 
 
-def lacking_of_end(tally: Tally, *, is_clean: bool, single: bool) -> int:
+def lacking_of_end(tally: Trial, *, is_clean: bool, single: bool) -> int:
     """The number of trials that an end still needs; one is enough where ``single``, for judges that never differ."""
     if tally.skipped:
         return 0
@@ -132,6 +114,6 @@ def are_alike(shown: Noise) -> bool:
     return shown.failing - shown.passing < _LEAST_DIFFERENCE
 
 
-def _share(tally: Tally) -> float:
+def _share(tally: Trial | None) -> float:
     """The share of failures, drawn a little to the middle: a few trials never show that something cannot happen."""
-    return (tally.failed + 0.5) / (tally.tries + 1)
+    return (tally.failed + 0.5) / (tally.tries + 1) if tally else 0.5

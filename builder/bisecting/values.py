@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from builder.plan import bake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from builder.numbered.build_directory import BuildPart
 
 _COMMIT = re.compile("[0-9a-f]{40}")
 BASE = "base image"
-_MARK = re.compile("\0value (?P<number>\\d+)\0")
+_MARK = "\0value %d\0"
 # A longer version goes on with a number or one of these; a file's name with its suffix.
 _NO_LONGER = r"(?!\w|\.(?:\d|dev|post))"
 _DATE = re.compile(r"^export SOURCE_DATE_EPOCH='?(?P<date>\d+)'?$", re.MULTILINE)
@@ -31,15 +31,17 @@ class SourceValue:
     new: str
 
 
-def of_parts(old: Mapping[str, BuildPart], new: Mapping[str, BuildPart]) -> tuple[SourceValue, ...]:
-    """The values that differ between two builds with the same parts."""
+def of_part(old: BuildPart, new: BuildPart) -> tuple[SourceValue, ...]:
+    """The values that differ between two builds of one definition."""
     values = []
-    for name in old:
-        before, after = old[name].takes, new[name].takes
-        if "base" in before and "base" in after:
-            values.append(SourceValue(BASE, BASE, _base(before["base"]), _base(after["base"])))
-        for source in sorted(before.keys() & after.keys()):
-            values += _of_source(source, before[source], after[source])
+    for source in sorted(old.takes.keys() & new.takes.keys()):
+        before, after = old.takes[source], new.takes[source]
+        if source == "base":
+            values.append(SourceValue(BASE, BASE, _base(before), _base(after)))
+        elif not source.endswith("packages") and "version" in before and "version" in after:
+            if "commit" in before and "commit" in after:
+                values.append(SourceValue(source, f"{source} commit", before["commit"], after["commit"]))
+            values.append(SourceValue(source, f"{source} version", before["version"], after["version"]))
     return tuple(value for value in values if value.old != value.new)
 
 
@@ -64,14 +66,6 @@ def of_indexes(old: str, new: str, abbreviated: Sequence[SourceValue]) -> Iterat
                 yield SourceValue(value.unit, f"{value.unit} index", before[0], after[0])
 
 
-def _of_source(source: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[SourceValue]:
-    if "version" not in before or "version" not in after or source.endswith("packages"):
-        return
-    if "commit" in before and "commit" in after:
-        yield SourceValue(source, f"{source} commit", before["commit"], after["commit"])
-    yield SourceValue(source, f"{source} version", before["version"], after["version"])
-
-
 def _date(instructions: Sequence[str], source: str) -> str:
     mount = f"from={bake.source_context(source)},"
     dates = (_DATE.search(text) for text in instructions if mount in text)
@@ -88,17 +82,13 @@ def marked(text: str, values: Sequence[SourceValue], *, is_new: bool) -> str:
     for number, value in enumerate(values):
         written = value.new if is_new else value.old
         bounds = ("", "") if _COMMIT.fullmatch(written) else (r"(?<![\w.])", _NO_LONGER)
-        text = re.sub(f"{bounds[0]}{re.escape(written)}{bounds[1]}", f"\0value {number}\0", text)
+        text = re.sub(f"{bounds[0]}{re.escape(written)}{bounds[1]}", _MARK % number, text)
     return text
 
 
-def split(text: str, values: Sequence[SourceValue]) -> Iterator[tuple[str, SourceValue | None]]:
-    """The parts of a marked text: plain ones, and the value that each mark stands for."""
-    position = 0
-    for mark in _MARK.finditer(text):
-        if mark.start() > position:
-            yield text[position : mark.start()], None
-        yield "", values[int(mark["number"])]
-        position = mark.end()
-    if position < len(text):
-        yield text[position:], None
+def filled(text: bytes, values: Sequence[SourceValue], taken: Collection[str], chosen: Mapping[str, str]) -> bytes:
+    """A marked text with its values: those of the units ``taken`` are the new ones, or those that are ``chosen``."""
+    for number, value in enumerate(values):
+        written = chosen.get(value.key, value.new) if value.unit in taken else value.old
+        text = text.replace((_MARK % number).encode(), written.encode())
+    return text

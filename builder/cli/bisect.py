@@ -1,4 +1,4 @@
-"""``builder bisect``, with ``status``, ``log``, ``stop``, ``good``, ``bad`` and ``skip``."""
+"""``builder bisect``, with ``status``, ``stop``, ``good``, ``bad`` and ``skip``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import print_document, print_json, print_result
+from builder.cli.output import print_json, print_result
 from builder.cli.verbosity import verbosity_options
 
 if TYPE_CHECKING:
@@ -43,8 +43,9 @@ def bisect() -> None:
 
     `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
     that are there, then on which axis it is (base, vLLM, FlashInfer, pull requests, Python packages, mods, template,
-    recipe), then for the one commit, version or line on it. The verdict comes from --run SCRIPT, --probe NAME or
-    --prove; without, from you: each candidate's server is started, and `good`, `bad` or `skip` goes on to the next.
+    recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The
+    verdict comes from --run SCRIPT, --probe NAME or --prove; without, from you: each candidate's server is started, and
+    `good`, `bad` or `skip` goes on to the next.
 
     It goes on where it was after ^C, a kill or a restart of the machine, when the same command is given again.
     """
@@ -154,15 +155,6 @@ def status(context: Context, as_json: bool) -> None:
 
 @bisect.command()
 @pass_context
-def log(context: Context) -> None:
-    """Print the journal: what was tried, and each verdict."""
-    from builder.commands import bisect_log as command
-
-    print_document(command.run(context.project))
-
-
-@bisect.command()
-@pass_context
 def stop(context: Context) -> None:
     """End the bisection: serve as before, and remove its candidates."""
     from builder import humanize
@@ -172,43 +164,24 @@ def stop(context: Context) -> None:
     print_result(f"stopped; removed {humanize.counted(count, 'candidate')}")
 
 
-@bisect.command()
-@click.option("--note", default="", metavar="TEXT", help="A word on why.")
-@json_option
-@verbosity_options
-@pass_context
-def good(context: Context, note: str, as_json: bool) -> int:
-    """Say that the candidate is good, and go on."""
-    return _mark(context, "good", note, as_json=as_json)
+def _mark(word: Literal["good", "bad", "skip"], verdict: str) -> None:
+    @bisect.command(word, help=f"Say that the candidate {verdict}, and go on.")
+    @click.option("--note", default="", metavar="TEXT", help="A word on why.")
+    @json_option
+    @verbosity_options
+    @pass_context
+    def mark(context: Context, note: str, as_json: bool) -> int:
+        from builder.cli import build_progress
+        from builder.commands import bisect_mark as command
+
+        with build_progress.reporter() as report:
+            result = command.run(context.workspace(report), word, note)
+        return _print(result, as_json=as_json)
 
 
-@bisect.command()
-@click.option("--note", default="", metavar="TEXT", help="A word on why.")
-@json_option
-@verbosity_options
-@pass_context
-def bad(context: Context, note: str, as_json: bool) -> int:
-    """Say that the candidate is bad, and go on."""
-    return _mark(context, "bad", note, as_json=as_json)
-
-
-@bisect.command()
-@click.option("--note", default="", metavar="TEXT", help="A word on why.")
-@json_option
-@verbosity_options
-@pass_context
-def skip(context: Context, note: str, as_json: bool) -> int:
-    """Say that the candidate cannot be told, and go on."""
-    return _mark(context, "skip", note, as_json=as_json)
-
-
-def _mark(context: Context, word: Literal["good", "bad", "skip"], note: str, *, as_json: bool) -> int:
-    from builder.cli import build_progress
-    from builder.commands import bisect_mark as command
-
-    with build_progress.reporter() as report:
-        result = command.run(context.workspace(report), word, note)
-    return _print(result, as_json=as_json)
+_mark("good", "is good")
+_mark("bad", "is bad")
+_mark("skip", "cannot be told")
 
 
 def _print(result: BisectReport, *, as_json: bool) -> int:

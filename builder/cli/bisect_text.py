@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.report import BisectReport, FoundCulprit
 
-_SHOWN_FILES, _SHOWN_LINES = 5, 12
+_SHOWN_FILES, _SHOWN_LINES = 5, 40
 
 
 def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
@@ -38,9 +38,8 @@ def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield f"  it came between {older} and {newer}", 4
     for culprit_found in report.culprits:
         yield from _culprit(culprit_found)
-    if report.reverted:
-        yield f"  a mod that takes it back: {report.reverted}; it is in {report.folder}/mods", 4
-    yield f"  {report.folder} has both sides as build directories, and issue.md for upstream", 4
+    if report.folder:
+        yield f"  {report.folder} has the build directories of the images on either side", 4
 
 
 def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
@@ -54,8 +53,10 @@ def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
     elif culprit.good and culprit.bad:
         yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
     elif culprit_found.text:
-        shown = [line for line in culprit_found.text.splitlines() if not line.startswith(("---", "+++", "@@"))]
-        yield from ((f"    {line}", 6) for line in shown[:_SHOWN_LINES])
+        changed = culprit_found.text.splitlines()
+        yield from ((f"    {line}", 6) for line in changed[:_SHOWN_LINES])
+        if len(changed) > _SHOWN_LINES:
+            yield f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", 6
     if culprit.between:
         yield f"    or one of the {len(culprit.between)} before it, which could not be tried", 6
     if culprit_found.hint:
@@ -81,8 +82,6 @@ def document(report: BisectReport) -> dict[str, Any]:
         "joint": bool(conclusion and conclusion.joint),
         "culprits": [_found(each) for each in report.culprits],
         "folder": report.folder or None,
-        "reverted": report.reverted or None,
-        "revert_verdict": report.revert_verdict or None,
         "look": {"image": report.look.image, "address": report.look.address or None} if report.look else None,
     }
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from builder import timestamp
 from builder.bisecting import journal
-from builder.bisecting.session import DoneTrial
 from builder.bisecting.trials import Trial
 from builder.commands import bisect
 from builder.commands.bisect_parts import beginning, serving
@@ -27,8 +25,8 @@ def run(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = 
                 "no candidate is waiting for a verdict", hint="`builder bisect MODEL` begins, `bisect status` tells"
             )
         waiting, bisection = bisection.waiting, beginning.again(workspace, bisection)
-        trial = Trial(waiting, int(word == "good"), int(word == "bad"), (note or "skipped") if word == "skip" else "")
-        bisection = bisection.with_trial(DoneTrial(trial, timestamp.now(), note=note))
+        skipped = (note or "skipped") if word == "skip" else ""
+        bisection = bisection.with_trial(Trial(waiting, int(word == "good"), int(word == "bad"), skipped, note=note))
         journal.write(project, bisection)
         serving.stop_candidates(workspace, bisection)
         return bisect.go_on(workspace, bisection)

@@ -37,12 +37,12 @@ def run(workspace: Workspace) -> BisectState:
     subject = steps.context(workspace, bisection).subject
     step = search.next_step(subject, bisection.answers)
     left = words.steps_left(bisection, subject)
-    took = [done.seconds for done in bisection.done if done.seconds]
+    took = [trial.seconds for trial in bisection.done if trial.seconds]
     return BisectState(
         bisection,
         tuple(
-            f"{words.of_candidate(done.trial.candidate, bisection.repository)}:{words.of_trial(done)[1:]}"
-            for done in bisection.done
+            f"{words.of_candidate(trial.candidate, bisection.repository)}:{words.of_trial(trial)[1:]}"
+            for trial in bisection.done
         ),
         words.of_candidate(step.candidate, bisection.repository) if isinstance(step, TryCandidate) else "",
         left,

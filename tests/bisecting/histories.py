@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from builder.bisecting import search
 from builder.bisecting.candidate import BisectCandidate
-from builder.bisecting.difference import Axis, BisectSubject, Point, Row
+from builder.bisecting.difference import Axis, BisectSubject, Row
 from builder.bisecting.search import Answers, Conclusion, ListPoints, TryCandidate
 from builder.bisecting.trials import Trial
 
@@ -66,8 +66,7 @@ class History:
 
     def row(self, question: ListPoints) -> Row:
         points = () if question.after or question.before else self.points.get(question.unit, ())
-        listed = tuple(Point(point) for point in points)
-        return Row(question.unit, question.after, question.before, listed)
+        return Row(question.unit, question.after, question.before, points)
 
 
 def conclude(history: History, most: int = 4000) -> tuple[Conclusion, Answers]:

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
     from builder.bisecting.mixture import Difference
 
-VALUES = {"vllm commit": b"0" * 40}
+VALUES = {"vllm commit": "0" * 40}
 
 
-def steps(found: Difference, taken: set[str], values: dict[str, bytes] | None = None) -> dict[str, str]:
+def steps(found: Difference, taken: set[str], values: dict[str, str] | None = None) -> dict[str, str]:
     given = values or {}
     return build_steps.titles(mixture.files(found, taken, given), mixture.targets(found, taken, given))
 

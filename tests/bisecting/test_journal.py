@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.bisecting import candidate, journal
-from builder.bisecting.difference import Point, Row
-from builder.bisecting.session import Bisection, DoneTrial, Judge
+from builder.bisecting.difference import Row
+from builder.bisecting.session import Bisection, Judge
 from builder.bisecting.trials import Trial
 from builder.errors import ConflictError
 from builder.project import Project
@@ -23,8 +23,8 @@ COMMIT = "c" * 40
 BEGUN = Bisection(
     "chat", "vllm-node", "linux/amd64", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
     recipe="recipes/chat.yaml", recipe_before="name: chat\n", served=True,
-    done=(DoneTrial(Trial(candidate.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1), "now", note="x"),),
-    rows=(Row("vllm", "", "", (Point(COMMIT), Point("5.20.0+cpu"))),),
+    done=(Trial(candidate.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1, note="x"),),
+    rows=(Row("vllm", "", "", (COMMIT, "5.20.0+cpu")),),
 )  # fmt: skip
 
 
@@ -54,10 +54,10 @@ PLANTED: list[dict[str, object]] = [
     {"repository": "../elsewhere"},
     {"numbers": [1]},
     {"numbers": [True, 2]},
-    {"rows": [{"unit": "vllm", "after": "", "before": "", "points": [{"id": "$(id)", "cheap": True, "hole": ""}]}]},
-    {"rows": [{"unit": "vllm", "after": "", "before": "", "points": [{"id": "-x", "cheap": True, "hole": ""}]}]},
+    {"rows": [{"unit": "vllm", "after": "", "before": "", "points": ["$(id)"]}]},
+    {"rows": [{"unit": "vllm", "after": "", "before": "", "points": ["-x"]}]},
     {"waiting": {"old": 1, "new": 2, "taken": ["vllm"], "points": [["vllm", "main\nRUN id"]]}},
-    {"format": 1},
+    {"format": 2},
 ]  # fmt: skip
 
 

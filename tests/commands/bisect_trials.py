@@ -55,7 +55,7 @@ def arguments(fault: Fault, folder: Path) -> list[str]:
     """The command that looks for a fault."""
     script = str(planted_faults.script(fault, folder))
     target = ["chat"] if fault.serves else ["trial", "--no-serve"]
-    return ["bisect", *target, "--good", "1", "--bad", "3" if "hunk" in fault.name else "2", "--run", script, "--json"]
+    return ["bisect", *target, "--good", "1", "--bad", "3" if fault.name == "a mod" else "2", "--run", script, "--json"]
 
 
 def look(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
@@ -107,7 +107,6 @@ def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: fl
         and not culprits[0]["between"]
         and fault.change in change
         and fault.spared not in change
-        and answer["revert_verdict"] == ("good" if fault.axis == "vllm" else None)
     )
     on_axis = answer["steps_on_axis"]
     return TrialAnswer(axis, unit, is_right, answer["steps"] - on_axis, on_axis, seconds, kills)

@@ -156,7 +156,7 @@ class Fault:
     fault is, in a container of the image, or where ``serves``, on the machine with the server's address. With ``noise``
     that verdict is turned round in so many percent of the trials of a broken image; the commits in ``holes`` do not
     build. The answer is a ``unit`` whose name begins so, with the ``bad`` point where it has points, and the text
-    ``change`` where it has one, without the ``spared`` that stands beside it."""
+    ``change`` where it has one, without the ``spared`` that is of another unit."""
 
     name: str
     axis: str
@@ -226,17 +226,16 @@ FAULTS = (
         "test \"$(sed -n 's/^tokens==1[.]\\([0-9]*\\).*/\\1/p' /usr/share/packages.txt)\" -lt 23", lambda _: "1.23",
     ),
     Fault(
-        "a mod's hunk", "mod parsers", "mod parsers: parsers.patch, line ", _three_numbers,
+        "a mod", "mod parsers", "mod parsers", _three_numbers,
         _python("import sys, vllm.parsers; sys.exit(vllm.parsers.parse_4(\"4\") != \"4\")"),
-        change='text != "4"', spared='text != "6"',
+        change='text != "4"', spared="THIRD",
     ),
     Fault(
-        "a template's line", "template", "template, line ", _numbers, 'test -z "${THIRD:-}"',
-        change="+ENV THIRD=1", spared="SECOND",
+        "a template", "template", "template", _numbers, 'test -z "${THIRD:-}"', change="+ENV THIRD=1", spared="text !=",
     ),
     Fault(
-        "a template's line, noisy", "template", "template, line ", _numbers, 'test -z "${SECOND:-}"', noise=30,
-        change="+ENV SECOND=1", spared="THIRD",
+        "a template, noisy", "template", "template", _numbers, 'test -z "${SECOND:-}"', noise=30,
+        change="+ENV SECOND=1", spared="text !=",
     ),
     # That of a flag alone does not start, where the one that it needs is not there.
     Fault(

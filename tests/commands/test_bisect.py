@@ -73,7 +73,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     commits = two_numbers(small, builder, upstream)
     arguments = ["bisect", "small", "--good", "1", "--run", script(tmp_path), "--no-serve"]
     plan = json.loads(builder(*arguments, "--dry-run", "--json").stdout)
-    assert (plan["numbers"], plan["axes"]) == ([1, 2], ["template (2)", "flashinfer (1022 commits between)"])
+    assert (plan["numbers"], plan["axes"]) == ([1, 2], ["template", "flashinfer (1022 commits between)"])
     assert plan["steps_on_axis"] == 10
     assert plan["seconds"] is not None
     assert plan["disk"] > 0
@@ -94,7 +94,6 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert answers >= 4
     assert "to go" in builder("bisect", "status").stdout
     assert "a bisection of small was interrupted" in builder("bisect", "small", code=1).stderr
-    assert "judge.sh" not in builder("bisect", "log").stdout
 
     done = builder(*arguments, "--json")
     assert "going on with the bisection" in done.stderr
@@ -111,11 +110,8 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert found["steps"] <= 3 + 10
     assert found["steps_on_axis"] == 10
     folder = small.root / found["folder"]
-    assert {path.name for path in folder.iterdir()} == {"good", "bad", "issue.md"}
+    assert {path.name for path in folder.iterdir()} == {"good", "bad"}
     assert commits[PLANTED] in (folder / "bad/bake.json").read_text(encoding="utf-8")
-    text = (folder / "issue.md").read_text(encoding="utf-8")
-    assert commits[PLANTED] in text
-    assert "`` [Frontend] Stream `arguments` ``" in text or "``[Frontend] Stream `arguments```" in text
     assert left_over(endpoint, small) == []
 
 
@@ -138,7 +134,7 @@ def test_ends_that_say_otherwise_and_the_users_own_verdict(
     assert f"look at {repository}:1" in builder("bisect", "small").stdout
     assert f"look at {repository}:2" in builder("bisect", "good").stdout
     found = builder("bisect", "bad", "--note", "another template").stdout
-    assert "small was broken by mod template: chat.jinja, line 1" in found
+    assert "small was broken by mod template" in found
     assert f"it came between {repository}:1 and {repository}:2" in found
     assert "+version two" in found
     assert "no candidate is waiting" in builder("bisect", "skip", code=1).stderr
@@ -198,12 +194,12 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
         assert "give the same command again, to go on where it was" in told
         begun = journal.read(small)
         assert begun is not None
-        assert not any(done.trial.skipped for done in begun.done)
+        assert not any(trial.skipped for trial in begun.done)
     builder("bisect", "stop")
     assert left_over(endpoint, small) == []
 
 
-def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
+def test_a_probe_finds_the_mod_while_the_model_is_served(kitchen: Kitchen, endpoint: Endpoint) -> None:
     def builder(*arguments: str) -> str:
         return run_command(kitchen.project, *arguments, environ=kitchen.environ).stdout
 
@@ -211,7 +207,7 @@ def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitc
     text = path.read_text(encoding="utf-8")
     projects.write(path, text.replace(ROOT, '"root": "good"'))
     builder("build", "chat")
-    projects.write(path, text.replace(ROOT, '"root": "broken"') + "# another line\n")
+    projects.write(path, text.replace(ROOT, '"root": "broken"'))
     builder("build", "chat")
     projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
     projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
@@ -221,7 +217,6 @@ def test_a_probe_finds_the_line_of_a_mod_while_the_model_is_served(kitchen: Kitc
     (culprit,) = found["culprits"]
     assert culprit["axis"] == "mod standin"
     assert '"root": "broken"' in culprit["change"]
-    assert "another line" not in culprit["change"]
     after = services.find(endpoint, kitchen.name)
     assert before
     assert after

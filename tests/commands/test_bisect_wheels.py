@@ -9,6 +9,7 @@ import pytest
 
 from tests.commands import bisect_trials, commit_wheels
 from tests.commands.commit_wheels import PLANTED
+from tests.conftest import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +23,9 @@ pytestmark = pytest.mark.engine
 
 def look(planting: WheelPlanting) -> dict[str, Any]:
     command = ["bisect", "trial", "--no-serve", "--good", "1", "--bad", "2", "--run", str(planting.judge), "--json"]
-    answer: dict[str, Any] = json.loads(planting.builder(*command))
-    issue = (planting.project.root / answer["folder"] / "issue.md").read_text(encoding="utf-8")
-    return {**answer, "issue": issue}
+    done = run_command(planting.project, *command, environ=planting.environ, timeout=600)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return {**answer, "reported": " ".join(done.stderr.split())}
 
 
 def require_planted(planting: WheelPlanting, culprit: dict[str, Any], good: int, between: tuple[int, ...]) -> None:
@@ -44,9 +45,8 @@ def test_between_two_releases(endpoint: Endpoint, bisect_base: str, tmp_path: Pa
         answer = look(planting)
         (culprit,) = answer["culprits"]
         require_planted(planting, culprit, PLANTED - 1, ())
-        assert answer["revert_verdict"] == "good"
         # Beside the ten for 398 commits, those that cannot be had.
-        assert answer["steps_on_axis"] - answer["issue"].count("cannot be had") <= 10
+        assert answer["steps_on_axis"] - answer["reported"].count("cannot be had") <= 10
         assert bisect_trials.left_over(endpoint, planting.project) == []
 
 
@@ -59,5 +59,5 @@ def test_between_two_commits_that_need_another_torch(endpoint: Endpoint, bisect_
         require_planted(planting, answer["culprits"][-1], PLANTED - 2, (PLANTED - 1,))
         # A wheel from before is not put beside the torch from after, where its failure would tell nothing.
         assert ([each["unit"] for each in answer["culprits"]], answer["joint"]) == (["package torch", "vllm"], True)
-        assert "needs torch==1.0, and not 2.0" in answer["issue"]
+        assert "needs torch==1.0, and not 2.0" in answer["reported"]
         assert bisect_trials.left_over(endpoint, planting.project) == []

@@ -27,7 +27,7 @@ ELSEWHERE = {
     # What serves; tests/commands/test_upgrade.py kills it at each of its stages.
     "upgrade",
     # The same, and its own journal; tests/commands/test_bisect.py kills it between answers.
-    *("bisect", "bisect_log", "bisect_mark", "bisect_status", "bisect_stop"),
+    *("bisect", "bisect_mark", "bisect_status", "bisect_stop"),
 }  # fmt: skip
 # Commands that another name of the table stands for.
 UNDER = {"lock_update": "lock", "lock_recover": "lock --recover", "lock_renumber": "lock --renumber"}

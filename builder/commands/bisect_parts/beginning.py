@@ -47,7 +47,9 @@ def of_request(workspace: Workspace, request: BisectRequest) -> Bisection:
         raise NothingToDoError(
             f"{repository_name} has no numbered image", hint="`builder build` makes one: a bisection compares two"
         )
-    pairings = _pairings(lock, recipe.model if recipe else None, repository_name)
+    paired = lock.models.get((recipe.model if recipe else None) or "")
+    every = (paired.pairing, *paired.previous) if paired else ()
+    pairings = tuple(pairing for pairing in every if pairing.image.repository == repository_name)
     ends = _ends(repository_name, repository, pairings, request)
     _require_judge(project, request.judge, recipe)
     numbers = _numbers(workspace, repository_name, repository, ends)
@@ -71,7 +73,7 @@ def again(workspace: Workspace, bisection: Bisection) -> Bisection:
     project, lock = workspace.project, reading.of(workspace.project)
     recipe, repository_name = _subject(project, lock, bisection.target)
     repository = lock.images.get(repository_name)
-    is_same = repository_name == bisection.repository and repository is not None
+    is_same = repository_name == bisection.repository
     if repository is None or not is_same or not {*bisection.numbers} <= repository.numbers.keys():
         raise ConflictError(
             f"the bisection of {bisection.target} looks at images that {bisection.target} does not name any more",
@@ -100,12 +102,6 @@ def _subject(project: Project, lock: Lock, text: str) -> tuple[Recipe | None, st
         )
     model = lock.models.get(named.recipe.model or "")
     return named.recipe, model.pairing.image.repository if model else named.recipe.repository
-
-
-def _pairings(lock: Lock, model: str | None, repository: str) -> tuple[Pairing, ...]:
-    paired = lock.models.get(model or "")
-    every = (paired.pairing, *paired.previous) if paired else ()
-    return tuple(pairing for pairing in every if pairing.image.repository == repository)
 
 
 def _ends(name: str, repository: Repository, pairings: tuple[Pairing, ...], request: BisectRequest) -> tuple[int, int]:

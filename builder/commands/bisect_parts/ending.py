@@ -1,5 +1,4 @@
-"""The end of a bisection: what was found, both sides as build directories, the text for upstream, and what to do
-now."""
+"""The end of a bisection: what was found, and both sides as build directories."""
 
 from __future__ import annotations
 
@@ -10,16 +9,17 @@ from typing import TYPE_CHECKING
 from builder import humanize, timestamp
 from builder.bisecting import journal
 from builder.building import work_folder
-from builder.commands.bisect_parts import culprit_facts, issue_text, making, revert_trial, reverting, serving, steps
+from builder.commands.bisect_parts import culprit_facts, making, serving, steps
 from builder.commands.bisect_parts.report import BisectReport
 from builder.events import Message
-from builder.plan.model import StagedFile
+from builder.plan import bake
 from builder.storage import atomic_folder
 
 if TYPE_CHECKING:
     from builder.bisecting.search import Conclusion
-    from builder.bisecting.session import Bisection, DoneTrial
+    from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.steps import BisectContext
+    from builder.plan.model import StagedFile
     from builder.workspace import Workspace
 
 _OUTSIDE = "the cause may lie outside of the images: the driver, memory, options or weights"
@@ -63,17 +63,13 @@ def _problem(bisection: Bisection, conclusion: Conclusion) -> str:
     if conclusion.ending == "found":
         return ""
     reason, advice = _ENDINGS[_kind(bisection, conclusion)]
-    ends = [
-        trial
-        for trial in bisection.done
-        if trial.trial.candidate.number in (bisection.numbers[0], bisection.numbers[-1])
-    ]
-    seen = [
-        f"{bisection.repository}:{number}: passed {sum(each.trial.passed for each in own)}, failed "
-        f"{sum(each.trial.failed for each in own)}{_last_note(own)}"
-        for number in (bisection.numbers[0], bisection.numbers[-1])
-        if (own := [each for each in ends if each.trial.candidate.number == number])
-    ]
+    seen = []
+    for number in (bisection.numbers[0], bisection.numbers[-1]):
+        if own := bisection.of_number(number):
+            passed, failed = sum(trial.passed for trial in own), sum(trial.failed for trial in own)
+            notes = [trial.skipped or trial.note for trial in own if trial.skipped or trial.note]
+            last = f": {notes[-1]}" if notes else ""
+            seen.append(f"{bisection.repository}:{number}: passed {passed}, failed {failed}{last}")
     return "\n".join([reason, *seen, f"what to do: {advice}"])
 
 
@@ -82,11 +78,6 @@ def _kind(bisection: Bisection, conclusion: Conclusion) -> str:
     if conclusion.ending in {"good end fails", "bad end passes"}:
         return "fails" if (conclusion.ending == "good end fails") != bisection.find_fix else "passes"
     return conclusion.ending
-
-
-def _last_note(own: list[DoneTrial]) -> str:
-    note = next((each.trial.skipped or each.note for each in reversed(own) if each.trial.skipped or each.note), "")
-    return f": {note}" if note else ""
 
 
 def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, shared: BisectContext) -> BisectReport:
@@ -99,15 +90,11 @@ def _found(workspace: Workspace, bisection: Bisection, conclusion: Conclusion, s
     for side, tried in (("good", conclusion.good), ("bad", conclusion.bad)):
         build = None if tried.number is not None else making.build_of(workspace, span, tried)
         if build:
-            files |= {f"{side}/{path}": file for path, file in making.with_bake_file(build).items()}
+            own = {**build[0], bake.FILE: bake.bake_file(build[1])}
+            files |= {f"{side}/{path}": file for path, file in own.items()}
     report = BisectReport(bisection, conclusion, culprits, between=between)
-    revert = None if bisection.find_fix else reverting.mod_of(workspace, report, span)
-    if revert:
-        files |= {f"mods/{revert.name}/{path}": file for path, file in revert.files.items()}
-        outcome = revert_trial.try_on(workspace, bisection, revert) if revert.applies else None
-        told = outcome.told if outcome else "not tried in an image"
-        report = replace(report, reverted=f"{revert.told}; {told}", revert_verdict=outcome.word if outcome else "")
-    files["issue.md"] = StagedFile(issue_text.write(report, span).encode())
+    if not files:
+        return report
     folder = workspace.project.bisecting / f"found-{timestamp.now().replace(':', '')}"
     fresh = folder.with_name(f"new-{folder.name}")
     shutil.rmtree(fresh, ignore_errors=True)

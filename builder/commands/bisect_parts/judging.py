@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.bisecting.trials import Trial
 from builder.building import work_folder
-from builder.commands.bisect_parts import serving
+from builder.commands.bisect_parts import serving, words
 from builder.engine import images
 from builder.errors import (
     ConflictError,
@@ -47,15 +45,6 @@ _LARGEST = 64 << 20
 _SCRIPT_SECONDS = 6 * 3600.0
 
 
-@dataclass(frozen=True)
-class JudgedTrial:
-    """A trial with the seconds that it took, and what its judge had to say."""
-
-    trial: Trial
-    seconds: float
-    note: str = ""
-
-
 def require_script(judge: Judge) -> None:
     """Raises UsageError for a script that cannot be run."""
     if judge.kind != "script":
@@ -71,76 +60,73 @@ def require_script(judge: Judge) -> None:
 
 def trials(
     workspace: Workspace, bisection: Bisection, question: TryCandidate, tag: str, recipe_text: str
-) -> Iterator[JudgedTrial]:
+) -> Iterator[Trial]:
     """Yields each trial of a candidate, as many as are asked for, each when it is over. A server that does not start,
     or cannot be looked at, is a reason to go around it; for one that does not even in the end that fails, see
     `Bisection.unstartable`."""
     judge, tried = bisection.judge, question.candidate
-    began = time.monotonic()
     try:
         recipe = serving.recipe_of(workspace, bisection, recipe_text) if bisection.recipe else None
         if judge.kind == "prove" and recipe:
-            yield _proved(workspace, bisection, tried, recipe, tag, began)
+            yield _proved(workspace, bisection, tried, recipe, tag)
             return
-        needs_server = recipe is not None and judge.serves
-        with serving.served(workspace, bisection, recipe, tag) if needs_server and recipe else nullcontext() as server:
+        with serving.served(workspace, bisection, recipe, tag) if recipe and judge.serves else nullcontext() as server:
             done = 0
             while done < question.times:
-                judged = _judged(workspace, judge, tried, tag, server, began)
-                yield judged
-                done += judged.trial.passed + judged.trial.failed
-                if judged.trial.skipped:
+                trial = _judged(workspace, judge, tried, tag, server)
+                yield trial
+                done += trial.tries
+                if trial.skipped:
                     return
-                began = time.monotonic()
     except ServeFailedError as error:
         reason = f"does not start: {error.message.splitlines()[0]}"
         if bisection.unstartable or _is_failing_end(bisection, tried):
-            yield JudgedTrial(Trial(tried, failed=question.times), time.monotonic() - began, reason)
+            yield Trial(tried, failed=question.times, note=reason)
         else:
-            yield JudgedTrial(Trial(tried, skipped=reason), time.monotonic() - began)
+            yield Trial(tried, skipped=reason)
     # A mixture of two recipes may be none.
     except (MeasuringError, FileProblemsError, ImageContentsError, UsageError) as error:
-        yield JudgedTrial(Trial(tried, skipped=error.message.splitlines()[0]), time.monotonic() - began)
+        yield Trial(tried, skipped=error.message.splitlines()[0])
 
 
 def _is_failing_end(bisection: Bisection, tried: BisectCandidate) -> bool:
     return tried.number == bisection.numbers[0 if bisection.find_fix else -1]
 
 
-def is_unstartable(bisection: Bisection, judged: JudgedTrial) -> bool:
+def is_unstartable(bisection: Bisection, trial: Trial) -> bool:
     """True where the end that fails does not even start: then that is what is looked for."""
-    return _is_failing_end(bisection, judged.trial.candidate) and judged.note.startswith("does not start")
+    return _is_failing_end(bisection, trial.candidate) and trial.note.startswith("does not start")
 
 
 def _judged(
-    workspace: Workspace, judge: Judge, tried: BisectCandidate, tag: str, server: RunningServer | None, began: float
-) -> JudgedTrial:
+    workspace: Workspace, judge: Judge, tried: BisectCandidate, tag: str, server: RunningServer | None
+) -> Trial:
     if judge.kind == "probe" and server:
         measured = measured_server.of(server)
         outcome = probing.probe(workspace.project, measured.model, judge.name, workspace.environment, workspace.report)
         note = next((finding.text.splitlines()[0] for finding in outcome.findings if finding.text), "")
         if outcome.verdict == "unclear":
-            return JudgedTrial(Trial(tried, skipped=f"the probe came to no verdict: {note}"), _since(began), note)
+            return Trial(tried, skipped=f"the probe came to no verdict: {note}")
         runs, failed = outcome.counts.get("runs", 0), outcome.counts.get("failed", 0)
         if not runs:
-            runs, failed = 1, int(outcome.verdict == "fail")
-        return JudgedTrial(Trial(tried, runs - failed, failed), _since(began), note)
-    variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": _words(tried)}
+            return Trial(tried, int(outcome.verdict != "fail"), int(outcome.verdict == "fail"), note=note)
+        return Trial(tried, runs - failed, failed, note=note)
+    variables = {"BUILDER_IMAGE": tag, "BUILDER_CANDIDATE": words.of_candidate(tried)}
     if server:
         model = measured_server.of(server).model
         variables |= {"BUILDER_ADDRESS": model.address, "BUILDER_MODEL": model.name}
     return _by_script(workspace, Path(judge.name), tried, variables)
 
 
-def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> JudgedTrial:
+def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, variables: Mapping[str, str]) -> Trial:
     """Runs the user's script. Raises ConflictError where it says to stop, as `git bisect run` does for 128 and more."""
     environ = {**workspace.environment, **variables}
     ended = bounded_process.run([str(script.absolute())], folder=Path.cwd(), environ=environ, seconds=_SCRIPT_SECONDS)
     note = ended.last_lines.splitlines()[-1] if ended.last_lines else ""
     if ended.cause == "time":
-        return JudgedTrial(Trial(tried, skipped=f"{script.name} had not ended after 6 hours"), ended.seconds)
+        return Trial(tried, skipped=f"{script.name} had not ended after 6 hours")
     if ended.exit_code == _SKIP:
-        return JudgedTrial(Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}"), ended.seconds)
+        return Trial(tried, skipped=note or f"{script.name} ended with {_SKIP}")
     if ended.cause == "itself" and not 0 <= ended.exit_code <= _LAST:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
         raise ConflictError(
@@ -148,12 +134,10 @@ def _by_script(workspace: Workspace, script: Path, tried: BisectCandidate, varia
             hint="give the same command again to go on where it was; 0 is good, 125 skips, 1 to 127 is bad",
         )
     passed = ended.cause == "itself" and ended.exit_code == 0
-    return JudgedTrial(Trial(tried, int(passed), int(not passed)), ended.seconds, note)
+    return Trial(tried, int(passed), int(not passed), note=note)
 
 
-def _proved(
-    workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str, began: float
-) -> JudgedTrial:
+def _proved(workspace: Workspace, bisection: Bisection, tried: BisectCandidate, recipe: Recipe, tag: str) -> Trial:
     """Proves the image against the behaviour of the end that passes: what changed since then is what is looked for."""
     project, lock = workspace.project, reading.of(workspace.project)
     passing = bisection.numbers[-1 if bisection.find_fix else 0]
@@ -171,9 +155,9 @@ def _proved(
     finding = next(iter(evidence.findings), None)
     note = f"{finding.check} at {finding.at}: {finding.text.splitlines()[0]}" if finding and finding.text else ""
     if evidence.verdict == "unclear" and not evidence.goldens:
-        return JudgedTrial(Trial(tried, skipped=f"the proof came to no verdict: {note}"), _since(began), note)
+        return Trial(tried, skipped=f"the proof came to no verdict: {note}")
     failed = evidence.verdict == "fail" or (evidence.verdict == "changed" and tried.number != passing)
-    return JudgedTrial(Trial(tried, int(not failed), int(failed)), _since(began), note if failed else "")
+    return Trial(tried, int(not failed), int(failed), note=note if failed else "")
 
 
 def _keep_reference(workspace: Workspace, tag: str, goldens: Mapping[str, str], raw: bytes) -> None:
@@ -187,13 +171,3 @@ def _kept_reference(workspace: Workspace) -> Reference | None:
         return Reference(content["image"], content["goldens"], content["texts"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-
-
-def _words(tried: BisectCandidate) -> str:
-    points = dict(tried.points)
-    parts = [f"{unit} at {points[unit]}" if unit in points else unit for unit in tried.taken]
-    return str(tried.number) if tried.number is not None else f"{tried.old} with {', '.join(parts)} of {tried.new}"
-
-
-def _since(began: float) -> float:
-    return time.monotonic() - began

@@ -7,6 +7,8 @@ import functools
 import json
 from typing import TYPE_CHECKING
 
+from builder.bisecting.segmenting import PACKAGE
+from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.engine import containers, installed
 from builder.errors import BuilderError
 from builder.numbered import identity
@@ -40,44 +42,36 @@ def reader(workspace: Workspace, spans: Callable[[int, int], NumberSpan]) -> Cal
     def packages(old: int, new: int) -> tuple[Packages, Packages, Mapping[str, str]]:
         span = spans(old, new)
         units = _units(span)
-        if len(set(units.values())) < 2:
-            return {}, {}, {}
-        return _installed(workspace, span.old), _installed(workspace, span.new), units
+        is_needed = len(set(units.values())) > 1
+        before, after = (_installed(workspace, name) if is_needed else {} for name in (span.old, span.new))
+        return before, after, units
 
     @functools.cache
     def conflict(old: int, new: int, taken: frozenset[str]) -> str:
         before, after, units = packages(old, new)
         if not before or not after:
             return ""
-        accepted = set(_conflicts(before)) | set(_conflicts(after))
-        return next((text for text in _conflicts(_mixed(before, after, units, taken)) if text not in accepted), "")
+        sides = {name: after if units.get(name) in taken else before for name in before.keys() | after.keys()}
+        mixed = {name: side[name] for name, side in sides.items() if name in side}
+        accepted = {*_conflicts(before), *_conflicts(after)}
+        return next((text for text in _conflicts(mixed) if text not in accepted), "")
 
     return conflict
 
 
 def _units(span: NumberSpan) -> dict[str, str]:
     """The unit that decides over each package that differs."""
-    from builder.definitions.image import PACKAGES_BUILT_FROM
-
-    units: dict[str, str] = {}
-    for file in span.builds.files if span.builds else ():
-        for segment in file.segments:
-            if segment.unit and segment.key.startswith("package "):
-                units[segment.key.removeprefix("package ")] = segment.unit
+    units = {
+        segment.key.removeprefix(PACKAGE): segment.unit
+        for file in span.files
+        for segment in file.segments
+        if segment.unit and segment.key
+    }
     for part in span.builds.parts if span.builds else ():
         for tree in part.trees:
             if tree.old != tree.new:
                 units.update(dict.fromkeys(PACKAGES_BUILT_FROM.get(tree.name, (tree.name,)), tree.unit))
     return units
-
-
-def _mixed(before: Packages, after: Packages, units: Mapping[str, str], taken: frozenset[str]) -> Packages:
-    mixed = {}
-    for name in before.keys() | after.keys():
-        side = after if units.get(name) in taken else before
-        if name in side:
-            mixed[name] = side[name]
-    return mixed
 
 
 def _conflicts(packages: Packages) -> Iterator[str]:

@@ -18,8 +18,6 @@ from builder.numbered import identity
 from builder.plan import bake, model
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.bisecting.candidate import BisectCandidate
     from builder.commands.bisect_parts.spans import NumberSpan
     from builder.plan.model import StagedFile
@@ -37,32 +35,19 @@ class CandidateImage:
     problem: str = ""
 
 
-@dataclass(frozen=True)
-class CandidateBuild:
-    """The build directory of a candidate: its files and targets."""
-
-    files: Mapping[str, StagedFile]
-    targets: Mapping[str, object]
-
-    def digest(self) -> str:
-        content = [model.files_hash(self.files), self.targets]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def build_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> CandidateBuild | None:
-    """The build directory of a candidate; None for one whose image is there, a number's. Raises SourceError for a point
-    that cannot be had."""
+def build_of(
+    workspace: Workspace, span: NumberSpan, candidate: BisectCandidate
+) -> tuple[dict[str, StagedFile], dict[str, object]] | None:
+    """The build directory of a candidate, its files and targets; None for one whose image is there, a number's. Raises
+    SourceError for a point that cannot be had."""
     taken = span.units_of_image(candidate)
-    if span.builds is None or not taken:
-        return None
-    every = frozenset(unit for axis in span.builds.axes for unit in axis.units)
-    if taken == every and not candidate.points:
+    if span.builds is None or not taken or (taken == span.every and not candidate.points):
         return None
     chosen = dict(candidate.points)
     values = points.values(workspace, span, chosen)
     files = mixture.files(span.builds, taken, values)
     points.require_fitting(workspace, span, chosen, files)
-    return CandidateBuild(files, mixture.targets(span.builds, taken, values))
+    return files, mixture.targets(span.builds, taken, values)
 
 
 def tag_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> str:
@@ -72,7 +57,8 @@ def tag_of(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -
     build = build_of(workspace, span, candidate)
     if build is None:
         return str(span.new if span.units_of_image(candidate) else span.old)
-    return f"{repository(workspace.project)}:{build.digest()[:16]}"
+    content = json.dumps([model.files_hash(build[0]), build[1]], sort_keys=True)
+    return f"{repository(workspace.project)}:{hashlib.sha256(content.encode()).hexdigest()[:16]}"
 
 
 def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> CandidateImage:
@@ -83,11 +69,10 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
         build = None if candidate.number is not None else build_of(workspace, span, candidate)
         if build is None or images.inspect(workspace.engine, tag):
             return CandidateImage(tag)
-        with work_folder.create(workspace, "bisect", with_bake_file(build)) as work:
+        files, targets = build
+        with work_folder.create(workspace, "bisect", {**files, bake.FILE: bake.bake_file(targets)}) as work:
             # The definition's own name: wheels of this machine are laid by it where its template looks for them.
-            job = BakeJob(
-                work.directory, spans.definition(workspace.project, span.new) or "bisect", build.targets, work
-            )
+            job = BakeJob(work.directory, spans.definition(workspace.project, span.new) or "bisect", targets, work)
             bake_run.bake(workspace, [job])
             images.tag(workspace.engine, work.tag, tag)
     except DiskFullError as error:
@@ -98,11 +83,6 @@ def make(workspace: Workspace, span: NumberSpan, candidate: BisectCandidate) -> 
     except (BuildFailedError, FileProblemsError) as error:
         return CandidateImage("", f"does not build: {error.message.splitlines()[0]}")
     return CandidateImage(tag)
-
-
-def with_bake_file(build: CandidateBuild) -> dict[str, StagedFile]:
-    """The whole build directory, which Docker builds without this program."""
-    return {**build.files, bake.FILE: bake.bake_file(build.targets)}
 
 
 def remove_all(workspace: Workspace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from builder.bisecting.difference import Point, Row
+from builder.bisecting.difference import Row
 from builder.bisecting.search import ListPoints
 from builder.commands.bisect_parts import wheel_points
 from builder.errors import SourceError
@@ -17,59 +17,65 @@ from builder.sources.wheels import commit_wheel
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.bisecting.mixture import SourceTree
     from builder.commands.bisect_parts.spans import NumberSpan
     from builder.plan.model import StagedFile
     from builder.workspace import Workspace
 
-_PACKAGE = "package "
-
 
 def row(workspace: Workspace, span: NumberSpan, question: ListPoints) -> Row:
     """The points that a unit has; none where nothing is known between its ends. A repository or an index that does not
-    answer is told, and leaves the unit as it is."""
-    listed: tuple[Point, ...] = ()
+    answer is reported, and leaves the unit as it is."""
+    unit, after, before = question.unit, question.after, question.before
+    listed: tuple[str, ...] = ()
     try:
-        if tree := tree_of(span, question.unit):
-            listed = _commits(workspace, tree, question)
-        elif package := _package_of(span, question.unit):
-            listed = _versions(workspace, span, package, question) or _wheels(workspace, span, package, question)
+        if tree := span.tree(unit):
+            listed = commit_row.between(
+                workspace.project.mirrors,
+                tree.url,
+                after or tree.old_commit,
+                before or tree.new_commit,
+                lambda text: workspace.report(Message(text)),
+            )
+        elif package := span.package(unit):
+            ends = span.versions(package)
+            if not (after or before or any(map(commit_wheel.named, ends))):
+                listed = released_versions.between(package, *ends, workspace.environment)
+            if not listed and package == wheel_points.PACKAGE:
+                listed = wheel_points.between(workspace, span, question)
     except SourceError as error:
         workspace.report(Message(f"the commits or versions between cannot be listed: {error.message.splitlines()[0]}"))
-    return Row(question.unit, question.after, question.before, listed)
+    return Row(unit, after, before, listed)
 
 
-def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[Point, ...] | None:
+def finest(workspace: Workspace, span: NumberSpan, unit: str) -> tuple[str, ...] | None:
     """All commits between the ends of a unit, None for one that has none, or where they are not known: in a plan, what
     lies between is a question, too, and its answer no condition."""
     question = ListPoints(span.old.number, span.new.number, unit)
-    if tree_of(span, unit):
+    if span.tree(unit):
         return row(workspace, span, question).points
-    if not wheel_ends(span, unit):
+    if span.package(unit) != wheel_points.PACKAGE:
         return None
     try:
-        return _wheels(workspace, span, wheel_points.PACKAGE, question)
+        return wheel_points.between(workspace, span, question)
     except SourceError as error:
         workspace.report(Message(f"which commits lie between is not known: {error.message.splitlines()[0]}"))
         return None
 
 
-def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) -> dict[str, bytes]:
+def values(workspace: Workspace, span: NumberSpan, chosen: Mapping[str, str]) -> dict[str, str]:
     """The values of the texts of a build at these points. Raises SourceError where one cannot be had."""
-    made: dict[str, bytes] = {}
+    made: dict[str, str] = {}
     for unit, point in chosen.items():
-        if tree := tree_of(span, unit):
-            commits = tuple(address.partition("#")[2] for address in (tree.old, tree.new))
-            facts = commit_row.facts(workspace.project.mirrors, _address(tree), point, within=commits)
+        if tree := span.tree(unit):
+            commits = (tree.old_commit, tree.new_commit)
+            facts = commit_row.facts(workspace.project.mirrors, tree.url, point, within=commits)
             date = int(datetime.fromisoformat(facts.date).timestamp())
-            made[f"{unit} commit"] = point.encode()
-            made[f"{unit} version"] = facts.version.encode()
-            made[f"{unit} date"] = str(date).encode()
-        elif remote_refs.is_commit(point) and (ends := wheel_ends(span, unit)):
-            made |= wheel_points.values(workspace, span, unit, ends, point)
-        elif package := _package_of(span, unit):
-            made[f"{_PACKAGE}{package}"] = released_versions.line(package, point, workspace.environment).encode()
-            made[f"{unit} version"] = point.encode()
+            made |= {f"{unit} commit": point, f"{unit} version": facts.version, f"{unit} date": str(date)}
+        elif remote_refs.is_commit(point) and span.package(unit) == wheel_points.PACKAGE:
+            made |= wheel_points.values(workspace, span, unit, point)
+        elif package := span.package(unit):
+            line = released_versions.line(package, point, workspace.environment)
+            made |= {f"package {package}": line, f"{unit} version": point}
     return made
 
 
@@ -78,69 +84,5 @@ def require_fitting(
 ) -> None:
     """Raises SourceError where what is at one of these points does not go with the rest of ``files``."""
     for unit, point in chosen.items():
-        if remote_refs.is_commit(point) and (ends := wheel_ends(span, unit)):
-            wheel_points.require_fitting(workspace, span, ends, point, files)
-
-
-def tree_of(span: NumberSpan, unit: str) -> SourceTree | None:
-    """The tree of a source that both builds take from git."""
-    parts = span.builds.parts if span.builds else ()
-    trees = (tree for part in parts for tree in part.trees if tree.unit == unit and tree.old and tree.new)
-    return next(trees, None)
-
-
-def _address(tree: SourceTree) -> str:
-    return tree.new.partition("#")[0]
-
-
-def _commits(workspace: Workspace, tree: SourceTree, question: ListPoints) -> tuple[Point, ...]:
-    old, new = (address.partition("#")[2] for address in (tree.old, tree.new))
-    commits = commit_row.between(
-        workspace.project.mirrors,
-        _address(tree),
-        question.after or old,
-        question.before or new,
-        lambda text: workspace.report(Message(text)),
-    )
-    return tuple(Point(commit) for commit in commits)
-
-
-def wheel_ends(span: NumberSpan, unit: str) -> tuple[str, str] | None:
-    """The versions of vLLM on either side, where both take it as a wheel: there is one of each commit between them."""
-    return _ends(span, unit) if _package_of(span, unit) == wheel_points.PACKAGE else None
-
-
-def _package_of(span: NumberSpan, unit: str) -> str:
-    """The package whose line in a requirement file is of this unit alone, on both sides."""
-    keys = {key for key, _ in _lines(span, unit)}
-    return keys.pop().removeprefix(_PACKAGE) if len(keys) == 1 and all(_ends(span, unit)) else ""
-
-
-def _ends(span: NumberSpan, unit: str) -> tuple[str, str]:
-    """The version of the package of a unit on either side, empty where it is not there."""
-    sides = [[line for _, both in _lines(span, unit) if (line := both[side])] for side in (0, 1)]
-    old, new = (lines[0].partition("==")[2].split()[0] if lines else "" for lines in sides)
-    return old, new
-
-
-def _lines(span: NumberSpan, unit: str) -> list[tuple[str, tuple[str, str]]]:
-    """The key and the two sides of each line of a requirement file that is of this unit."""
-    return [
-        (segment.key, (segment.old.decode(), segment.new.decode()))
-        for file in (span.builds.files if span.builds else ())
-        for segment in file.segments
-        if segment.unit == unit and segment.key.startswith(_PACKAGE)
-    ]
-
-
-def _versions(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
-    old, new = _ends(span, question.unit)
-    if question.after or question.before or commit_wheel.named(old) or commit_wheel.named(new):
-        return ()
-    return tuple(Point(each) for each in released_versions.between(package, old, new, workspace.environment))
-
-
-def _wheels(workspace: Workspace, span: NumberSpan, package: str, question: ListPoints) -> tuple[Point, ...]:
-    if package != wheel_points.PACKAGE:
-        return ()
-    return tuple(map(Point, wheel_points.between(workspace, _ends(span, question.unit), question)))
+        if remote_refs.is_commit(point) and span.package(unit) == wheel_points.PACKAGE:
+            wheel_points.require_fitting(workspace, span, point, files)

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from builder.bisecting.search import Conclusion, Culprit
     from builder.bisecting.session import Bisection
-    from builder.bisecting.trials import Word
     from builder.commands.bisect_parts.steps import LookNow
     from builder.sources.git.commit_row import CommitFacts
 
 
 @dataclass(frozen=True)
 class FoundCulprit:
-    """A culprit with what there is to say of it: the upstream ``commit`` and its ``address``, the change as ``text`` (a
-    unified diff), and the ``hint`` of what can be done now."""
+    """A culprit with what there is to say of it: the upstream ``commit``, the change as ``text`` (a unified diff), and
+    the ``hint`` of what can be done now."""
 
     culprit: Culprit
     commit: CommitFacts | None = None
-    address: str = ""
     text: str = ""
     hint: str = ""
 
@@ -28,8 +26,7 @@ class FoundCulprit:
 @dataclass(frozen=True)
 class BisectReport:
     """The end of a bisection, or of its steps for now. ``problem`` says why nothing was found; ``folder`` holds the
-    build directories and texts; ``reverted`` tells of the mod that takes the culprit back, ``revert_verdict`` is that
-    on an image with it, empty where it was not tried. ``between`` are the two neighbouring numbers between which the
+    build directories of the sides that are no number. ``between`` are the two neighbouring numbers between which the
     culprit came. ``look`` is what the user has to look at."""
 
     bisection: Bisection
@@ -37,7 +34,5 @@ class BisectReport:
     culprits: tuple[FoundCulprit, ...] = ()
     problem: str = ""
     folder: str = ""
-    reverted: str = ""
-    revert_verdict: Word | Literal[""] = ""
     look: LookNow | None = None
     between: tuple[int, int] | None = None

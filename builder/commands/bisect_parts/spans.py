@@ -1,5 +1,4 @@
-"""The difference of two neighbouring numbers, read from their build directories, and what the search is to know of
-it."""
+"""The difference of two neighbouring numbers, read from their build directories, and from the recipe."""
 
 from __future__ import annotations
 
@@ -8,10 +7,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.bisecting import segmenting, tokens
-from builder.bisecting.difference import Axis, BisectSubject
+from builder.bisecting import mixture, segmenting, tokens
+from builder.bisecting.difference import Axis
 from builder.bisecting.mixture import Segment, SegmentedFile
 from builder.bisecting.segmenting import RecordedBuild
+from builder.comparing import texts
 from builder.errors import FileProblemsError
 from builder.lock import reading
 from builder.lock.model import ImageName
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from builder.bisecting.candidate import BisectCandidate
-    from builder.bisecting.mixture import Difference
+    from builder.bisecting.mixture import Difference, SourceTree
     from builder.bisecting.session import Bisection
     from builder.project import Project
 
@@ -49,6 +49,37 @@ class NumberSpan:
         image = self.builds.axes if self.builds else (Axis(WHOLE, (WHOLE,)),)
         return (*([Axis(_RECIPE, units)] if units else []), *image)
 
+    @property
+    def every(self) -> frozenset[str]:
+        """The units of the image."""
+        return frozenset(unit for axis in (self.builds.axes if self.builds else ()) for unit in axis.units)
+
+    @property
+    def files(self) -> tuple[SegmentedFile, ...]:
+        return self.builds.files if self.builds else ()
+
+    def tree(self, unit: str) -> SourceTree | None:
+        """The tree of a source that both builds take from git."""
+        parts = self.builds.parts if self.builds else ()
+        trees = (tree for part in parts for tree in part.trees if tree.unit == unit and tree.old and tree.new)
+        return next(trees, None)
+
+    def package(self, unit: str) -> str:
+        """The package whose line in a requirement file is of this unit alone, on both sides; empty where there is
+        none."""
+        own = {segment.key for file in self.files for segment in file.segments if segment.unit == unit and segment.key}
+        package = own.pop().removeprefix(segmenting.PACKAGE) if len(own) == 1 else ""
+        return package if package and all(self.versions(package)) else ""
+
+    def versions(self, package: str) -> tuple[str, str]:
+        """The version of a package that differs on either side, empty where it is not there."""
+        sides = ["", ""]
+        for segment in (segment for file in self.files for segment in file.segments):
+            if segment.key == f"{segmenting.PACKAGE}{package}":
+                for place, line in enumerate((segment.old, segment.new)):
+                    sides[place] = line.decode().partition("==")[2].partition(" ")[0].strip() or sides[place]
+        return sides[0], sides[1]
+
     def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
         """The units of a candidate that the image has to be made for."""
         return frozenset(unit for unit in candidate.taken if not unit.startswith(f"{_RECIPE},"))
@@ -65,11 +96,9 @@ def reader(project: Project, bisection: Bisection, text: str) -> Callable[[int, 
     @functools.cache
     def read(old: int, new: int) -> NumberSpan:
         names = [ImageName(bisection.repository, number) for number in (old, new)]
-        builds = [_recorded(project, name) for name in names]
-        difference = _difference(builds[0], builds[1], bisection.platform)
         is_first = old == bisection.numbers[0] and bool(bisection.recipe_before)
         recipe = _recipe(bisection.recipe_before, text) if is_first else None
-        return NumberSpan(names[0], names[1], difference, recipe)
+        return NumberSpan(names[0], names[1], _difference(project, names, bisection.platform), recipe)
 
     return read
 
@@ -80,67 +109,52 @@ def definition(project: Project, name: ImageName) -> str:
     return (record.definition if record else None) or ""
 
 
-def subject(
-    bisection: Bisection,
-    spans: Callable[[int, int], NumberSpan],
-    impossible: Callable[[int, int, frozenset[str]], str],
-) -> BisectSubject:
-    """The bisection as the search takes it."""
-    return BisectSubject(
-        numbers=bisection.numbers,
-        axes=lambda old, new: spans(old, new).axes,
-        impossible=impossible,
-        find_fix=bisection.find_fix,
-        single=bisection.judge.is_constant,
-    )
-
-
-def _difference(old: RecordedBuild | None, new: RecordedBuild | None, platform: str) -> Difference | None:
-    """The difference of two builds; None where nothing of one has a place in the other, or a file was edited into what
-    no build writes."""
+def _difference(project: Project, names: list[ImageName], platform: str) -> Difference | None:
+    """The difference of two builds; None where nothing of one has a place in the other, one was built elsewhere, or
+    a build directory is gone or was edited."""
     try:
-        return segmenting.difference(old, new, platform) if old and new else None
-    except ValueError:
-        return None
-
-
-def _recorded(project: Project, name: ImageName) -> RecordedBuild | None:
-    """The build of a number; None of one that was built elsewhere, or whose build directory is gone or damaged."""
-    try:
-        directory = build_directory.read(project, name)
-        return RecordedBuild(directory, build_files.read(directory))
-    except FileProblemsError:
+        directories = [build_directory.read(project, name) for name in names]
+        builds = [RecordedBuild(directory, build_files.read(directory)) for directory in directories]
+        return segmenting.difference(builds[0], builds[1], platform)
+    except (FileProblemsError, ValueError):
         return None
 
 
 def _recipe(before: str, after: str) -> SegmentedFile:
     """The recipe in lines, and those of its command in flags: one is taken with its values, on whatever line it is."""
     segments = (
-        Segment(
-            "".join(part.old).encode(),
-            "".join(part.new).encode(),
-            "" if part.is_common else f"{_RECIPE}, {_flag_or_key(*part.new, *part.old)}",
-        )
-        for stretch in tokens.stretches(_flags(before), _flags(after))
-        for part in tokens.single(stretch)
+        Segment(old.encode(), new.encode(), "" if old == new else f"{_RECIPE}, {_flag_or_key(old or new)}")
+        for old, new in tokens.pairs(_flags(before), _flags(after), _flag_or_key)
     )
     return SegmentedFile(_RECIPE, tuple(segments), old=False, new=False)
 
 
 def _flags(text: str) -> list[str]:
     """The lines of a recipe, cut in front of each flag, with those that go on by a backslash in one."""
-    lines = tokens.lines(_CONTINUED.sub(" ", text))
+    lines = _CONTINUED.sub(" ", text).splitlines(keepends=True)
     return [token for line in lines for token in _BEFORE_FLAG.split(line) if token]
 
 
-def _flag_or_key(text: str, *_: str) -> str:
+def _flag_or_key(text: str) -> str:
     words = text.split()
     first = words[0] if words and words[0].startswith("-") else text.strip().partition(":")[0]
     return first.partition("=")[0][:_LONGEST_NAME] or "an empty line"
 
 
-def texts_of(span: NumberSpan, unit: str) -> tuple[str, str]:
-    """The text of a unit on either side, as far as it is text of files."""
-    files = (*(span.builds.files if span.builds else ()), *([span.recipe] if span.recipe else []))
-    own = [segment for file in files for segment in file.segments if segment.unit == unit]
-    return tuple("".join(getattr(each, side).decode("utf-8", "replace") for each in own) for side in ("old", "new"))  # type: ignore[return-value]
+def change_of(span: NumberSpan, unit: str) -> str:
+    """The change that a unit is, as a unified diff of the files that it is in."""
+    sides = [mixture.files(span.builds, taken, {}) if span.builds else {} for taken in ((), (unit,))]
+    contents = {
+        path: [side[path].content if path in side else None for side in sides]
+        for path in sorted({*sides[0], *sides[1]})
+    }
+    for file in (*span.files, *([span.recipe] if span.recipe else ())):
+        if file.path == _RECIPE or "python/" in file.path:  # long, and all that matters stands in its own lines
+            own = [segment for segment in file.segments if segment.unit == unit]
+            contents[file.path] = [b"".join(each.old for each in own), b"".join(each.new for each in own)]
+    changes = [texts.of_contents(old, new, path) for path, (old, new) in contents.items() if old != new]
+    return "".join(
+        f"--- {span.old}/{change.path}\n+++ {span.new}/{change.path}\n"
+        + "".join(f"{line}\n" for line in change.lines or [f"{change.path} {change.kind}: {change.note}"])
+        for change in changes
+    )

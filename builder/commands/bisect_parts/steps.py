@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder import timestamp
 from builder.bisecting import journal, search
+from builder.bisecting.difference import BisectSubject
 from builder.bisecting.search import Conclusion, ListPoints, TryCandidate
-from builder.bisecting.session import DoneTrial
 from builder.bisecting.trials import Trial
 from builder.commands.bisect_parts import judging, known_conflicts, making, points, serving, spans, words
 from builder.errors import BuilderError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from builder.bisecting.candidate import BisectCandidate
-    from builder.bisecting.difference import BisectSubject
     from builder.bisecting.session import Bisection
     from builder.commands.bisect_parts.making import CandidateImage
     from builder.commands.bisect_parts.spans import NumberSpan
@@ -46,7 +45,6 @@ class BisectContext:
 class LookNow:
     """The end of the steps for now: the user has to look at a candidate, and at its server where it has one."""
 
-    candidate: BisectCandidate
     image: str
     address: str
 
@@ -55,28 +53,30 @@ def context(workspace: Workspace, bisection: Bisection) -> BisectContext:
     """The context of a bisection."""
     text = serving.recipe_of(workspace, bisection).text if bisection.recipe else ""
     read = spans.reader(workspace.project, bisection, text)
-    impossible = known_conflicts.reader(workspace, read)
-    return BisectContext(read, spans.subject(bisection, read, impossible))
+    subject = BisectSubject(
+        numbers=bisection.numbers,
+        axes=lambda old, new: read(old, new).axes,
+        impossible=known_conflicts.reader(workspace, read),
+        find_fix=bisection.find_fix,
+        single=bisection.judge.is_constant,
+    )
+    return BisectContext(read, subject)
 
 
 def go_on(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:
     """Answers every question, the journal written after each. Where the first number does not do what it should with
     the recipe that git has of its time, that was not the one by which it was served: then it has the present one."""
     bisection, result = _answered(workspace, bisection)
-    if isinstance(result, Conclusion) and bisection.recipe_before and _is_first_wrong(bisection, result):
-        first = bisection.numbers[0]
-        name = f"{bisection.repository}:{first}"
-        told = f"{name} does not do what it should with the {bisection.recipe} of its time"
-        workspace.report(Message(f"{told}: trying it with the present one"))
-        others = tuple(done for done in bisection.done if done.trial.candidate.number != first)
-        bisection = _noted(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
-        return _answered(workspace, bisection)
-    return bisection, result
-
-
-def _is_first_wrong(bisection: Bisection, conclusion: Conclusion) -> bool:
-    first = (done.trial for done in bisection.done if done.trial.candidate.number == bisection.numbers[0])
-    return conclusion.ending == "good end fails" or any(trial.skipped for trial in first)
+    first = bisection.numbers[0]
+    if not isinstance(result, Conclusion) or not bisection.recipe_before:
+        return bisection, result
+    if result.ending != "good end fails" and not any(trial.skipped for trial in bisection.of_number(first)):
+        return bisection, result
+    wrong = f"{bisection.repository}:{first} does not do what it should with the {bisection.recipe} of its time"
+    workspace.report(Message(f"{wrong}: trying it with the present one"))
+    others = tuple(trial for trial in bisection.done if trial.candidate.number != first)
+    bisection = _noted(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
+    return _answered(workspace, bisection)
 
 
 def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Conclusion | LookNow]:
@@ -87,36 +87,37 @@ def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Co
             if isinstance(step, Conclusion):
                 return bisection, step
             if isinstance(step, ListPoints):
-                span = shared.spans(step.old, step.new)
-                bisection = _noted(workspace, bisection.with_row(points.row(workspace, span, step)))
+                row = points.row(workspace, shared.spans(step.old, step.new), step)
+                bisection = _noted(workspace, replace(bisection, rows=(*bisection.rows, row)))
                 continue
             workspace.report(Message(words.of_question(bisection, shared.subject, step)))
             made = prepare.image(step.candidate)
             if made.problem:
-                trial = DoneTrial(Trial(step.candidate, skipped=made.problem), timestamp.now())
-                workspace.report(Message(words.of_trial(trial)))
-                bisection = _noted(workspace, bisection.with_trial(trial))
-                continue
-            if bisection.judge.kind != "user":
-                prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
-            else:
+                bisection = _tried(workspace, bisection, Trial(step.candidate, skipped=made.problem))
+            elif bisection.judge.kind == "user":
                 bisection, shown = _shown(workspace, shared, bisection, step, made.tag)
                 if shown:
                     return bisection, shown
-                continue
-            bisection = _judged(workspace, shared, bisection, step, made.tag)
+            else:
+                prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
+                bisection = _judged(workspace, shared, bisection, step, made.tag)
 
 
 def _judged(
     workspace: Workspace, shared: BisectContext, bisection: Bisection, step: TryCandidate, tag: str
 ) -> Bisection:
-    recipe_text = _recipe_text(shared, bisection, step.candidate)
-    for judged in judging.trials(workspace, bisection, step, tag, recipe_text):
-        trial = DoneTrial(judged.trial, timestamp.now(), round(judged.seconds, 1), judged.note[:300])
-        workspace.report(Message(words.of_trial(trial)))
-        unstartable = bisection.unstartable or judging.is_unstartable(bisection, judged)
-        bisection = _noted(workspace, replace(bisection, unstartable=unstartable).with_trial(trial))
+    began = time.monotonic()
+    for trial in judging.trials(workspace, bisection, step, tag, _recipe_text(shared, bisection, step.candidate)):
+        unstartable = bisection.unstartable or judging.is_unstartable(bisection, trial)
+        timed = replace(trial, seconds=round(time.monotonic() - began, 1), note=trial.note[:300])
+        bisection = _tried(workspace, replace(bisection, unstartable=unstartable), timed)
+        began = time.monotonic()
     return bisection
+
+
+def _tried(workspace: Workspace, bisection: Bisection, trial: Trial) -> Bisection:
+    workspace.report(Message(words.of_trial(trial)))
+    return _noted(workspace, bisection.with_trial(trial))
 
 
 def _shown(
@@ -131,10 +132,8 @@ def _shown(
             address = serving.start(workspace, bisection, recipe, tag).address or ""
         except BuilderError as error:
             reason = f"does not start: {error.message.splitlines()[0]}"
-            trial = DoneTrial(Trial(step.candidate, skipped=reason), timestamp.now())
-            workspace.report(Message(words.of_trial(trial)))
-            return _noted(workspace, bisection.with_trial(trial)), None
-    return bisection, LookNow(step.candidate, tag, address)
+            return _tried(workspace, bisection, Trial(step.candidate, skipped=reason)), None
+    return bisection, LookNow(tag, address)
 
 
 def _recipe_text(shared: BisectContext, bisection: Bisection, candidate: BisectCandidate) -> str:

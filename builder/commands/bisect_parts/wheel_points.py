@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from builder.bisecting import mixture
 from builder.comparing.contents import UPSTREAM
 from builder.definitions import configuration, image, image_chain
 from builder.errors import FileProblemsError, SourceError, UsageError
@@ -45,8 +46,9 @@ def repository(project: Project) -> str:
     return UPSTREAM[PACKAGE]
 
 
-def between(workspace: Workspace, ends: tuple[str, str], question: ListPoints) -> tuple[str, ...]:
-    """The commits of the main line between two points, or the versions that are the ``ends``. Raises SourceError."""
+def between(workspace: Workspace, span: NumberSpan, question: ListPoints) -> tuple[str, ...]:
+    """The commits of the main line between two points, or the versions of the two numbers. Raises SourceError."""
+    ends = span.versions(PACKAGE)
     old, new = (_ref(point) for point in (question.after or ends[0], question.before or ends[1]))
     project = workspace.project
     return main_line.between(project.mirrors, repository(project), old, new, lambda t: workspace.report(Message(t)))
@@ -59,23 +61,21 @@ def _ref(point: str) -> str:
     return commit_wheel.named(point) or f"v{point.partition('+')[0]}"
 
 
-def values(workspace: Workspace, span: NumberSpan, unit: str, ends: tuple[str, str], commit: str) -> dict[str, bytes]:
+def values(workspace: Workspace, span: NumberSpan, unit: str, commit: str) -> dict[str, str]:
     """The values of the texts of a build with the wheel of a commit. Raises SourceError where there is none."""
-    wheel = _wheel(workspace, span, ends, commit)
+    wheel = _wheel(workspace, span, commit)
     return {
-        f"package {PACKAGE}": wheel.line(PACKAGE).encode(),
-        f"{unit} version": wheel.version.encode(),
-        f"{unit} commit": commit.encode(),
-        f"{unit} index": commit.encode(),
+        f"package {PACKAGE}": wheel.line(PACKAGE),
+        f"{unit} version": wheel.version,
+        f"{unit} commit": commit,
+        f"{unit} index": commit,
     }
 
 
-def require_fitting(
-    workspace: Workspace, span: NumberSpan, ends: tuple[str, str], commit: str, files: Mapping[str, StagedFile]
-) -> None:
+def require_fitting(workspace: Workspace, span: NumberSpan, commit: str, files: Mapping[str, StagedFile]) -> None:
     """Raises SourceError where the wheel of a commit needs other packages than ``files``, a build directory, has: with
     another torch it would not even be imported, whatever is looked for. One whose metadata cannot be read may fit."""
-    wheel = _wheel(workspace, span, ends, commit)
+    wheel = _wheel(workspace, span, commit)
     settings = environment.read(workspace.environment)
     try:
         needs = wheel_needs.read(workspace.project.state / "wheels", PACKAGE, wheel, settings.ca_file)
@@ -88,12 +88,12 @@ def require_fitting(
         raise SourceError(f"{PACKAGE} {wheel.version} {problem}")
 
 
-def _wheel(workspace: Workspace, span: NumberSpan, ends: tuple[str, str], commit: str) -> CommitWheel:
+def _wheel(workspace: Workspace, span: NumberSpan, commit: str) -> CommitWheel:
     project = workspace.project
     return commit_wheel.find(
         project.state / "wheels",
         PACKAGE,
-        index(project, span, ends),
+        index(project, span),
         commit,
         _python(project, span),
         _platform(span),
@@ -105,12 +105,13 @@ def _platform(span: NumberSpan) -> str:
     return span.builds.platform if span.builds else ""
 
 
-def index(project: Project, span: NumberSpan, ends: tuple[str, str]) -> str:
+def index(project: Project, span: NumberSpan) -> str:
     """The address of a commit's index: that of either number where it is of a commit, with ``COMMIT`` in its place;
     else the project's own, or vLLM's."""
-    files = [file for file in (span.builds.files if span.builds else ()) if file.path.endswith("Dockerfile")]
-    for side, version in (("new", ends[1]), ("old", ends[0])):
-        text = "".join(getattr(segment, side).decode() for file in files for segment in file.segments)
+    ends = span.versions(PACKAGE)
+    for taken, version in ((span.every, ends[1]), ((), ends[0])):
+        files = mixture.files(span.builds, taken, {}) if span.builds else {}
+        text = "".join(file.content.decode() for path, file in files.items() if path.endswith("Dockerfile"))
         if address := commit_wheel.template(text, version):
             return address
     return configuration.load(project).commit_wheels or commit_wheel.PUBLISHED
@@ -140,17 +141,17 @@ def whole(workspace: Workspace, point: str) -> str:
     return main_line.commit_of(project.mirrors, repository(project), _ref(point))
 
 
-def to_stay_on(project: Project, span: NumberSpan, ends: tuple[str, str], definition: str, good: str) -> str:
+def to_stay_on(project: Project, span: NumberSpan, definition: str, good: str) -> str:
     """The hint of how to stay on a release or a commit (40 hex digits); empty for a version that names only the first
     digits of one."""
     if not remote_refs.is_commit(good):
         if commit_wheel.named(good):
             return ""
-        if not commit_wheel.named(ends[1]):
+        if not commit_wheel.named(span.versions(PACKAGE)[1]):
             return f"`builder lock {definition} --update {PACKAGE}={good}` stays on that release"
         written, what = f"{{wheel: {PACKAGE}=={good}}}", "release"
     else:
-        address = index(project, span, ends).replace(commit_wheel.COMMIT, good)
+        address = index(project, span).replace(commit_wheel.COMMIT, good)
         written, what = f'{{wheel: {PACKAGE}, index: "{address}"}}', "commit"
     file = f"dockerfiles/{definition}/image.yaml"
     return f"`{PACKAGE}: {written}` under `sources` in {file} stays on that {what}"

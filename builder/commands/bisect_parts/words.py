@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from builder.bisecting.candidate import BisectCandidate
     from builder.bisecting.difference import BisectSubject
     from builder.bisecting.search import TryCandidate
-    from builder.bisecting.session import Bisection, DoneTrial
+    from builder.bisecting.session import Bisection
+    from builder.bisecting.trials import Trial
 
 _SHOWN = 3
 _MOST_AHEAD = 60
@@ -21,15 +22,15 @@ def of_candidate(candidate: BisectCandidate, repository: str = "") -> str:
     """A candidate in words: a number, or what it takes of another."""
     if candidate.number is not None:
         return f"{repository}:{candidate.number}" if repository else f"number {candidate.number}"
-    points = dict(candidate.points)
-    taken = [f"{unit} at {_short(points[unit])}" if unit in points else unit for unit in candidate.taken]
+    short = {unit: point[:12] if len(point) == 40 else point for unit, point in candidate.points}
+    taken = [f"{unit} at {short[unit]}" if unit in short else unit for unit in candidate.taken]
     more = f" and {len(taken) - _SHOWN} more" if len(taken) > _SHOWN else ""
     return f"number {candidate.old} with {', '.join(taken[:_SHOWN])}{more} of {candidate.new}"
 
 
 def of_question(bisection: Bisection, subject: BisectSubject, question: TryCandidate) -> str:
     """The step that begins now."""
-    tried = list(dict.fromkeys(trial.trial.candidate for trial in bisection.done))
+    tried = list(dict.fromkeys(trial.candidate for trial in bisection.done))
     number = tried.index(question.candidate) + 1 if question.candidate in tried else len(tried) + 1
     times = f", {question.times} times" if question.times > 1 else ""
     again = " again" if question.candidate in tried else ""
@@ -38,14 +39,13 @@ def of_question(bisection: Bisection, subject: BisectSubject, question: TryCandi
     return f"step {number}{about}: trying {of_candidate(question.candidate, bisection.repository)}{again}{times}"
 
 
-def of_trial(done: DoneTrial) -> str:
+def of_trial(trial: Trial) -> str:
     """The outcome of a trial."""
-    trial = done.trial
     word = "skipped" if trial.skipped else "bad" if trial.failed and not trial.passed else "good"
     if trial.passed and trial.failed:
-        word = f"good {trial.passed} of {trial.passed + trial.failed} times"
-    note = trial.skipped or done.note
-    took = f" after {humanize.duration(done.seconds)}" if done.seconds >= 1 else ""
+        word = f"good {trial.passed} of {trial.tries} times"
+    note = trial.skipped or trial.note
+    took = f" after {humanize.duration(trial.seconds)}" if trial.seconds >= 1 else ""
     return f"  {word}{took}{f': {note}' if note else ''}"
 
 
@@ -71,7 +71,3 @@ def candidates_ahead(bisection: Bisection, subject: BisectSubject) -> tuple[Bise
         answers = search.Answers((*answers.trials, trial), answers.rows)
         ahead.append(step.candidate)
     return tuple(dict.fromkeys(ahead))
-
-
-def _short(point: str) -> str:
-    return point[:12] if len(point) == 40 else point

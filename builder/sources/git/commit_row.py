@@ -74,24 +74,3 @@ def facts(
         )
 
     return mirror_access.with_mirror(mirrors, url, read, notify)
-
-
-def reversal(mirrors: Path, url: str, commit: str, package: str) -> tuple[bytes, tuple[str, ...]]:
-    """The patch that takes back what a commit changes in the Python files of ``package``, and the other files that it
-    changes. Raises SourceError."""
-
-    def read(repository: GitRepository) -> tuple[bytes, tuple[str, ...]]:
-        mirror.ensure_commit(repository, commit)
-        names = run_checked(repository, ["diff", "--no-renames", "--name-only", "-z", f"{commit}^1", commit]).output
-        files = [name for name in names.decode("utf-8", "replace").split("\0") if name]
-        own = [name for name in files if name.startswith(f"{package}/") and name.endswith(".py")]
-        if not own:
-            return b"", tuple(files)
-        # A mirror has contents of the commits that are pinned, and of no other.
-        sides = [mirror.blob_names(repository, side, own) for side in (commit, f"{commit}^1")]
-        mirror.ensure_blobs(repository, [blob for side in sides for blob in side.values()])
-        options = ["--no-ext-diff", "--no-textconv", "--no-renames", "--no-color"]
-        patch = run_checked(repository, ["diff", *options, commit, f"{commit}^1", "--", *own]).output
-        return patch, tuple(name for name in files if name not in own)
-
-    return mirror_access.with_mirror(mirrors, url, read)

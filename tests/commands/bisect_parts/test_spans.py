@@ -35,8 +35,9 @@ def project(root: Path) -> Project:
 def test_the_axes_are_read_from_the_build_directories(tmp_path: Path) -> None:
     span = spans.reader(project(tmp_path), BISECTION, "")(1, 2)
     assert [(axis.name, axis.units) for axis in span.axes] == [("Python packages", ("package transformers",))]
-    old, new = spans.texts_of(span, "package transformers")
-    assert ("5.19.0" in old, "5.20.0" in new) == (True, True)
+    change = spans.change_of(span, "package transformers").splitlines()
+    assert change[:2] == ["--- cpu:1/python/packages.txt", "+++ cpu:2/python/packages.txt"]
+    assert [line.split()[0] for line in change if "==" in line] == ["-transformers==5.19.0", "+transformers==5.20.0"]
 
 
 def test_a_build_directory_that_was_edited_or_is_gone_leaves_the_whole_image(tmp_path: Path) -> None:

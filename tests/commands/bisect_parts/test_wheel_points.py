@@ -64,7 +64,7 @@ def workspace(root: Path, url: str, index: str = "") -> tuple[Workspace, list[st
 
 
 def listed(made: Workspace, span: NumberSpan, after: str = "", before: str = "") -> tuple[str, ...]:
-    return tuple(point.id for point in points.row(made, span, ListPoints(1, 2, "vllm", after, before)).points)
+    return points.row(made, span, ListPoints(1, 2, "vllm", after, before)).points
 
 
 def test_between_two_neighbouring_releases_are_the_commits(tmp_path: Path, vllm: Vllm) -> None:
@@ -81,9 +81,7 @@ def test_between_two_neighbouring_releases_are_the_commits(tmp_path: Path, vllm:
     assert len(commits) == 5
     assert listed(made, span, after=commits[0], before=commits[2]) == (commits[1],)
     assert listed(made, span, after=commits[0], before=commits[1]) == ()
-    every = points.finest(made, span, "vllm")
-    assert every is not None
-    assert [point.id for point in every] == [history.v0_19_1, *commits]
+    assert points.finest(made, span, "vllm") == (history.v0_19_1, *commits)
     assert not any("not known" in each for each in said)
 
 
@@ -93,10 +91,8 @@ def test_between_two_commits_no_release_is_asked_for(tmp_path: Path, vllm: Vllm)
     span = span_of(tmp_path, old, (f"0.19.2.dev6+g{last[:9]}.cu130", last, INDEX.format(last)))
     made, _ = workspace(tmp_path, vllm.url, "http://127.0.0.1:9/simple")
     assert listed(made, span)[0] == vllm.history.v0_19_1
-    ends = points.wheel_ends(span, "vllm")
-    assert ends
-    assert wheel_points.index(made.project, span, ends) == INDEX.format("COMMIT")
-    hint = wheel_points.to_stay_on(made.project, span, ends, "trial", first)
+    assert wheel_points.index(made.project, span) == INDEX.format("COMMIT")
+    hint = wheel_points.to_stay_on(made.project, span, "trial", first)
     assert f'{{wheel: vllm, index: "{INDEX.format(first)}"}}` under `sources`' in hint
 
 
@@ -111,16 +107,16 @@ def test_without_the_repository_a_fault_lies_between_two_releases(tmp_path: Path
     assert [each.partition(":")[0] for each in said] == [
         "the commits or versions between cannot be listed", "which commits lie between is not known",
     ]  # fmt: skip
-    hint = wheel_points.to_stay_on(made.project, span, ("0.19.0", "0.20.0"), "trial", "0.19.0")
+    hint = wheel_points.to_stay_on(made.project, span, "trial", "0.19.0")
     assert hint == "`builder lock trial --update vllm=0.19.0` stays on that release"
 
 
 def test_index_and_repository_are_the_projects_own_where_it_names_some(tmp_path: Path) -> None:
     span = span_of(tmp_path, ("0.19.0", "ab" * 20, ""), ("0.20.0", "cd" * 20, ""))
-    project, ends = Project(tmp_path), ("0.19.0", "0.20.0")
+    project = Project(tmp_path)
     assert wheel_points.repository(project) == "https://github.com/vllm-project/vllm.git"
-    assert wheel_points.index(project, span, ends) == "https://wheels.vllm.ai/COMMIT"
+    assert wheel_points.index(project, span) == "https://wheels.vllm.ai/COMMIT"
     projects.write(tmp_path / "builder.yaml", "commit_wheels: https://mirror.example/COMMIT/cu129\n")
-    assert wheel_points.index(project, span, ends) == "https://mirror.example/COMMIT/cu129"
+    assert wheel_points.index(project, span) == "https://mirror.example/COMMIT/cu129"
     made, _ = workspace(tmp_path, "https://example.org/vllm.git")
     assert wheel_points.repository(made.project) == "https://example.org/vllm.git"
