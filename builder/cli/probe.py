@@ -28,12 +28,11 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     \b
     NAME is
-      tools-long     12 calls with 46 tools offered, each answer fed back, with
-                     0, 50 and 75 % of the context full
-      canitoolcall   the scenarios of `canitoolcall probe`
+      tools-long   12 calls with 46 tools offered, each answer fed back, with
+                   0, 50 and 75 % of the context full
       or that of a folder probes/NAME with a probe.yaml: a command of your own
 
-    Without a name, tools-long and your own ones run. Each is repeated as often as its results differ. A server that
+    Without a name, all of them run. Each is repeated as often as its results differ. A server that
     runs is used; else one is started for it, and stopped at the end. The results are kept in evidence/ beside
     images.lock.
 
