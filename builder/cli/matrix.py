@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import output, waiting
+from builder.cli import output, progress
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.events import Message
@@ -71,7 +71,7 @@ def matrix(
     code = _fill(context, *wanted, profile if bench else "", dry_run=dry_run) if fill else 0
     if dry_run:
         return code
-    with waiting.showing("reading the runs"):
+    with progress.showing("reading the runs"):
         table = command.run(context.workspace(), *wanted)
     from builder.cli import matrix_text
 
@@ -92,10 +92,10 @@ def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _fill(context: Context, models: tuple[str, ...], images: tuple[str, ...], profile: str, *, dry_run: bool) -> int:
     """Tries what is missing, and tells each result; returns the exit code."""
-    from builder.cli import matrix_text, measure_progress
+    from builder.cli import matrix_text, progress
     from builder.commands import matrix_fill
 
-    with measure_progress.reporter() as report:
+    with progress.reporter() as report:
         workspace = context.workspace(report)
         planned = matrix_fill.plan(workspace, models, images, profile)
         for line in matrix_text.of_plan(planned, every_step=dry_run):

@@ -38,10 +38,10 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     Ends with 1 unless all of them passed.
     """
-    from builder.cli import measure_progress, measured_text
+    from builder.cli import measured_text, progress
     from builder.commands import probe as command
 
-    with measure_progress.reporter() as report:
+    with progress.reporter() as report:
         results = tuple(command.run(context.workspace(report), what, wanted, image))
     if as_json:
         print_json({"probes": [measured_text.document(kept) for kept in results]})

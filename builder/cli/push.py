@@ -42,14 +42,14 @@ def push(context: Context, images: tuple[str, ...], sbom: bool, provenance: bool
     if provenance:
         kinds.add("provenance")
     if kinds:
-        from builder.cli import build_progress
+        from builder.cli import progress
 
-        with build_progress.reporter() as build_report:
+        with progress.reporter() as build_report:
             pushed_images = command.run_attested(context.workspace(build_report), images, kinds)
     else:
-        from builder.cli import image_progress
+        from builder.cli import progress
 
-        with image_progress.reporter() as report:
+        with progress.reporter() as report:
             pushed_images = command.run(context.workspace(report), images)
     for image in pushed_images:
         print_pushed(image)

@@ -73,8 +73,8 @@ def run(
             hint=f"name them there: `nodes: {{spark1: {endpoints.find(environ).host}, spark2: ssh://USER@HOST}}`",
         )
     nodes = _ask(environ, engines, timeout or config.node_timeout, report)
-    found = {each.node: _settings(config, each.node, each.choice) for each in nodes if each.choice}
-    settings = {node: values for node, values in found.items() if values}
+    chosen = {each.node: _settings(config, each.node, each.choice) for each in nodes if each.choice}
+    settings = {node: values for node, values in chosen.items() if values}
     after = configuration_text.with_node_settings(before, settings) if settings else before
     configuration.document(after)
     return Discovery(nodes, before, after)

@@ -1,4 +1,4 @@
-"""The progress of a build: on a terminal, in a pipe, and at each verbosity."""
+"""The progress of a command: on a terminal, in a pipe, and at each verbosity."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EVENTS = """
 import sys, time
 import click
 from builder.building.step_times import StepTimes
-from builder.cli import build_progress, verbosity
+from builder.cli import progress, verbosity
 from builder.engine.buildkit.progress import StepProgress, StepFinished, StepOutput, StepStarted
 from builder.events import Message
 
 @click.command()
 @verbosity.verbosity_options
 def build():
-    with build_progress.reporter() as report:
+    with progress.reporter() as report:
         report(Message("resolving the base image"))
         report(StepTimes({"the vllm wheel": 75.0}))
         report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))
@@ -127,7 +127,7 @@ def test_what_takes_long_without_a_step_moves_and_tells_its_time() -> None:
 
 
 def test_a_line_moves_while_a_command_works_in_silence() -> None:
-    code = "import time, os\nfrom builder.cli import waiting\nwith waiting.showing('looking at what may go'):\n"
+    code = "import time, os\nfrom builder.cli import progress\nwith progress.showing('looking at what may go'):\n"
     shown = on_a_terminal(code=f"{code}    time.sleep(1.6)\n")
     assert "looking at what may go" in shown
     assert "looking" not in on_a_terminal(code=f"{code}    time.sleep(0.1)\n")
