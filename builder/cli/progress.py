@@ -1,6 +1,8 @@
-"""The progress of a command's work, on standard error. A terminal has a line with a clock for each thing that runs, and one that
-stays for each that ended. Elsewhere, and with ``--verbose``, there are the lines that stay, and of what takes long one
-now and then."""
+"""The progress of a command's work, on standard error.
+
+A terminal has a line with a clock for each thing that runs, and one that stays for each that ended. Elsewhere, and with
+``--verbose``, there are only lines that stay: also, now and then, one of what takes long.
+"""
 
 from __future__ import annotations
 
