@@ -1,7 +1,7 @@
 """The build hook of hatchling: what a wheel has that is in no file of the repository.
 
-The commit that it was made from, for `builder --version`; a manual page for each command; what bash, zsh and fish need
-to complete names. A source archive carries the commit, so that a wheel made from it knows that as well.
+The commit that it was made from, for `builder --version`, and click's scripts with which bash, zsh and fish complete
+names. A source archive carries the commit, so that a wheel made from it knows the commit as well.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class ReleaseHook(BuildHookInterface[Any]):
             (made / "commit").write_text(f"{commit}\n", encoding="ascii")
             build_data["force_include"][str(made / "commit")] = COMMIT
         if self.target_name == "wheel":
-            for path, text in _shared(root, self.metadata.version).items():
+            for shell, path in COMPLETIONS.items():
                 (made / path).parent.mkdir(parents=True, exist_ok=True)
-                (made / path).write_text(text, encoding="utf-8")
+                (made / path).write_text(_completion(root, shell), encoding="utf-8")
                 build_data["shared_data"][str(made / path)] = path
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
@@ -59,13 +59,11 @@ def _commit(root: Path) -> str:
     return done.stdout.strip()
 
 
-def _shared(root: Path, number: str) -> dict[str, str]:
-    """The manual pages and completions, by their paths in the environment that the wheel is installed into."""
+def _completion(root: Path, shell: str) -> str:
+    """What `builder completion` prints for the shell."""
     sys.path.insert(0, str(root))
     try:
-        from builder.cli import completion, manual_pages
-        from builder.cli.main import cli
+        from builder.cli import completion
     finally:
         sys.path.remove(str(root))
-    pages = {f"share/man/man1/{name}": text for name, text in manual_pages.of_all(cli, number).items()}
-    return pages | {path: completion.source(cli, shell) for shell, path in COMPLETIONS.items()}
+    return completion.source(shell)

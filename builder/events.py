@@ -55,6 +55,31 @@ class TransferProgress:
     total: int
 
 
+@dataclass(frozen=True)
+class Stage:
+    """The stage that begins in place of the one before; its text says how far it is as well."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class WaitingStarted(Stage):
+    """The stage in which everything is started and only the wait for a server's first answer remains."""
+
+    name: str = "starting"
+
+
+@dataclass(frozen=True)
+class NodeEvent:
+    """An event on a node: the progress of its transfer, or in the end a `Message`."""
+
+    node: str
+    event: object
+
+
 def delayed_progress(report: Report, what: str) -> Callable[[int, int], None]:
     """Returns a callback that takes the bytes done and the total bytes, and reports them once a second has passed."""
     began = time.monotonic()
@@ -69,7 +94,7 @@ def delayed_progress(report: Report, what: str) -> Callable[[int, int], None]:
 WAITING = Message("waiting for another process that writes images.lock")
 
 Report = Callable[[object], None]
-"""Takes a Message, a TransferProgress, or one of the events of a build (``builder.engine.buildkit.progress``)."""
+"""Takes an event of this module, or one of a build (``builder.engine.buildkit.progress``)."""
 
 
 def ignore(_event: object) -> None:

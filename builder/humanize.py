@@ -18,6 +18,11 @@ def size(count: int) -> str:
     return f"{left:.1f} TB"
 
 
+def size_of(current: int, total: int) -> str:
+    """The bytes that are done, of all: 1.2 GB of 5.3 GB."""
+    return f"{size(current)} of {size(total)}"
+
+
 def amount(value: float, unit: str) -> str:
     """A measured amount to three digits or more, without its unit but for bytes."""
     if unit == "bytes" and value >= 0:

@@ -170,7 +170,7 @@ def _serve_ssh(endpoint: Endpoint, made: Machine, image: str, folder: Path) -> N
         f"{made.folder}/dev": "/node-dev",
         f"{made.folder}/proc": "/node-proc:ro",
         f"{made.folder}/home": f"{made.folder}/home",
-        **{f"{made.folder}/bin/{name}": f"/usr/bin/{name}:ro" for name in ("ibdev2netdev", "nvidia-smi")},
+        f"{made.folder}/bin/ibdev2netdev": "/usr/bin/ibdev2netdev:ro",
     }
     volumes = [word for source, target in mounts.items() for word in ("-v", f"{source}:{target}")]
     argv = [docker, "-H", made.node.host, "run", "-d", "--network", "host", "--hostname", made.name, "--name", "sshd"]

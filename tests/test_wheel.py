@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.cli.command_table import TABLE
 from builder.engine.client.endpoint import Endpoint
 from tests import projects, shared, shipped_files
 from tests.conftest import remove_all
@@ -140,15 +138,6 @@ def test_from_an_empty_folder_to_a_rolled_back_model(
     moved = builder(installed, tmp_path, "rollback", "chat")
     assert f"Org/Model-1B: {repository}:2 → {repository}:1" in moved
     assert f"{repository}:1" in builder(installed, tmp_path, "list", "--models")
-
-
-def test_every_command_has_a_manual_page(installed: tuple[Path, str]) -> None:
-    pages = installed[0] / "share/man/man1"
-    for name in TABLE:
-        text = (pages / f"builder-{name}.1").read_text()
-        assert re.search(rf"^\.SH NAME\nbuilder\\-{name.replace('-', r'.-')} ", text, re.MULTILINE)
-    assert (pages / "builder.1").is_file()
-    assert (pages / "builder-mods-check.1").is_file()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import waiting
+from builder.cli import progress
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
 from builder.cli.terminal_text import styled
@@ -37,7 +37,7 @@ def adopt(
     from builder.commands import adopt as command
 
     request = command.AdoptRequest(image, repository, models, promote=not no_promote)
-    with waiting.showing(f"reading {image}"):
+    with progress.showing(f"reading {image}"):
         result = command.run(context.workspace(), request)
     if as_json:
         print_json(_document(result))

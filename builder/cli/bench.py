@@ -50,10 +50,10 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
     Ends with 1 if the server failed meanwhile, or B is worse.
     """
-    from builder.cli import measure_progress, measured_text
+    from builder.cli import measured_text, progress
     from builder.commands import bench as command
 
-    with measure_progress.reporter() as report:
+    with progress.reporter() as report:
         workspace = context.workspace(report)
         compared = command.compare(workspace, what, pair, profile) if pair else None
         kept = command.run(workspace, what, profile, image) if compared is None else None

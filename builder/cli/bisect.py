@@ -97,12 +97,12 @@ def start(
       0  if the change was found, or a candidate is waiting for your verdict
       1  if it could not be told
     """
-    from builder.cli import bisect_text, build_progress
+    from builder.cli import bisect_text, progress
     from builder.commands import bisect as command
     from builder.commands.bisect_parts.beginning import BisectRequest
 
     judge = _judge(script, probe, prove=prove, serves=not no_serve)
-    with build_progress.reporter() as report:
+    with progress.reporter() as report:
         request = BisectRequest(what, judge, good, bad, find_fix)
         if not dry_run:
             return _print(command.run(context.workspace(report), request), as_json=as_json)
@@ -171,10 +171,10 @@ def _mark(word: Literal["good", "bad", "skip"], verdict: str) -> None:
     @verbosity_options
     @pass_context
     def mark(context: Context, note: str, as_json: bool) -> int:
-        from builder.cli import build_progress
+        from builder.cli import progress
         from builder.commands import bisect_mark as command
 
-        with build_progress.reporter() as report:
+        with progress.reporter() as report:
             result = command.run(context.workspace(report), word, note)
         return _print(result, as_json=as_json)
 

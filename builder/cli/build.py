@@ -119,7 +119,7 @@ def build(
     if promote_anyway and no_promote:
         raise click.UsageError("--promote-anyway goes with no --no-promote")
     from builder.building.request import BuildRequest
-    from builder.cli import build_progress
+    from builder.cli import progress
     from builder.commands import build as command
 
     if folder and not dry_run:
@@ -148,7 +148,7 @@ def build(
         return
     results: list[AlreadyBuilt | Built | PushedImage] = []
     try:
-        with build_progress.reporter() as report:
+        with progress.reporter() as report:
             # Those that succeeded are printed even if a later one fails.
             results.extend(command.run(context.workspace(report), request))
     except KeyboardInterrupt:

@@ -103,10 +103,10 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
     that are not. Sources, steps and the digest of every file go into checkpoints.lock.
     """
-    from builder.cli import file_progress
+    from builder.cli import progress
     from builder.commands import checkpoints_build as command
 
-    with file_progress.reporter() as report:
+    with progress.reporter() as report:
         made = command.run(context.workspace(report), name, update=update)
     if as_json:
         print_json(
@@ -139,10 +139,10 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
     Sizes, the headers of weights, the index and all small files are compared; with --full every byte. Without a NAME,
     all checkpoints are. Ends with 7 if one differs, or is recorded and not here.
     """
-    from builder.cli import file_progress
+    from builder.cli import progress
     from builder.commands import checkpoints_verify as command
 
-    with file_progress.reporter() as report:
+    with progress.reporter() as report:
         results = command.run(context.workspace(report), name, full=full)
     if as_json:
         print_json(
@@ -263,10 +263,10 @@ def compare(context: Context, what: str, source: str, most_loss: float, as_json:
 
     Ends with 1 unless the loss is surely within what is allowed.
     """
-    from builder.cli import measure_progress, measured_text
+    from builder.cli import measured_text, progress
     from builder.commands import checkpoints_compare as command
 
-    with measure_progress.reporter() as report:
+    with progress.reporter() as report:
         kept = command.run(context.workspace(report), what, source, most_loss / 100)
     if as_json:
         print_json(measured_text.document(kept))

@@ -10,8 +10,7 @@ from builder.cli.output import print_document
 
 @click.command()
 @click.argument("shell", type=WordChoice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+def completion(shell: str) -> None:
     """Print what bash, zsh or fish needs to complete names.
 
     \b
@@ -19,17 +18,12 @@ def completion(ctx: click.Context, shell: str) -> None:
     zsh    builder completion zsh > ~/.zfunc/_builder     (with ~/.zfunc in $fpath)
     fish   builder completion fish > ~/.config/fish/completions/builder.fish
     """
-    print_document(source(ctx.find_root().command, shell))
+    print_document(source(shell))
 
 
-def source(root: click.Command, shell: str) -> str:
-    """The script with which ``shell`` completes the commands of ``root``."""
-    from click.shell_completion import get_completion_class
+def source(shell: str) -> str:
+    """The script with which ``shell`` completes; it calls `builder` for the names."""
+    from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
 
-    from builder.cli.bash_completion import VARIABLE, Bash
-    from builder.cli.fish_completion import Fish
-
-    kind = {"bash": Bash, "fish": Fish}.get(shell) or get_completion_class(shell)
-    if kind is None:
-        raise ValueError(f"click knows no shell {shell}")
-    return kind(root, {}, "builder", VARIABLE).source() + "\n"
+    kinds: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+    return kinds[shell](click.Command("builder"), {}, "builder", "_BUILDER_COMPLETE").source() + "\n"

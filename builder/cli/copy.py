@@ -23,10 +23,10 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     content is compared with images.lock before the number is set, and `latest` if it is current. If one node fails, the
     others go on; the exit code is then 1.
     """
-    from builder.cli import image_progress
+    from builder.cli import progress
     from builder.commands import copy
 
-    with image_progress.reporter() as report:
+    with progress.reporter() as report:
         result = copy.run(context.workspace(report), image, nodes)
     failed = {node: outcome.error for node, outcome in result.outcomes.items() if outcome.error}
     reached = ", ".join(node for node in result.outcomes if node not in failed)

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from builder.cli import diagnosis_text, waiting
+from builder.cli import diagnosis_text, progress
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json
 
@@ -26,7 +26,7 @@ def doctor(context: Context, releases: str | None, as_json: bool) -> int:
     """Look for anything that would make a build fail. Ends with 1 if there is such a thing."""
     from builder.commands import doctor as command
 
-    with waiting.showing("looking at machine and project"):
+    with progress.showing("looking at machine and project"):
         findings = command.run(context.project, os.environ, releases=releases)
     if as_json:
         print_json({"findings": [diagnosis_text.document(finding) for finding in findings]})

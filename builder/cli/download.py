@@ -31,10 +31,10 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
     the model was paired. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
     """
-    from builder.cli import file_progress
+    from builder.cli import progress
     from builder.commands import download as command
 
-    with file_progress.reporter() as report:
+    with progress.reporter() as report:
         downloads = command.run(context.workspace(report), command.DownloadRequest(what, revision, nodes))
     if as_json:
         print_json({"models": [_document(model) for model in downloads], "copied_to": list(nodes)})

@@ -29,10 +29,10 @@ def export_image(context: Context, image: str, file: Path, force: bool, as_json:
     load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. FILE
     appears once it is complete.
     """
-    from builder.cli import file_progress
+    from builder.cli import progress
     from builder.commands import export_image as command
 
-    with file_progress.reporter() as report:
+    with progress.reporter() as report:
         result = command.run(context.workspace(report), image, file, replace=force)
     if as_json:
         print_json({"image": str(result.image), "file": str(file), "size": result.size, "layers": result.layers})
@@ -55,10 +55,10 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     number and the pairings of models stay as they are: the number becomes current only if the repository has no current
     one, and serves only models that no image serves yet. A number that is another image here is not overwritten.
     """
-    from builder.cli import file_progress
+    from builder.cli import progress
     from builder.commands import import_image as command
 
-    with file_progress.reporter() as report:
+    with progress.reporter() as report:
         result = command.run(context.workspace(report), file)
     if as_json:
         print_json(

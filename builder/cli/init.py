@@ -50,8 +50,8 @@ def init(
     """Make a project: definitions, mods, recipes and pins.
 
     It is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal it gets what suits this machine.
-    Files that are there already are never replaced. Then it tells what it sees: chip, memory, engine, other Sparks, a
-    checkout of spark-vllm-docker, images that could get a number.
+    Files that are there already are never replaced. Then it tells what it sees: chip, memory, engine, a checkout of
+    spark-vllm-docker, images that could get a number.
 
     With --update a newer release brings its files into the project: the differences are shown first, and a file that
     was edited here stays unless you say otherwise. Pins do not move: `builder lock` does that.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import stat
@@ -58,8 +57,6 @@ def run(arguments: list[str]) -> int:
     if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # not so under nohup
         signal.signal(signal.SIGHUP, _hang_up)
     try:
-        if request := os.environ.get("_BUILDER_COMPLETE"):  # as in click, an empty one means nothing
-            importlib.import_module("builder.cli.bash_completion").require_shell_request(cli, request)
         code = cli.main(args=arguments, prog_name="builder", standalone_mode=False)
     except BuilderError as error:
         output.print_error(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import output, waiting
+from builder.cli import output, progress
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 
@@ -36,7 +36,7 @@ def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], a
 
     if as_html and as_json:
         raise click.UsageError("--html and --json are two forms of the table")
-    with waiting.showing("reading the runs"):
+    with progress.showing("reading the runs"):
         table = command.run(context.workspace(), _split(models), _split(images))
     from builder.cli import matrix_text
 

@@ -12,7 +12,7 @@ from builder.cli import table
 from builder.cli.command_table import Group
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result
+from builder.cli.output import confirm, print_json, print_line, print_message, print_result
 from builder.cli.terminal_text import styled
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
         print_json({"nodes": [_node(state) for state in states]})
     elif not states:
         print_result(
-            "no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`; `builder nodes discover --scan` "
-            "looks for them"
+            "no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`; `builder nodes discover` fills "
+            "in their links"
         )
     else:
         rows = [row for state in states for row in _rows(state)]
@@ -67,26 +67,22 @@ def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
 
 @nodes.command()
 @click.argument("node_names", nargs=-1, metavar="[NODE]…", shell_complete=names("nodes"))
-@click.option("--scan", is_flag=True, help="Look for further nodes in the network of this machine's link.")
 @click.option("--yes", is_flag=True, help="Write builder.yaml without asking.")
 @_timeout_option
 @json_option
 @pass_context
-def discover(
-    context: Context, node_names: tuple[str, ...], scan: bool, yes: bool, timeout: int | None, as_json: bool
-) -> int:
+def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: int | None, as_json: bool) -> int:
     """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
 
     Each machine is asked, by ssh or here, what `ibdev2netdev` or the kernel says of its RoCE devices. Two links that
     are up are a pair of machines, or a switch; four are a ring of three machines. Shows what would change in
     builder.yaml, and asks before it writes.
 
-    No network is scanned, unless --scan is given: then every host in the subnet of this machine's link that takes ssh
-    without a password, and whose GPU is a GB10, becomes a node. Ends with 1 if a machine could not be asked.
+    Ends with 1 if a machine could not be asked.
     """
     from builder.commands import nodes_discover as command
 
-    discovery = command.run(context.project, os.environ, node_names, print_message, scan=scan, timeout=timeout)
+    discovery = command.run(context.project, os.environ, node_names, print_message, timeout)
     written = False
     if not as_json:
         _print_discovery(discovery)
@@ -134,8 +130,6 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
 def _print_discovery(discovery: Discovery) -> None:
     rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
     table.print_table(("NODE", "SETTING", "VALUE"), rows)
-    for host in discovery.skipped:
-        print_note(f"{host.address} is left out: {host.problem}")
     if discovery.changed:
         print_line()
         for line in discovery.difference():
@@ -175,7 +169,6 @@ def _discovery(discovery: Discovery, *, written: bool) -> dict[str, Any]:
             }
             for node in discovery.nodes
         ],
-        "left_out": [{"address": host.address, "problem": host.problem} for host in discovery.skipped],
         "difference": list(discovery.difference()),
         "written": written,
     }

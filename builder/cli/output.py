@@ -40,7 +40,7 @@ def print_note(text: str) -> None:
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Prints a line as it is, such as a row of a table that fits already."""
-    _echo(terminal_text.for_terminal(text), err=err, color=colour())
+    _echo(terminal_text.visible(text), err=err, color=colour())
 
 
 def print_document(text: str) -> None:

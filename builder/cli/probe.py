@@ -28,21 +28,20 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     \b
     NAME is
-      tools-long     12 calls with 46 tools offered, each answer fed back, with
-                     0, 50 and 75 % of the context full
-      canitoolcall   the scenarios of `canitoolcall probe`
+      tools-long   12 calls with 46 tools offered, each answer fed back, with
+                   0, 50 and 75 % of the context full
       or that of a folder probes/NAME with a probe.yaml: a command of your own
 
-    Without a name, tools-long and your own ones run. Each is repeated as often as its results differ. A server that
+    Without a name, all of them run. Each is repeated as often as its results differ. A server that
     runs is used; else one is started for it, and stopped at the end. The results are kept in evidence/ beside
     images.lock.
 
     Ends with 1 unless all of them passed.
     """
-    from builder.cli import measure_progress, measured_text
+    from builder.cli import measured_text, progress
     from builder.commands import probe as command
 
-    with measure_progress.reporter() as report:
+    with progress.reporter() as report:
         results = tuple(command.run(context.workspace(report), what, wanted, image))
     if as_json:
         print_json({"probes": [measured_text.document(kept) for kept in results]})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import table, waiting
+from builder.cli import progress, table
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.options import parse_age
 from builder.cli.output import confirm, print_json, print_line, print_result
@@ -42,7 +42,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     """
     from builder.commands import prune as command
 
-    with waiting.showing("looking at what may go"):
+    with progress.showing("looking at what may go"):
         pruning = command.plan(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
     if not as_json:
         _print_plan(pruning)
@@ -52,7 +52,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
         and not dry_run
         and (yes or (not as_json and sys.stdin.isatty() and confirm("remove these?")))
     ):
-        with waiting.showing("removing"):
+        with progress.showing("removing"):
             result = command.run(context.workspace(), pruning)
     if as_json:
         _print_document(pruning, result)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from builder.cli import transfer_text
 from builder.cli.completers import names
 from builder.cli.context import Context, pass_context
 from builder.cli.output import print_result
@@ -21,10 +20,10 @@ def pull(context: Context, image: str) -> None:
     For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
     only when its content is what was recorded.
     """
-    from builder.cli import image_progress
+    from builder.cli import progress
     from builder.commands import pull as command
 
-    with image_progress.reporter() as report:
+    with progress.reporter() as report:
         result = command.run(context.workspace(report), image)
-    outcome = f"pulled, {transfer_text.layers(result.layers)}" if result.layers else "is here already"
+    outcome = f"pulled, {result.layers}" if result.layers else "is here already"
     print_result(f"{result.image} {outcome}")

@@ -25,10 +25,10 @@ def push(context: Context, images: tuple[str, ...]) -> None:
     The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
     too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
     """
-    from builder.cli import image_progress
+    from builder.cli import progress
     from builder.commands import push as command
 
-    with image_progress.reporter() as report:
+    with progress.reporter() as report:
         pushed_images = command.run(context.workspace(report), images)
     for image in pushed_images:
         print_pushed(image)

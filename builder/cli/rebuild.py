@@ -57,10 +57,10 @@ def rebuild(
     new image is kept as IMAGE:N-rebuilt, the differences are listed by layer, path and kind, and the exit code is 1. A
     number that was proven is proven again then. --set takes build_jobs alone.
     """
-    from builder.cli import build_progress
+    from builder.cli import progress
     from builder.commands import rebuild as command
 
-    with build_progress.reporter() as report:
+    with progress.reporter() as report:
         workspace = context.workspace(report)
         result = command.run(
             workspace,

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from builder.cli import output as printing
-from builder.cli import waiting
+from builder.cli import progress
 from builder.cli.context import Context, pass_context
 
 _FILE, _FOLDER = "report.html", "report"
@@ -36,7 +36,7 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     from builder.commands import report as command
 
     target = output or Path(_FOLDER if publish else _FILE)
-    with waiting.showing("drawing the page"):
+    with progress.showing("drawing the page"):
         files = command.run(context.workspace(), target, publish=publish, full=full)
     for file in files:
         printing.print_result(str(file))

@@ -32,16 +32,17 @@ def restart(
     After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
     here.
     """
-    from builder.cli import serve_progress, served_json
+    from builder.cli import progress, served_json
+    from builder.cli.run import print_served
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
     request = ServeRequest(
         what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
     )
-    with serve_progress.reporter() as report:
+    with progress.reporter() as report:
         result = command.run(context.workspace(report), request, detach=detach)
     if as_json:
         print_json({"server": served_json.document(result)})
     else:
-        serve_progress.print_served(result)
+        print_served(result)

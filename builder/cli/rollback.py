@@ -74,10 +74,11 @@ def rollback(
 
 
 def _restart(context: Context, name: str) -> None:
-    from builder.cli import serve_progress
+    from builder.cli import progress
+    from builder.cli.run import print_served
     from builder.commands import restart as command
     from builder.serving.preparation import ServeRequest
 
-    with serve_progress.reporter() as report:
+    with progress.reporter() as report:
         result = command.run(context.workspace(report), ServeRequest(name, {}), detach=False)
-    serve_progress.print_served(result)
+    print_served(result)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder import humanize
-from builder.cli import waiting
+from builder.cli import progress
 from builder.cli.completers import names
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_note, print_result
@@ -36,7 +36,7 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     """
     from builder.commands import stop as command
 
-    with waiting.showing("stopping"):
+    with progress.showing("stopping"):
         result = command.run(context.workspace(), what, seconds)
     if as_json:
         print_json({"server": _document(result)})

@@ -1,13 +1,12 @@
 """Text for the terminal. What comes from a file, a label, a log or a server may hold control characters: they would
 move the cursor, set the window's title, or turn the order of the letters round. They are shown and never obeyed.
 
-Every text passes `visible` at the edge, in `output`; only colours that this program gives itself, with `styled`, pass.
+Every text passes `visible` at the edge, in `output`; only the colours and the bold letters of `styled` pass.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 
 import click
@@ -18,9 +17,8 @@ _KEPT = "\n\t"
 # Control and format characters (bidirectional marks, invisible joiners), halves of surrogate pairs, line separators.
 _SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
-# The colours of `styled` are told from those in a text of others by a number that nobody else knows.
-_OWN = f"\x1b[{int.from_bytes(os.urandom(8), 'big')};"
-_OWN_COLOUR = re.compile(f"({re.escape(_OWN)}[0-9;]+m)")
+# What `styled` makes: one of eight colours, bold letters, and the end of both.
+_STYLE = re.compile(r"(\x1b\[(?:[01]|3[0-7])m)")
 # Colours and intensity, and nothing that hides text or makes it blink (ECMA-48, 8.3.117).
 _ONE_COLOUR = r"(?:[0-47]|2[2-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3})"
 _COLOUR = re.compile(rf"(\x1b\[(?:{_ONE_COLOUR}(?:;{_ONE_COLOUR})*)?m)")
@@ -29,14 +27,14 @@ _UNUSUAL = re.compile(r"[^ -~\n\t]")
 
 
 def visible(text: str) -> str:
-    """``text`` with its control characters as escapes, such as ``\\x1b``; its lines and tabs stay, and the colours of
-    `styled`. Secrets are left out."""
+    """``text`` with its control characters as escapes, such as ``\\x1b``; its lines and tabs stay, and what
+    `styled` makes. Secrets are left out."""
     text = redaction.redacted(text)
     if text.isprintable():
         return text
     return "".join(
         part if number % 2 or part.isprintable() else "".join(map(_shown, part))
-        for number, part in enumerate(_OWN_COLOUR.split(text))
+        for number, part in enumerate(_STYLE.split(text))
     )
 
 
@@ -46,13 +44,8 @@ def on_one_line(text: str) -> str:
 
 
 def styled(text: str, *, fg: str | None = None, bold: bool | None = None) -> str:
-    """``text`` in a colour of this program; `for_terminal` makes it one that terminals know."""
-    return click.style(visible(text), fg=fg, bold=bold).replace("\x1b[", _OWN)
-
-
-def for_terminal(text: str) -> str:
-    """``text`` as `visible` shows it, with the colours of `styled` as terminals know them."""
-    return visible(text).replace(_OWN, "\x1b[")
+    """``text`` in one of eight colours, or bold."""
+    return click.style(visible(text), fg=fg, bold=bold)
 
 
 def log_with_colours(text: str) -> str:

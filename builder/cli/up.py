@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder import humanize
-from builder.cli import copies, served_json
+from builder.cli import copies, progress, served_json
 from builder.cli.container_options import requested
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_message, print_note
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.commands.up import UpResult
-    from builder.commands.up_parts.part import PartName, UpPart
+    from builder.commands.up_parts.part import UpPart
     from builder.events import Report
 
 _DONE = {
@@ -59,7 +59,7 @@ def up(
     Where the recipe names mods that the project lacks and builder knows a place of, it asks whether to bring each of
     them, and shows its scripts before it is taken. Nothing is fetched unasked.
     """
-    from builder.cli import serve_progress
+    from builder.cli.run import print_served
     from builder.commands import up as command
     from builder.serving.preparation import ServeRequest
 
@@ -73,7 +73,7 @@ def up(
     if as_json:
         print_json(_document(result))
     else:
-        serve_progress.print_served(result.served)
+        print_served(result.served)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def _reporter() -> Iterator[Report]:
             nonlocal current
             if isinstance(event, PartBegan):
                 stack.close()
-                current = stack.enter_context(_reporter_of(event.part))
+                current = stack.enter_context(progress.reporter())
             elif isinstance(event, PartEnded):
                 stack.close()
                 current = print_message
@@ -97,19 +97,6 @@ def _reporter() -> Iterator[Report]:
                 current(event)
 
         yield report
-
-
-def _reporter_of(part: PartName) -> AbstractContextManager[Report]:
-    """The reporter of the command that does this part."""
-    from builder.cli import build_progress, file_progress, image_progress, serve_progress
-
-    reporters = {
-        "image": build_progress.reporter,
-        "nodes": image_progress.reporter,
-        "model": file_progress.reporter,
-        "server": serve_progress.reporter,
-    }
-    return reporters[part]()
 
 
 def _print_part(part: UpPart) -> None:

@@ -57,7 +57,7 @@ def upgrade(
       0  if the model is on the new image, or there is nothing newer
       1  if the candidate was rejected
     """
-    from builder.cli import build_progress
+    from builder.cli import progress
     from builder.cli.build import print_plan
     from builder.commands import upgrade as command
 
@@ -67,7 +67,7 @@ def upgrade(
         for image, outlook in command.preview(context.workspace(), what, parse_update(update)):
             print_plan(image, outlook, force=False)
         return 0
-    with build_progress.reporter() as report:
+    with progress.reporter() as report:
         workspace = context.workspace(report)
         if abort:
             result = command.abort(workspace, what)

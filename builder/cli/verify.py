@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli import table, waiting
+from builder.cli import progress, table
 from builder.cli.context import Context, json_option, pass_context
 from builder.cli.output import print_json, print_line, print_result
 from builder.cli.terminal_text import styled
@@ -50,7 +50,7 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     """
     from builder.commands import verify as command
 
-    with waiting.showing("comparing images.lock with what is there"):
+    with progress.showing("comparing images.lock with what is there"):
         findings = command.run(context.workspace())
         if registry:
             findings = (*findings, *command.compare_registry(context.workspace()))

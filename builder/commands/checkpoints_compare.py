@@ -6,14 +6,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.commands import run as run_command
 from builder.commands import stop
 from builder.commands.bench import KeptOutcome
 from builder.commands.shared import beside as candidates
 from builder.commands.shared import measured
 from builder.definitions.recipes.container import STOPPING_SECONDS
 from builder.errors import ConflictError
-from builder.events import Message
+from builder.events import Message, WaitingStarted
 from builder.lock import reading
 from builder.measuring import beside_source, measured_server
 from builder.serving import beside, image_selection, lookup, readiness, room, source_weights, starting
@@ -66,7 +65,7 @@ def _serving(
     prepared = beside.prepare(workspace, request, replace(selection, recipe=weights.recipe))
     room.require(prepared, (), workspace.report)
     started = starting.start(prepared, workspace.environment)
-    workspace.report(run_command.WaitingStarted())
+    workspace.report(WaitingStarted())
     readiness.wait(workspace.project, started, workspace.report, limit=candidates.start_limit(workspace, prepared))
     try:
         yield measured_server.of(started.server)

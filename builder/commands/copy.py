@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder import humanize
 from builder.commands import push
 from builder.definitions import configuration
 from builder.distribution import machines, registry, retrieval
 from builder.engine.registry import loopback, tunnel
 from builder.errors import BuilderError
-from builder.events import Message, Report
+from builder.events import Message, NodeEvent, Report
 from builder.lock import reading
 from builder.numbered import claims, identity, images_lock, latest_tag, names
 
@@ -35,13 +36,12 @@ class CopyOutcome:
     seconds: float
     error: BuilderError | None = None
 
-
-@dataclass(frozen=True)
-class NodeEvent:
-    """An event on a node: the progress of its transfer, or in the end its CopyOutcome."""
-
-    node: str
-    event: object
+    def __str__(self) -> str:
+        if self.error:
+            return f"failed: {self.error.message}"
+        if self.layers is None:
+            return "has it already"
+        return f"has it now, {self.layers} moved in {humanize.duration(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoi
         outcome = CopyOutcome(None, time.monotonic() - began)
     except BuilderError as error:
         outcome = CopyOutcome(None, time.monotonic() - began, error=error)
-    job.report(NodeEvent(node, outcome))
+    job.report(NodeEvent(node, Message(str(outcome))))
     return outcome
 
 
@@ -152,7 +152,7 @@ def _pull(job: _CopyJob, source: registry.Registry, digest: str, node: str, engi
     except BuilderError as error:
         failure = error
     outcome = CopyOutcome(layers, time.monotonic() - began, error=failure)
-    job.report(NodeEvent(node, outcome))
+    job.report(NodeEvent(node, Message(str(outcome))))
     return outcome
 
 

@@ -75,8 +75,7 @@ def run(
     engines = machines.engines(project, environ, names)
     if not engines:
         raise UsageError(
-            f"{configuration.FILE} names no nodes",
-            hint="`builder nodes discover --scan` looks for them in the network of this machine's link",
+            f"{configuration.FILE} names no nodes", hint="name them there: `nodes: {spark2: ssh://USER@HOST}`"
         )
     nodes = [config.node(name) for name in engines]
     wanted = _wanted(project, reading.of(project), text, len(nodes))

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def run(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
-    """Runs the probes called ``wanted``, or where none is named that of tool calls and the project's own, and keeps
-    each result as evidence; yields it when it is there. A server that runs is used, else one is started for all of them
+    """Runs the probes called ``wanted``, or where none is named all of them, and keeps each result as
+    evidence; yields it when it is there. A server that runs is used, else one is started for all of them
     and stopped; from the number ``image`` where one is given.
 
     Raises UsageError for a probe that there is not, MeasuringError where one cannot take place, and what
     `commands.run.run` does.
     """
     project = workspace.project
-    chosen = tuple(dict.fromkeys(wanted)) or probing.defaults(project)
+    chosen = tuple(dict.fromkeys(wanted)) or probing.names(project)
     for name in chosen:
         probing.require(project, name)
     with measured.chosen(workspace, text, image) as server:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.commands import stop
 from builder.errors import BuilderError, NoImageHelpsError, ServeFailedError
-from builder.events import Message
+from builder.events import Message, WaitingStarted
 from builder.lock import reading
 from builder.serving import (
     answered,
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer
     from builder.upgrading.going_back import PutBack
     from builder.workspace import Workspace
-
-
-@dataclass(frozen=True)
-class WaitingStarted:
-    """The event when everything is started and only the wait remains."""
 
 
 @dataclass(frozen=True)

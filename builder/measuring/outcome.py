@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builder import humanize
+from builder.events import Stage
 from builder.evidence.record import Evidence
 
 if TYPE_CHECKING:
@@ -51,13 +53,15 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class MeasuringProgress:
-    """The event of a measurement that goes on: ``what`` it is, the share that is done, and the seconds that are left,
-    where they can be told."""
+class MeasuringProgress(Stage):
+    """A measurement that goes on: the share that is done, and the seconds that are left, where they are known."""
 
-    what: str
     share: float
     seconds_left: float | None
+
+    def __str__(self) -> str:
+        left = "" if self.seconds_left is None else f", {humanize.duration(self.seconds_left)} left"
+        return f"{self.name}: {self.share:.0%}{left}"
 
 
 def verdict_of(findings: tuple[Finding, ...]) -> Verdict:

@@ -1,5 +1,5 @@
-"""Tools from the Python index, of one version each, that run in an environment of their own: nothing of them is
-imported here, and nothing is installed into the environment of this program."""
+"""A tool from the Python index, of one version, that runs in an environment of its own: nothing of it is imported here,
+and nothing is installed into the environment of this program."""
 
 from __future__ import annotations
 
@@ -27,18 +27,14 @@ class PythonTool:
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
-    def argv(self, variables: Mapping[str, str]) -> list[str]:
-        """The beginning of an argument vector that runs the tool itself, and not uv, with these variables."""
-        set_variables = [f"{name}={value}" for name, value in variables.items()]
-        return [*_uv_tool(self), "env", *set_variables, self.name]
-
     def argv_with_script(self, variables: Mapping[str, str], script: str) -> list[str]:
-        """The same for a Python script in the environment of the tool."""
-        return [*self.argv(variables)[:-1], "python", "-c", script]
+        """The beginning of an argument vector that runs a Python script in the environment of the tool, with these
+        variables set for the script and not for uv."""
+        set_variables = [f"{name}={value}" for name, value in variables.items()]
+        return [*_uv_tool(self), "env", *set_variables, "python", "-c", script]
 
 
 LLAMA_BENCHY = PythonTool("llama-benchy", "0.4.0")
-CANITOOLCALL = PythonTool("canitoolcall", "0.1.1")
 
 
 def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.events import Stage
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,10 +36,9 @@ _CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A phase by its name; ``percent`` is how much of it is done, if the log says so."""
+class Phase(Stage):
+    """A phase; ``percent`` is how much of it is done, if the log says so."""
 
-    name: str
     percent: int | None = None
 
     def __str__(self) -> str:

@@ -11,13 +11,13 @@ from builder.comparing.texts import FileChange
 
 
 def plain(text: str) -> str:
-    return click.unstyle(terminal_text.for_terminal(text))
+    return click.unstyle(terminal_text.visible(text))
 
 
 @pytest.mark.parametrize(("word", "colour"), [("added", "green"), ("gone", "red"), ("changed", "yellow")])
 def test_a_word_has_its_colour(word: str, colour: str) -> None:
     shown = change_colours.word(word)
-    assert terminal_text.for_terminal(shown) == click.style(word, fg=colour)
+    assert terminal_text.visible(shown) == click.style(word, fg=colour)
     assert folding.columns_of(shown) == len(word)
 
 
@@ -30,7 +30,7 @@ def test_the_lines_of_a_file_are_as_they_were_but_for_their_colour() -> None:
     lines = ("@@ -1 +1 @@", "-one", "+two")
     shown = list(diff_text.of_files([FileChange("chat.jinja", "changed", lines, "")], full=True))
     assert [plain(line) for line in shown] == ["chat.jinja: changed", *(f"  {line}" for line in lines)]
-    assert terminal_text.for_terminal(shown[-1]) == f"  {click.style('+two', fg='green')}"
+    assert terminal_text.visible(shown[-1]) == f"  {click.style('+two', fg='green')}"
 
 
 def test_packages_stay_in_their_columns() -> None:

@@ -1,4 +1,4 @@
-"""Completions after TAB: in a real bash, and by click's own protocol for zsh and fish."""
+"""Completions after TAB by click's own scripts: in a real bash, and by their protocol for zsh and fish."""
 
 from __future__ import annotations
 
@@ -40,10 +40,12 @@ NUMBER = """\
         size: 1
         status: good
 """
-# What bash runs at TAB: the words of the line are in COMP_LINE, the answers in COMPREPLY.
+# What bash runs at TAB: the words of the line are in COMP_WORDS, the answers in COMPREPLY.
 TAB = r"""
 eval "$(builder completion bash)"
-COMP_LINE=$1 COMP_POINT=${2:-${#1}}
+COMP_WORDS=($1)
+[[ $1 == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
 _builder_completion builder
 printf '%s\n' "${COMPREPLY[@]}"
 """
@@ -68,8 +70,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": root, **more}
 
 
-def tab(folder: Path, line: str, point: int | None = None) -> list[str]:
-    argv = ["bash", "-c", TAB, "bash", line, *([str(point)] if point is not None else [])]
+def tab(folder: Path, line: str) -> list[str]:
+    argv = ["bash", "-c", TAB, "bash", line]
     done = subprocess.run(argv, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.split()
@@ -87,6 +89,7 @@ def tab(folder: Path, line: str, point: int | None = None) -> list[str]:
         ("builder list O", ["Org/Model-1B"]),
         ("builder rollback ", ["Org/Model-1B", "small", "chat"]),
         ("builder show sm", ["small:10", "small:9", "small"]),
+        ("builder show small:1", ["small:10"]),  # with a COMP_WORDBREAKS that has no colon
         ("builder export-image sm", ["small:10", "small:9", "small"]),
         ("builder completion f", ["fish"]),
         ("builder diff sm", ["small:10", "small:9", "small"]),
@@ -104,16 +107,6 @@ def test_bash(folder: Path, line: str, offered: list[str]) -> None:
     assert tab(folder, line) == offered
 
 
-def test_bash_gets_only_what_comes_after_a_colon(folder: Path) -> None:
-    """Its words end at colons: the answers replace `1`, not `small:1`."""
-    assert tab(folder, "builder show small:1") == ["10"]
-    assert tab(folder, "builder show small:") == ["10", "9"]
-
-
-def test_what_stands_behind_the_cursor_does_not_count(folder: Path) -> None:
-    assert tab(folder, "builder pin small:9", len("builder pi")) == ["pin"]
-
-
 def test_outside_a_project_and_in_a_broken_one_nothing_is_offered(folder: Path, tmp_path_factory: Path) -> None:
     (folder / "images.lock").write_text("version: 99\n", encoding="utf-8")
     assert tab(folder, "builder show ") == []
@@ -129,48 +122,6 @@ def test_the_other_shells(folder: Path, shell: str, line: str) -> None:
     assert done.stdout.startswith(line)
     script = subprocess.run(["builder", "completion", shell], env=environment(folder), capture_output=True, text=True)
     assert "_BUILDER_COMPLETE" in script.stdout
-
-
-def test_fish_splits_a_line_at_its_first_comma_alone(folder: Path) -> None:
-    """A description such as "tool calls, and checks of your own" was cut there."""
-    script = subprocess.run(["builder", "completion", "fish"], env=environment(folder), capture_output=True, text=True)
-    assert 'string split --max 1 "," -- $completion' in script.stdout
-    environ = environment(folder, _BUILDER_COMPLETE="fish_complete", COMP_WORDS="builder prob", COMP_CWORD="prob")
-    done = subprocess.run(["builder"], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
-    kind, _, rest = done.stdout.rstrip("\n").partition(",")
-    assert (kind, rest) == ("plain", "probe\tCheck a served model: tool calls, and checks of your own.")
-
-
-@pytest.mark.parametrize(
-    "set_by_hand",
-    [
-        {"_BUILDER_COMPLETE": "1"},
-        {"_BUILDER_COMPLETE": "csh_complete"},
-        {"_BUILDER_COMPLETE": "bash_nonsense"},
-        {"_BUILDER_COMPLETE": "bash_complete"},
-        {"_BUILDER_COMPLETE": "zsh_complete"},
-        {"_BUILDER_COMPLETE": "fish_complete"},
-        {"_BUILDER_COMPLETE": "bash_complete", "COMP_LINE": "builder l", "COMP_POINT": "x"},
-        {"_BUILDER_COMPLETE": "zsh_complete", "COMP_WORDS": "builder l", "COMP_CWORD": ""},
-        {"_BUILDER_COMPLETE": "fish_complete", "COMP_WORDS": "builder l", "COMP_CWORD": " "},
-    ],
-)
-def test_a_variable_that_no_shell_has_set_is_a_mistake_and_no_bug(folder: Path, set_by_hand: dict[str, str]) -> None:
-    environ = environment(folder, **set_by_hand)
-    done = subprocess.run(["builder", "list"], cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines() == [
-        f"error: _BUILDER_COMPLETE is set to `{set_by_hand['_BUILDER_COMPLETE']}`: "
-        "only a shell that completes a line sets it",
-        "what to do: `unset _BUILDER_COMPLETE`; `builder completion --help` tells how completion is set up",
-    ]
-
-
-def test_an_empty_variable_asks_nothing(folder: Path) -> None:
-    environ = environment(folder, _BUILDER_COMPLETE="")
-    done = subprocess.run(["builder", "schema", "mod"], cwd=folder, env=environ, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("{")
 
 
 @pytest.mark.parametrize(

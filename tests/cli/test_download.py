@@ -229,7 +229,7 @@ def test_parts_of_files_that_are_whole_go(machine: Machine) -> None:
     assert list(blobs.glob("*.incomplete")) == [wanted_by_another]
 
 
-def test_a_terminal_shows_a_bar(machine: Machine) -> None:
+def test_a_terminal_shows_how_much_is_there(machine: Machine) -> None:
     machine.hub.add(MODEL, FILES)
     outer, inner = os.openpty()
     with subprocess.Popen(
@@ -243,7 +243,7 @@ def test_a_terminal_shows_a_bar(machine: Machine) -> None:
         shown = b"".join(_read_all(outer)).decode()
         assert process.wait() == 0, shown
     assert "downloading Org/Model-1B at main" in shown
-    assert "/21.0 MB" in shown
+    assert "of 21.0 MB" in shown
     assert "100 % of" not in shown
 
 

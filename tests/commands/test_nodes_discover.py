@@ -85,7 +85,7 @@ def test_only_the_nodes_that_are_named(project: Path, builder: Builder) -> None:
 def test_without_nodes_it_says_what_to_do(builder: Builder) -> None:
     done = builder("nodes", "discover", code=2)
     assert "builder.yaml names no nodes" in done.stderr
-    assert "--scan" in done.stderr
+    assert "name them there: `nodes: {spark1: " in done.stderr
 
 
 def test_json_goes_after_the_command(builder: Builder) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,24 +134,3 @@ def test_wrong_names_and_machines_that_do_not_answer(kitchen: Kitchen, link: Lin
     assert any(each[:2] == ("two", "subnets") and "share the subnet" in each[2] for each in errors)
     assert any(each[:2] == ("three", "ssh") and "fails" in each[2] for each in errors)
     assert any(each[:2] == ("four", "engine") for each in errors)
-
-
-def test_a_scan_finds_those_that_let_the_user_in(
-    kitchen: Kitchen, link: Linked, builder: Builder, tmp_path: Path
-) -> None:
-    two, three = link.machines[1:]
-    machine.programs(three.folder / "bin", machine.PAIR, {}, gpu="NVIDIA A2")
-    (tmp_path / "bin").mkdir()
-    standin = f"#!/bin/sh\necho 'rocep1s0f1 port 1 ==> {link.bridge} (Up)'\n"
-    projects.write(tmp_path / "bin/ibdev2netdev", standin)
-    (tmp_path / "bin/ibdev2netdev").chmod(0o755)
-    projects.write(kitchen.project.root / "builder.yaml", f"nodes: {{two: {two.engine}}}  # mine\n")
-    path = f"{tmp_path}/bin:{link.environ['PATH']}"
-    done = builder("nodes", "discover", "--scan", "--yes", PATH=path)
-    assert f"{three.address} is left out: its GPU is NVIDIA A2, not NVIDIA GB10" in done.stderr
-    names = nodes(kitchen)
-    assert {"two", "machine0"} <= set(names)
-    assert len(names) == 3
-    assert names["machine0"]["engine"] == f"ssh://{link.machines[0].address}"
-    assert {node["address"] for node in names.values()} == {link.gateway, *(m.address for m in link.machines[:2])}
-    assert "# mine" in (kitchen.project.root / "builder.yaml").read_text()

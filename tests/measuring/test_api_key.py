@@ -16,7 +16,7 @@ from builder.events import ignore
 from builder.evidence import store
 from builder.evidence.record import Subject
 from builder.lock.model import ImageName
-from builder.measuring import api_key, bounded_process, canitoolcall, llama_benchy, own_script, served_model
+from builder.measuring import api_key, bounded_process, llama_benchy, own_script, served_model
 from builder.project import Project
 from tests import projects
 from tests.measuring.openai_server import Behaviour, serving, write_tokenizer
@@ -80,7 +80,7 @@ def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_tools_measure_a_server_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llama_benchy_measures_a_server_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors: list[str] = []
     real = bounded_process.run
 
@@ -93,10 +93,7 @@ def test_the_tools_measure_a_server_with_a_key(tmp_path: Path, monkeypatch: pyte
     with serving(Behaviour(key=KEY)) as served:
         tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
         throughput = llama_benchy.run(served, profile, tokenizer, os.environ, lambda *_: None)
-        scenarios = canitoolcall.probe(served, os.environ, ignore)
     assert not throughput.fault
     assert any(figure.name == "tg" for figure in throughput.figures)
     assert KEY.encode() not in throughput.raw
-    assert scenarios.counts
-    assert not any("401" in finding.text for finding in scenarios.findings)
     assert not any(KEY in word for word in vectors)

@@ -68,7 +68,7 @@ def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:
         assert all(20 < value < 100 for value in values), "a token takes 10 ms and a bit"
     assert {figure.name for figure in done.figures} >= {"tg", "ttft", "acceptance", "acceptance_length"}
     assert json.loads(done.raw)["version"] == "0.4.0"
-    progress = [event for event in heard if isinstance(event, MeasuringProgress) and event.what == "throughput"]
+    progress = [event for event in heard if isinstance(event, MeasuringProgress) and event.name == "throughput"]
     assert progress[-1].share > 0.5
     assert any(event.seconds_left is not None for event in progress)
     # Deep prompts are our own text at temperature 0, exactly as long as the profile says.

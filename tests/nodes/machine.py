@@ -63,9 +63,9 @@ def facts(
     return machine_facts.parse("\n".join(lines), 999.0, 1001.0)
 
 
-def programs(folder: Path, links: tuple[str, ...], up: dict[str, str], *, gpu: str = "NVIDIA GB10") -> None:
-    """Puts the stand-ins for `ibdev2netdev`, `ip` and `nvidia-smi` into ``folder``."""
-    outputs = {"ibdev2netdev": ibdev2netdev(*links), "ip": addresses(up), "nvidia-smi": f"{gpu}\n"}
+def programs(folder: Path, links: tuple[str, ...], up: dict[str, str]) -> None:
+    """Puts the stand-ins for `ibdev2netdev` and `ip` into ``folder``."""
+    outputs = {"ibdev2netdev": ibdev2netdev(*links), "ip": addresses(up)}
     for name, output in outputs.items():
         projects.write(folder / name, f"#!/bin/sh\nprintf %s {shlex.quote(output)}\n")
         (folder / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""This machine, as `init` tells of it: chip, memory, engine, other Sparks, and what was made here before."""
+"""This machine, as `init` tells of it: chip, memory, engine, and what was made here before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import humanize, proc_files
-from builder.commands import nodes_discover
 from builder.definitions.recipes import recipe as recipes
 from builder.diagnosis import Diagnosis
 from builder.engine.client import versions
@@ -30,7 +29,7 @@ _TOTAL = "MemTotal"
 
 
 def findings(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
-    """Tells what is here, one after the other as it is looked up: asking for other Sparks takes seconds."""
+    """Tells what is here, one after the other as it is looked up."""
     spark = spark_facts.read(environ, proc)
     yield _machine(spark, proc)
     try:
@@ -40,8 +39,6 @@ def findings(project: Project, environ: Mapping[str, str], proc: Path) -> Iterat
         return
     engine = _engine(workspace)
     yield engine
-    if spark:
-        yield from _other_sparks(workspace)
     yield from _checkouts(workspace)
     if engine.verdict == "ok":
         yield from _adoptable(workspace)
@@ -69,21 +66,6 @@ def _engine(workspace: Workspace) -> Diagnosis:
     except BuilderError as error:
         return Diagnosis("engine", "warning", error.message, error.hint)
     return Diagnosis("engine", "ok", f"Docker {engine.engine}, buildx {engine.buildx} at {workspace.engine.host}")
-
-
-def _other_sparks(workspace: Workspace) -> Iterator[Diagnosis]:
-    try:
-        discovery = nodes_discover.run(workspace.project, workspace.environment, (), workspace.report, scan=True)
-    except BuilderError as error:
-        yield Diagnosis("other Sparks", "ok", f"none looked for: {error.message}")
-        return
-    names = [f"{node.node} ({node.host})" for node in discovery.nodes]
-    if discovery.changed:
-        remedy = "`builder nodes discover --scan` writes them and their links into builder.yaml"
-        yield Diagnosis("other Sparks", "ok", ", ".join(names), remedy)
-    else:
-        skipped = [f"{host.address}: {host.problem}" for host in discovery.skipped]
-        yield Diagnosis("other Sparks", "ok", "; ".join(skipped) or "none in the network of this machine's link")
 
 
 def _checkouts(workspace: Workspace) -> Iterator[Diagnosis]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from builder import humanize
 from builder.engine.client import json_lines
 from builder.engine.client.api import quoted, stream
 from builder.engine.client.errors import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError
@@ -40,6 +41,9 @@ class LayerProgress:
     total: int
     unpacking: bool = False
 
+    def __str__(self) -> str:
+        return "unpacking" if self.unpacking else humanize.size_of(self.current, self.total)
+
 
 @dataclass(frozen=True)
 class PulledLayers:
@@ -47,6 +51,10 @@ class PulledLayers:
 
     layers: int
     bytes: int
+
+    def __str__(self) -> str:
+        count = humanize.counted(self.layers, "layer")
+        return f"{count}, {humanize.size(self.bytes)}" if self.bytes else count
 
 
 OnLayerProgress = Callable[[LayerProgress], None]

@@ -1,9 +1,10 @@
-"""The progress of a build: on a terminal, in a pipe, and at each verbosity."""
+"""The progress of a command: on a terminal, in a pipe, and at each verbosity."""
 
 from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -22,14 +23,14 @@ EVENTS = """
 import sys, time
 import click
 from builder.building.step_times import StepTimes
-from builder.cli import build_progress, verbosity
+from builder.cli import progress, verbosity
 from builder.engine.buildkit.progress import StepProgress, StepFinished, StepOutput, StepStarted
 from builder.events import Message
 
 @click.command()
 @verbosity.verbosity_options
 def build():
-    with build_progress.reporter() as report:
+    with progress.reporter() as report:
         report(Message("resolving the base image"))
         report(StepTimes({"the vllm wheel": 75.0}))
         report(StepStarted("a", "[2/3] RUN <<EOF (# the vllm wheel...)"))
@@ -47,10 +48,33 @@ def build():
 build()
 """
 
+OTHERS = """
+import time
+from builder.cli import progress
+from builder.engine.registry.transfer import LayerProgress
+from builder.events import Message, NodeEvent, TransferProgress, WaitingStarted
+from builder.measuring.outcome import MeasuringProgress
+from builder.serving.phases import Phase
 
-def piped(*arguments: str) -> str:
+with progress.reporter() as report:
+    for gigabytes in (1, 2):
+        report(NodeEvent("spark2", LayerProgress(gigabytes * 10**9, 5 * 10**9)))
+        report(TransferProgress("Org/Model", gigabytes * 10**9, 8 * 10**9))
+        time.sleep(0.2)
+    report(NodeEvent("spark2", Message("has it already")))
+    report(WaitingStarted())
+    time.sleep(0.2)
+    report(Phase("loading weights", 40))
+    report(Phase("loading weights", 50))
+    time.sleep(0.2)
+    report(MeasuringProgress("throughput", 0.5, 63.0))
+    time.sleep(0.2)
+"""
+
+
+def piped(*arguments: str, code: str = EVENTS) -> str:
     environ = {**os.environ, "DEPLOY_TOKEN": "pw-planted-12"}
-    argv = [sys.executable, "-c", EVENTS, *arguments]
+    argv = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, env=environ)
     assert (done.returncode, done.stdout) == (0, "")
     return done.stderr
@@ -85,6 +109,22 @@ def test_a_pipe_gets_a_line_a_step() -> None:
 def test_verbose_shows_what_steps_print() -> None:
     assert "compiling with ***\nand no end\n" in piped("--verbose")
     assert "[2/3] the vllm wheel" in piped("-v")
+
+
+def test_transfers_servers_and_measurements_in_a_pipe() -> None:
+    assert [re.sub(r"^ *[0-9.]+ s  ", "", line) for line in piped(code=OTHERS).splitlines()] == [
+        *("Org/Model: 10 % of 8.0 GB", "Org/Model: 20 % of 8.0 GB", "spark2: has it already"),
+        *("loading weights, 40 %", "throughput: 50%, 1 min 03 s left"),
+    ]
+
+
+def test_transfers_servers_and_measurements_on_a_terminal() -> None:
+    shown = on_a_terminal(code=OTHERS)
+    for text in ("40 %, 2.0 GB of 5.0 GB", "25 %, 2.0 GB of 8.0 GB", "spark2: has it already", "starting"):
+        assert text in shown
+    assert "loading weights, 50 %" in shown
+    assert "throughput: 50%, 1 min 03 s left" in shown
+    assert "10 % of 8.0 GB" not in shown
 
 
 def test_quiet_says_nothing() -> None:
@@ -127,7 +167,7 @@ def test_what_takes_long_without_a_step_moves_and_tells_its_time() -> None:
 
 
 def test_a_line_moves_while_a_command_works_in_silence() -> None:
-    code = "import time, os\nfrom builder.cli import waiting\nwith waiting.showing('looking at what may go'):\n"
+    code = "import time, os\nfrom builder.cli import progress\nwith progress.showing('looking at what may go'):\n"
     shown = on_a_terminal(code=f"{code}    time.sleep(1.6)\n")
     assert "looking at what may go" in shown
     assert "looking" not in on_a_terminal(code=f"{code}    time.sleep(0.1)\n")

@@ -1,0 +1,260 @@
+"""The progress of a command's work, on standard error.
+
+A terminal has a line with a clock for each thing that runs, and one that stays for each that ended. Elsewhere, and with
+``--verbose``, there are only lines that stay: also, now and then, one of what takes long.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from builder import humanize
+from builder.cli import verbosity
+from builder.cli.output import print_log, print_note, print_on_console, task_text
+from builder.events import (
+    Message,
+    NodeEvent,
+    Stage,
+    TaskFinished,
+    TaskStarted,
+    TransferProgress,
+    WaitingStarted,
+    ignore,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.progress import Progress, Task, TaskID
+    from rich.text import Text
+
+    from builder.events import Report
+
+AFTER_SECONDS = 1.0
+# The seconds, and the percentage of a transfer, between two lines where no terminal shows it live.
+_PAUSE_SECONDS = 30.0
+_PERCENT = 10
+_REGISTRY, _STAGE, _BETWEEN = "registry", "stage", "between steps"
+
+
+@contextmanager
+def reporter() -> Iterator[Report]:
+    """A reporter that suits standard error and the verbosity."""
+    level = verbosity.level()
+    if level == "quiet":
+        yield ignore
+    elif level == "normal" and sys.stderr.isatty():
+        live = _Live()
+        try:
+            yield live
+        finally:
+            live.end()
+    else:
+        yield _Log()
+
+
+@contextmanager
+def showing(text: str) -> Iterator[None]:
+    """Shows ``text`` with a clock on a terminal, once the block has taken a second."""
+    with reporter() as report:
+        timer = threading.Timer(AFTER_SECONDS, report, [TaskStarted(text)])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+class _Reporter:
+    """Prints messages, and a line for each that ended. Nodes report at the same time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended: set[str] = set()
+
+    def __call__(self, event: object) -> None:
+        with self._lock:
+            if isinstance(event, Message):
+                self.print(event.text)
+                return
+            self.show(event)
+            if line := self._ended_line(event):
+                self.print(line)
+
+    def print(self, text: str) -> None:
+        """Prints a line that stays."""
+        print_note(text)
+
+    def show(self, event: object) -> None:
+        """Shows an event of something that goes on."""
+        raise NotImplementedError
+
+    def _ended_line(self, event: object) -> str:
+        from builder.engine.buildkit.progress import StepFinished
+
+        if isinstance(event, TaskFinished):
+            return _line(humanize.duration(event.seconds), event.text)
+        if isinstance(event, NodeEvent) and isinstance(event.event, Message):
+            return f"{event.node}: {event.event.text}"
+        if not isinstance(event, StepFinished) or event.internal or event.step in self._ended:
+            return ""
+        self._ended.add(event.step)
+        if event.cached or event.error:
+            return _line("failed" if event.error else "cached", event.title)
+        return _line(humanize.duration(event.seconds), event.title) if event.seconds >= 0.05 else ""
+
+
+class _Log(_Reporter):
+    """Lines alone: of a transfer and of a stage now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._began = time.monotonic()
+        self._output: dict[str, str] = {}
+        self._percent: dict[str, int] = {}
+        self._stage, self._shown = "", 0.0
+
+    def show(self, event: object) -> None:
+        if isinstance(event, TransferProgress):
+            percent = 100 * event.current // max(event.total, 1) // _PERCENT * _PERCENT
+            if percent > self._percent.setdefault(event.what, 0):
+                self._percent[event.what] = percent
+                self.print(f"{event.what}: {percent} % of {humanize.size(event.total)}")
+        elif isinstance(event, WaitingStarted):
+            self._began = time.monotonic()
+        elif isinstance(event, Stage):
+            now = time.monotonic()
+            if event.name != self._stage or now - self._shown > _PAUSE_SECONDS:
+                self._stage, self._shown = event.name, now
+                self.print(_line(humanize.duration(now - self._began), str(event)))
+        elif verbosity.level() == "verbose":
+            self._show_output(event)
+
+    def _show_output(self, event: object) -> None:
+        from builder.engine.buildkit.progress import StepFinished, StepOutput
+
+        if isinstance(event, StepOutput):
+            text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+            # Whole lines: half a secret is not recognized, and would be shown.
+            whole, end, self._output[event.step] = (self._output.get(event.step, "") + text).rpartition("\n")
+            print_log(whole + end, err=True, nl=False)
+        elif isinstance(event, StepFinished) and (rest := self._output.pop(event.step, "")):
+            print_log(rest, err=True)
+
+
+class _Live(_Reporter):
+    """Lines of what runs, below those that stay. They are drawn from the first event that is more than a message: rich
+    takes 50 ms to import."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._is_over = False
+        self._progress: Progress | None = None
+        self._running: dict[str, TaskID] = {}
+        self._expected: Mapping[str, float] | None = None
+
+    def end(self) -> None:
+        """Takes the lines of what runs away."""
+        with self._lock:
+            self._is_over = True
+            if self._progress:
+                self._progress.stop()
+
+    def print(self, text: str) -> None:
+        if self._progress:
+            print_on_console(self._progress.console, text)
+        else:
+            print_note(text)
+
+    def show(self, event: object) -> None:
+        if self._is_over:
+            return
+        from builder.building.step_times import StepTimes
+        from builder.engine.buildkit.progress import StepFinished, StepProgress, StepStarted
+
+        progress = self._display()
+        if isinstance(event, StepTimes):
+            self._expected = event.seconds
+            self._remove(*self._running)  # such as the stage of a server that was tried before this build
+        elif isinstance(event, StepStarted) and not event.internal:
+            last = (self._expected or {}).get(event.label)
+            self._set(event.step, event.title, f"took {humanize.duration(last)} before" if last else "")
+        elif isinstance(event, StepProgress) and event.step in self._running and event.total:
+            progress.update(self._running[event.step], amount=humanize.size_of(event.current, event.total))
+        elif isinstance(event, StepFinished):
+            self._remove(event.step)
+        else:
+            self._show_other(event)
+        # BuildKit compares and unpacks layers between its steps, and says nothing of it.
+        if self._expected is not None and not self._running:
+            self._set(_BETWEEN, _BETWEEN)
+        elif len(self._running) > 1:
+            self._remove(_BETWEEN)
+
+    def _show_other(self, event: object) -> None:
+        from builder.engine.registry.transfer import LayerProgress
+
+        where, what = (event.node, event.event) if isinstance(event, NodeEvent) else (_REGISTRY, event)
+        if isinstance(what, LayerProgress):
+            self._set(where, where, str(what), what.current, what.total)
+        elif isinstance(event, NodeEvent):
+            self._remove(where)
+        elif isinstance(event, TransferProgress):
+            amount = humanize.size_of(event.current, event.total)
+            self._set(event.what, event.what, amount, event.current, event.total)
+        elif isinstance(event, Stage):
+            self._set(_STAGE, str(event))
+        elif isinstance(event, TaskStarted):
+            self._set(event.text, event.text)
+        elif isinstance(event, TaskFinished):
+            self._remove(event.text)
+
+    def _display(self) -> Progress:
+        if self._progress is None:
+            self._progress = _started()
+        return self._progress
+
+    def _set(self, key: str, text: str, amount: str = "", completed: int = 0, total: int = 0) -> None:
+        progress, whole = self._display(), total or None
+        if key in self._running:
+            task = self._running[key]
+            progress.update(task, description=task_text(text), amount=amount, completed=completed, total=whole)
+        else:
+            self._running[key] = progress.add_task(task_text(text), amount=amount, completed=completed, total=whole)
+
+    def _remove(self, *keys: str) -> None:
+        for key in keys:
+            if self._progress and key in self._running:
+                self._progress.remove_task(self._running.pop(key))
+
+
+def _started() -> Progress:
+    """A live display: a clock, what it is, and how much of it is done."""
+    from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Amount(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            words = [f"{task.percentage:.0f} %"] if task.total else []
+            words += filter(None, [task.fields["amount"]])
+            if task.total and task.speed and task.time_remaining:
+                words += [f"{humanize.size(round(task.speed))}/s", f"{humanize.duration(task.time_remaining)} left"]
+            return Text(", ".join(words))
+
+    text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))
+    # An empty cell is drawn one column wide, but counted as none: without the least width, the clock lost its seconds.
+    columns = (SpinnerColumn(), TimeElapsedColumn(), text, Amount(Column(min_width=1, no_wrap=True)))
+    progress = Progress(*columns, console=Console(stderr=True, highlight=False), transient=True, expand=True)
+    progress.start()
+    return progress
+
+
+def _line(word: str, text: str) -> str:
+    return f"{word:>12}  {text}"
