@@ -23,9 +23,9 @@ from pathlib import Path
 from benchmarks import bisecting, checkpoints, everyday, evidence, growth, second_node, serving
 from benchmarks.measuring import Grid, Table, markdown
 from benchmarks.sandbox import Sandbox, sandbox
-from builder.engine.client import endpoint as endpoints
-from builder.engine.client import versions
-from builder.engine.client.endpoint import Endpoint
+from builder.engine import client as endpoints
+from builder.engine import versions
+from builder.engine.client import Endpoint
 
 Part = Callable[[Sandbox, int], Iterator[Table | Grid]]
 PARTS: dict[str, Part] = {
@@ -52,7 +52,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that everything is removed then, too
     if unknown := [part for part in arguments.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]}; there are: {', '.join(PARTS)}")
-    endpoint = endpoints.find(os.environ)
+    endpoint = endpoints.find_endpoint(os.environ)
     head = _head(endpoint, arguments.runs)
     print(head, flush=True)
     for part in arguments.parts or PARTS:

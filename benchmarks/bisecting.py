@@ -13,16 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.sandbox import Sandbox
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 _PLACES, _PLANTED = 16, 10
 _BUILD_SECONDS, _JUDGE_SECONDS = 8, 10
 _WITHOUT = """\
 import sys
-from builder.commands.bisect_parts import steps
-steps.CandidatesAhead.ahead = lambda *_: None
-from builder.cli.main import run
-sys.exit(run(sys.argv[1:]))
+from builder.commands import bisect_trying
+bisect_trying.CandidatesAhead.ahead = lambda *_: None
+from builder.cli.main import run_program
+sys.exit(run_program(sys.argv[1:]))
 """
 _JUDGE = """\
 sleep {seconds}

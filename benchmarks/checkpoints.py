@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from benchmarks.sandbox import Sandbox
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 FILES = 4
 TENSORS = 100

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from benchmarks import many_images
 from benchmarks.measuring import RATIO, Action, Row, Table, in_turn, run
 from benchmarks.sandbox import BUILDER, DEBIAN, Sandbox
-from builder.project import Project
+from builder.base.project import Project
 from tests import projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
 
 LISTED = 200
 

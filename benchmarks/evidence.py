@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Action, Row, Table, in_turn
-from builder.evidence import document, store
+from builder.evidence import records, store
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
 from tests import locks
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.sandbox import Sandbox
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 NUMBERS, MODELS = 200, 20
 
@@ -62,7 +63,7 @@ def _project(sandbox: Sandbox) -> Project:
     numbered = {number: locks.numbered() for number in range(1, NUMBERS + 1)}
     models = {f"Org/Model-{n}": Model(Pairing(ImageName("small", NUMBERS - n), None)) for n in range(MODELS)}
     repository = Repository(NUMBERS + 1, NUMBERS, numbers=numbered)
-    project.lock.write_text(text.dump(Lock(images={"small": repository}, models=models)), encoding="utf-8")
+    project.lock.write_text(text.dump_lock(Lock(images={"small": repository}, models=models)), encoding="utf-8")
     for number, image in numbered.items():
         folder = project.evidence / "small" / str(number)
         folder.mkdir(parents=True)
@@ -75,4 +76,4 @@ def _write(folder: Path, name: ImageName, model: str, place: int, fingerprint: s
     """Writes a run as `store.add` does, without looking at those that are there."""
     subject = replace(made.SUBJECT, image=str(name), model=model, fingerprint=fingerprint, recipe=None)
     run = replace(made.proof(subject=subject, seconds=float(place)), sequence=place)
-    (folder / store.file_name(run)).write_text(document.text(run), encoding="utf-8")
+    (folder / store.file_name(run)).write_text(records.evidence_text(run), encoding="utf-8")

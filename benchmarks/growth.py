@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from benchmarks import everyday, many_images
 from benchmarks.measuring import RATIO, Action, Grid, Row, Table, in_turn, once
 from benchmarks.sandbox import BUILDER, DEBIAN, Sandbox
-from builder.project import Project
+from builder.base.project import Project
 from tests import projects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
 
 IMAGES, MODELS = (10, 100, 1000), 50
 MODS = (1, 10, 50)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.sandbox import Sandbox
+from builder.base.project import Project
 from builder.definitions import image
 from builder.engine import images
-from builder.lock import reading, text
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.lock.pins import BasePin, Pins
-from builder.plan.make import ImageInputs
-from builder.plan.make import make as make_plan
-from builder.plan.model import Plan
-from builder.project import Project
+from builder.lock import lock_file, text
+from builder.lock.model import BasePin, ImageName, Lock, Model, NumberedImage, Pairing, Pins, Repository
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
 from tests import shipped_files
 from tests.commands import kept
 
@@ -26,7 +24,7 @@ def make(sandbox: Sandbox, name: str, numbers: int, models: int) -> Project:
     project = sandbox.project(name)
     repository = f"{sandbox.prefix}-{name}"
     recorded = {number: _numbered(sandbox, project, repository, number) for number in range(1, numbers + 1)}
-    images.tag(sandbox.endpoint, f"{repository}:{numbers}", f"{repository}:latest")
+    images.tag_image(sandbox.endpoint, f"{repository}:{numbers}", f"{repository}:latest")
     lock_entry = Repository(numbers + 1, numbers, tuple(range(numbers - 1, 0, -1)), recorded)
     served = {
         f"Org/Model-{n}": Model(
@@ -35,14 +33,14 @@ def make(sandbox: Sandbox, name: str, numbers: int, models: int) -> Project:
         for n in range(models)
     }
     lock = Lock(images={repository: lock_entry}, models=served)
-    project.lock.write_text(text.dump(lock), encoding="utf-8")
+    project.lock.write_text(text.dump_lock(lock), encoding="utf-8")
     return project
 
 
 def _numbered(sandbox: Sandbox, project: Project, repository: str, number: int) -> NumberedImage:
     name = f"{repository}:{number}"
     sandbox.tiny_image(name)
-    details = images.inspect(sandbox.endpoint, name)
+    details = images.inspect_image(sandbox.endpoint, name)
     assert details is not None
     plan = _plan(repository, number)
     kept.write(project.builds / repository / str(number), plan)
@@ -51,8 +49,8 @@ def _numbered(sandbox: Sandbox, project: Project, repository: str, number: int) 
 
 def _plan(repository: str, number: int) -> Plan:
     """Plans the cpu definition with the packages that are locked for it and a mod that only this number has."""
-    definition = replace(image.load(SHIPPED, "cpu", "linux/amd64"), repository=repository)
-    locked = reading.read(SHIPPED.lock).pins_of("cpu", "linux/amd64")
+    definition = replace(image.load_image(SHIPPED, "cpu", "linux/amd64"), repository=repository)
+    locked = lock_file.read_lock(SHIPPED.lock).pins_of("cpu", "linux/amd64")
     pins = Pins(BasePin("debian:bookworm-slim", f"sha256:{'b' * 64}"), locked.sources, locked.python)
     own = kept.baked("template", {"run.sh": "true\n", "chat.jinja": f"version {number}\n" * 200})
     return make_plan(ImageInputs(definition, pins, {}, (own,)))

@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import run
-from builder.engine import images, reference
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine import images
+from builder.engine.client import Endpoint, environment
 from tests import cpu_image, projects
 from tests.conftest import remove_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 BUILDER = str(Path(sys.executable).parent / "builder")
 DEBIAN = "debian:bookworm-slim"
@@ -83,6 +84,6 @@ def sandbox(endpoint: Endpoint) -> Iterator[Sandbox]:
         try:
             yield own
         finally:
-            repositories = {reference.split_tag(tag)[0] for tag in images.tags(endpoint, [f"{own.prefix}*"])}
+            repositories = {images.split_tag(tag)[0] for tag in images.image_tags(endpoint, [f"{own.prefix}*"])}
             for repository in sorted(repositories):
                 remove_all(endpoint, repository)

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from benchmarks import everyday
 from benchmarks.measuring import RATIO, Row, Table, once
 from benchmarks.sandbox import Sandbox
+from builder.base.project import Project
 from builder.engine import images
-from builder.project import Project
 from tests import registries
 from tests.registries import Front, Node
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 WHOLE_RUNS = 2
 
@@ -100,8 +101,8 @@ def _whole(numbers: NumberedProject) -> Row:
     copied, loaded = [], []
     for _ in range(WHOLE_RUNS):
         for node in (numbers.ours, numbers.theirs):
-            for tag in images.tags(node.endpoint):
-                images.remove(node.endpoint, tag)
+            for tag in images.image_tags(node.endpoint):
+                images.remove_image(node.endpoint, tag)
         copied.append(once(numbers.copy))
         loaded.append(once(numbers.save_and_load))
     return Row("the whole image, `builder copy`", copied, "`docker save \\| docker load`", loaded, 1, RATIO)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Row, Table, in_turn, run
 from benchmarks.sandbox import BUILDER, Sandbox
-from builder.engine import containers, services
-from builder.engine.client.endpoint import environment
+from builder.engine import containers
+from builder.engine.client import environment
 from tests.commands import serving
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
     def starting(*argv: str) -> Callable[[], None]:
         def start() -> None:
             run(argv, kitchen.project.root, environ)
-            service = services.find(sandbox.endpoint, kitchen.name)
+            service = containers.find_container(sandbox.endpoint, kitchen.name)
             if service:
-                containers.remove(sandbox.endpoint, service.id)
+                containers.remove_container(sandbox.endpoint, service.id)
 
         return start
 

@@ -7,9 +7,9 @@ import sys
 
 def main() -> None:
     """Runs the command line and ends the process with its exit code."""
-    from builder.cli.main import run
+    from builder.cli.main import run_program
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_program(sys.argv[1:]))
 
 
 if __name__ == "__main__":

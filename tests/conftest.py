@@ -13,13 +13,11 @@ from pathlib import Path, PurePath
 import pytest
 from hypothesis import settings
 
-from builder.engine import images, volumes
-from builder.engine.client import api, versions
-from builder.engine.client import endpoint as endpoints
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import EngineError
-from builder.numbered import claims
-from builder.project import Project
+from builder.base.errors import EngineError
+from builder.base.project import Project
+from builder.engine import client, containers, images, versions
+from builder.engine.client import Endpoint
+from builder.numbers import claims
 from tests import interrupts, leftovers, ordering, projects, shared, workers
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
@@ -88,7 +86,7 @@ def _end() -> list[str]:
     left: list[str] = []
     try:
         if shared.used_engine():
-            endpoint = endpoints.find(os.environ)
+            endpoint = client.find_endpoint(os.environ)
             for repository in shared.repositories():
                 remove_all(endpoint, repository)
             left += leftovers.in_engine(endpoint)
@@ -109,13 +107,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def endpoint() -> Endpoint:
     """The engine that answers here, or one that is started for these tests and stopped after them; with the base."""
     shared.once("engine", _start_engine)
-    return endpoints.find(os.environ)
+    return client.find_endpoint(os.environ)
 
 
 def _start_engine() -> str:
     started = ""
     try:
-        versions.require_supported(endpoints.find(os.environ))
+        versions.require_supported(client.find_endpoint(os.environ))
     except EngineError:
         # The private engine may be running while the environment names another one: then it is not ours to stop.
         was_running = subprocess.run([SCRIPTS / "engine", "env"], check=True, capture_output=True).stdout
@@ -140,20 +138,20 @@ def small(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
 def remove_all(endpoint: Endpoint, repository: str) -> None:
     """Removes every image of ``repository``, those too whose tag was taken from them, and what projects claimed of it
     and of repositories whose names begin with its name."""
-    for tag in images.tags(endpoint, [repository]):
-        images.remove(endpoint, tag)
+    for tag in images.image_tags(endpoint, [repository]):
+        images.remove_image(endpoint, tag)
     forget_claims(endpoint, repository)
     filters = {"dangling": ["true"], "label": [f"org.opencontainers.image.title={repository}"]}
-    for image in api.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
-        api.request(endpoint, "DELETE", f"/images/{image['Id']}")
+    for image in client.request(endpoint, "GET", "/images/json", query={"filters": json.dumps(filters)}):
+        client.request(endpoint, "DELETE", f"/images/{image['Id']}")
 
 
 def forget_claims(endpoint: Endpoint, repository: str) -> None:
     """Removes what projects claimed of ``repository``, and of those whose names begin so: as if this were the engine of
     another machine, in which none of them has been."""
-    for volume, labels in volumes.labelled(endpoint, [claims.KIND]).items():
+    for volume, labels in containers.labelled_volumes(endpoint, [claims.KIND]).items():
         if labels.get(claims.REPOSITORY, "").startswith(repository):
-            volumes.remove(endpoint, volume)
+            containers.remove_volume(endpoint, volume)
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import docker
 from docker.models.containers import Container
 
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading, text
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file, text
 from builder.lock.model import Lock
-from builder.project import Project
 from tests import projects, shipped_files
 from tests.conftest import command
 
@@ -36,13 +36,13 @@ def renamed(root: Path, repository: str, *recipes: str) -> Project:
     """The project at ``root``, which has the shipped files: with those pins, and under that name."""
     for file in (root / "dockerfiles/cpu/image.yaml", *(root / recipe for recipe in recipes)):
         projects.write(file, file.read_text(encoding="utf-8").replace("vllm-node-cpu", repository))
-    shipped = reading.read(shipped_files.project().lock).pins
+    shipped = lock_file.read_lock(shipped_files.project().lock).pins
     # Whoever commits what they have built, commits the base that their engine had.
     pins = {
         name: {platform: replace(pin, base=None) for platform, pin in platforms.items()}
         for name, platforms in shipped.items()
     }
-    projects.write(root / "images.lock", text.dump(Lock(pins=pins)))
+    projects.write(root / "images.lock", text.dump_lock(Lock(pins=pins)))
     return Project(root)
 
 

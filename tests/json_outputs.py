@@ -7,14 +7,14 @@ from typing import Any
 
 import jsonschema_rs
 
-from builder.explaining import keys
+from builder.commands import explaining
 
 
 def parsed(name: str, printed: str) -> dict[str, Any]:
     """The one document that ``builder NAME --json`` printed. A key that its schema lacks is an error here, where users
     get a schema that lets later versions add some."""
     document: dict[str, Any] = json.loads(printed)
-    schema = json.loads(keys.OUTPUTS[f"{name}-json"].read_bytes())
+    schema = json.loads(explaining.OUTPUTS[f"{name}-json"].read_bytes())
     jsonschema_rs.validate(_closed(schema), document)
     return document
 

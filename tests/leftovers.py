@@ -8,12 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
+from builder.engine import client
+from builder.engine.client import Endpoint
 from tests import shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 _GRACE = 5.0  # seconds in which a process that was told to end may do so
 
@@ -50,7 +51,7 @@ def in_engine(endpoint: Endpoint) -> list[str]:
         ("volume", "/volumes", {}),
         ("network", "/networks", {}),
     ):
-        answer = api.request(endpoint, "GET", path, query=query)
+        answer = client.request(endpoint, "GET", path, query=query)
         listed: list[dict[str, Any]] = (answer.get("Volumes") if kind == "volume" else answer) or []
         remains += [f"{kind} {match[0]}" for entry in listed if (match := named.search(json.dumps(entry)))]
     return remains

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.engine import images
-from builder.engine.client.endpoint import environment
+from builder.engine.client import environment
 from tests import projects, registries, shared, spark_proc
 from tests.conftest import BASE
 from tests.nodes import machine
@@ -25,7 +25,8 @@ from tests.nodes import machine
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
+
 
 INTERFACE, SECOND = "enp1s0f1np1", "enP2p1s0f1np1"
 _SSHD = f"""\
@@ -116,7 +117,7 @@ def _sshd_image(endpoint: Endpoint, folder: Path) -> Iterator[str]:
     try:
         yield name
     finally:
-        images.remove(endpoint, name)
+        images.remove_image(endpoint, name)
 
 
 def _keys(folder: Path) -> None:

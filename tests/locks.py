@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from builder.base.project import Project
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.project import Project
 from tests import projects
 
 RECIPE = "recipes/chat.yaml"
@@ -28,4 +28,4 @@ def write(project: Project, numbers: tuple[int, ...], current: int, paired: int 
     """A lock with these numbers of ``small``, and its model paired with one of them."""
     repository = Repository(max(numbers) + 1, current, numbers={number: numbered(mods) for number in numbers})
     pairing = {MODEL: Model(Pairing(ImageName("small", paired), RECIPE))} if paired else {}
-    projects.write(project.lock, text.dump(Lock(images={"small": repository}, models=pairing)))
+    projects.write(project.lock, text.dump_lock(Lock(images={"small": repository}, models=pairing)))

@@ -21,7 +21,7 @@ def changed(clone: Path) -> frozenset[PurePath]:
 
 def distance(test: PurePath, files: Collection[PurePath]) -> int:
     """0 for a test file that was changed or whose module was, 1 where another of its package was, 2 for others. Paths
-    are those in the clone: ``tests/plan/test_make.py`` tests ``builder/plan/make.py``."""
+    are those in the clone: ``tests/plan/test_making.py`` tests ``builder/plan/making.py``."""
     inside = PurePath(*test.parts[1:])
     module = PurePath("builder", inside.with_name(inside.name.removeprefix("test_")))
     if test in files or module in files:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from builder.project import Project
+from builder.base.project import Project
 from tests import shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 REPOSITORY_ROOT = shipped_files.CLONE  # code, scripts and pages; `shipped_files` has the project
 

@@ -18,16 +18,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import images
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.registry import loopback, transfer
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine import client, images, transfer
+from builder.engine.client import Endpoint
 from tests import projects, shared
 from tests.conftest import BASE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 # `docker login` as tester:secret; by htpasswd -B.
@@ -104,24 +103,24 @@ def image(endpoint: Endpoint) -> Iterator[str]:
     """The image of a registry in the engine, as `builder copy` takes it from Docker Hub; gone when the block ends, with
     the volume that it kept its data in where there was none before."""
     name = f"{shared.unique_name()}-registry:1"
-    volumes = api.request(endpoint, "GET", "/volumes")["Volumes"] or ()
-    had = any(volume["Name"] == loopback.VOLUME for volume in volumes)
+    volumes = client.request(endpoint, "GET", "/volumes")["Volumes"] or ()
+    had = any(volume["Name"] == transfer.VOLUME for volume in volumes)
     subprocess.run([SCRIPTS / "registry", "image", name], check=True, capture_output=True)
     try:
         yield name
     finally:
-        images.remove(endpoint, name)
+        images.remove_image(endpoint, name)
         if not had:
-            api.request(endpoint, "DELETE", f"/volumes/{loopback.VOLUME}")
+            client.request(endpoint, "DELETE", f"/volumes/{transfer.VOLUME}")
 
 
 def push_base(endpoint: Endpoint, reference: str) -> None:
     """Gives a registry the base image of the tests, as ``reference``."""
-    images.tag(endpoint, BASE, reference)
+    images.tag_image(endpoint, BASE, reference)
     try:
-        transfer.push(endpoint, reference, {}, lambda _: None)
+        transfer.push_image(endpoint, reference, {}, lambda _: None)
     finally:
-        images.remove(endpoint, reference)
+        images.remove_image(endpoint, reference)
 
 
 @dataclass

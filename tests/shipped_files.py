@@ -13,7 +13,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from builder.project import Project
+from builder.base.project import Project
 from tests import shared
 
 CLONE = Path(__file__).resolve().parent.parent

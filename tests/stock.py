@@ -11,11 +11,11 @@ import tarfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
+from builder.engine.client import Endpoint, environment
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.lock.text import dump
-from builder.project import Project
+from builder.lock.text import dump_lock
 
 Files = Mapping[str, bytes]
 
@@ -90,7 +90,7 @@ def number(
 
 def record(endpoint: Endpoint, tag: str, number: int) -> NumberedImage:
     """The record of an image that is in the engine."""
-    details = images.inspect(endpoint, tag)
+    details = images.inspect_image(endpoint, tag)
     assert details is not None
     return NumberedImage(
         built=BUILT.format(number % 60),
@@ -113,6 +113,6 @@ def stock(
         lock = lock.with_repository(repository, lock.images[repository].with_current(n))
         for model in models:
             lock = lock.with_pairing(model, Pairing(name))
-        images.tag(endpoint, str(name), f"{repository}:latest")
-    project.lock.write_text(dump(lock), encoding="utf-8")
+        images.tag_image(endpoint, str(name), f"{repository}:latest")
+    project.lock.write_text(dump_lock(lock), encoding="utf-8")
     return lock

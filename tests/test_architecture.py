@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 COMMAND_LINE = Path(__file__).parents[1] / "builder/cli"
 # What the command line may import whatever it is; from any other part of the package it takes types alone.
 OPEN_TO_THE_COMMAND_LINE = frozenset(
-    {"cli", "commands", "errors", "events", "humanize", "project", "redaction", "suggestions", "workspace"}
+    {"cli", "commands", *(f"base.{name}" for name in ("errors", "events", "words", "project", "redaction"))}
+    | {"numbers.workspace"}
 )
 TYPE_NAME = re.compile(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*")
 
@@ -37,9 +38,9 @@ def imports_at_run_time(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
 def decisions(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """The imports with which the command line could decide something: modules and functions below the commands."""
     for line, module, name in imports_at_run_time(tree):
-        top, *rest = module.split(".")
-        part = rest[0] if rest else name
-        if top == "builder" and part not in OPEN_TO_THE_COMMAND_LINE and not TYPE_NAME.fullmatch(name):
+        top, *rest = [*module.split("."), name]
+        is_open = not OPEN_TO_THE_COMMAND_LINE.isdisjoint({".".join(rest[:1]), ".".join(rest[:2])})
+        if top == "builder" and not is_open and not TYPE_NAME.fullmatch(name):
             yield line, f"{module} {name}".strip()
 
 
@@ -56,12 +57,12 @@ def test_the_command_line_decides_nothing() -> None:
     ("source", "texts"),
     [
         ("from builder.plan import explain", ["builder.plan explain"]),
-        ("from builder.plan.explain import short", ["builder.plan.explain short"]),
+        ("from builder.base.files import short", ["builder.base.files short"]),
         ("from builder.lock.schema import NAMES", ["builder.lock.schema NAMES"]),
         ("import builder.lock.reading", ["builder.lock.reading"]),
         ("def f():\n    from builder.engine.client import endpoint", ["builder.engine.client endpoint"]),
         ("from builder.building.request import BuildRequest", []),
-        ("from builder.commands import build as command\nfrom builder import humanize\nimport json", []),
+        ("from builder.commands import build as command\nfrom builder.base import words\nimport json", []),
         ("if TYPE_CHECKING:\n    from builder.plan import explain\nelse:\n    import builder.plan", ["builder.plan"]),
     ],
 )

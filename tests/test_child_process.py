@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from builder import child_process
+from builder.base import processes
 
 # Starts a child as builder does, tells its process id, and is then killed.
 PARENT = """\
-import subprocess, sys, time
-from builder import child_process
-child = subprocess.Popen([*child_process.tied_to_parent(), "sleep", "60"])
+import subprocess
+import sys
+import time
+from builder.base import processes
+child = subprocess.Popen([*processes.tied_to_parent(), "sleep", "60"])
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -45,11 +47,11 @@ def test_a_child_ends_with_a_parent_that_is_killed() -> None:
 
 def test_without_setpriv_there_is_no_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    assert child_process.tied_to_parent() == []
+    assert processes.tied_to_parent() == []
 
 
 def test_a_child_reads_and_writes_what_has_no_name() -> None:
-    with child_process.memory_file() as given, child_process.memory_file() as answer:
+    with processes.memory_file() as given, processes.memory_file() as answer:
         given.write(b"some lines\n")
         given.seek(0)
         subprocess.run(["cat"], stdin=given, stdout=answer, check=True)

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder import http_client
-from builder.http_client import NoAnswerError
+from builder.base import http_client
+from builder.base.http_client import NoAnswerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 CONTENT = b"x" * 5000
 

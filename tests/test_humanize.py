@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from builder import humanize
+from builder.base import words
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     ],
 )
 def test_sizes(count: int, expected: str) -> None:
-    assert humanize.size(count) == expected
+    assert words.size_text(count) == expected
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_sizes(count: int, expected: str) -> None:
     ],
 )
 def test_ages(stamp: str, expected: str) -> None:
-    assert humanize.ago(stamp, NOW) == expected
+    assert words.ago_text(stamp, NOW) == expected
 
 
 @pytest.mark.parametrize(
     ("seconds", "expected"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (192, "3 min 12 s"), (7500, "2 h 05 min")]
 )
 def test_durations(seconds: float, expected: str) -> None:
-    assert humanize.duration(seconds) == expected
+    assert words.duration_text(seconds) == expected

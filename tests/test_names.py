@@ -1,5 +1,5 @@
-"""Names in the package: a type's name is used once, docstrings begin with what a thing is or does, variables say what
-they hold."""
+"""Names in the package: the name of a type and of a module is used once, docstrings begin with what a thing is or does,
+variables say what they hold, and a public function says what it reads, runs or finds."""
 
 from __future__ import annotations
 
@@ -58,6 +58,21 @@ def test_the_name_of_a_type_is_used_once() -> None:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(f"{path}:{node.lineno}")
     assert {name: lines for name, lines in places.items() if len(lines) > 1} == {}
+
+
+def test_the_name_of_a_module_is_used_once() -> None:
+    names = [path.stem for path, _ in modules() if not path.stem.startswith("__")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
+def test_a_public_function_says_what_it_reads_runs_or_finds() -> None:
+    nounless = [
+        f"{path}:{node.lineno}: {node.name}"
+        for path, tree in modules()
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name in {"run", "read", "of", "find", "told", "look"}
+    ]
+    assert nounless == []
 
 
 def test_docstrings_begin_with_what_a_thing_is_or_does() -> None:

@@ -11,16 +11,16 @@ from tests import ordering, projects
 @pytest.mark.parametrize(
     ("changed", "distance"),
     [
-        ("builder/plan/make.py", 0),
-        ("tests/plan/test_make.py", 0),
-        ("builder/plan/labels.py", 1),
+        ("builder/plan/making.py", 0),
+        ("tests/plan/test_making.py", 0),
+        ("builder/plan/rules.py", 1),
         ("tests/plan/golden.py", 1),
         ("builder/lock/text.py", 2),
         ("README.md", 2),
     ],
 )
 def test_what_a_test_file_has_to_do_with_a_change(changed: str, distance: int) -> None:
-    assert ordering.distance(PurePath("tests/plan/test_make.py"), [PurePath(changed)]) == distance
+    assert ordering.distance(PurePath("tests/plan/test_making.py"), [PurePath(changed)]) == distance
 
 
 def test_a_change_is_what_git_does_not_have(tmp_path: Path) -> None:

@@ -5,28 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from builder import project
-from builder.errors import UnsafePathError, UsageError
-from builder.project import Project
+from builder.base import project
+from builder.base.errors import UnsafePathError, UsageError
+from builder.base.project import Project
 
 
 def test_a_project_is_found_from_any_folder_in_it(tmp_path: Path) -> None:
     (tmp_path / "dockerfiles").mkdir()
     deep = tmp_path / "mods/one"
     deep.mkdir(parents=True)
-    assert project.find(deep) == project.find(tmp_path) == Project(tmp_path)
+    assert project.find_project(deep) == project.find_project(tmp_path) == Project(tmp_path)
 
 
 def test_the_nearest_project_counts(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     for folder in (tmp_path, inner):
         (folder / "dockerfiles").mkdir(parents=True)
-    assert project.find(inner / "dockerfiles") == Project(inner)
+    assert project.find_project(inner / "dockerfiles") == Project(inner)
 
 
 def test_outside_of_a_project_it_is_said_how_to_name_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no project here") as caught:
-        project.find(tmp_path)
+        project.find_project(tmp_path)
     assert "builder --project FOLDER" in (caught.value.hint or "")
 
 
@@ -79,7 +79,7 @@ def test_the_state_folder_holds_no_link(made: Project, name: str) -> None:
     made.state.mkdir()
     (made.state / name).symlink_to(made.root.parent / "victim")
     with pytest.raises(UnsafePathError, match=f"{name} is a link"):
-        project.find(made.root)
+        project.find_project(made.root)
 
 
 @pytest.mark.parametrize("name", ["serve-logs/chat.log", "logs/build.log", "journal/small.json", "unchanged/x"])
@@ -87,23 +87,23 @@ def test_no_file_in_the_state_folder_that_is_written_is_a_link(made: Project, na
     (made.state / name).parent.mkdir(parents=True)
     (made.state / name).symlink_to("../../../victim")
     with pytest.raises(UnsafePathError, match=f"{name} is a link"):
-        project.find(made.root)
+        project.find_project(made.root)
 
 
 @pytest.mark.parametrize("name", [".", ".builder", ".builder/journal", ".builder/upgrading"])
 def test_a_folder_in_which_anybody_may_write_is_refused_with_the_remedy(made: Project, name: str) -> None:
     folder = made.root / name
     folder.mkdir(parents=True, exist_ok=True)
-    assert project.find(made.root) == made
+    assert project.find_project(made.root) == made
     mode = folder.stat().st_mode & 0o777
     folder.chmod(mode | 0o020)  # a group that may write was let in by somebody
-    assert project.find(made.root) == made
+    assert project.find_project(made.root) == made
     folder.chmod(mode | 0o002)
     with pytest.raises(UnsafePathError, match="every user of this machine may write in") as caught:
-        project.find(made.root)
+        project.find_project(made.root)
     assert f"chmod o-w {folder}" in (caught.value.hint or "")
     folder.chmod(mode)
-    assert project.find(made.root) == made
+    assert project.find_project(made.root) == made
 
 
 @pytest.mark.parametrize("name", [".builder", ".builder/mirrors"])
@@ -118,19 +118,19 @@ def test_a_state_folder_of_another_user_is_refused_with_the_remedy(
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 4321)
     with pytest.raises(UnsafePathError, match=f"{name} belongs to another user") as caught:
-        project.find(made.root)
+        project.find_project(made.root)
     assert f"sudo chown -R {me or 0}" in (caught.value.hint or "") or me
     if me == 0:
         monkeypatch.setenv("SUDO_UID", "4321")
-        assert project.find(made.root) == made
+        assert project.find_project(made.root) == made
 
 
 def test_the_state_folder_may_be_on_another_disk_but_not_elsewhere(made: Project) -> None:
     made.state.symlink_to(made.root.parent / "disk")
-    assert project.find(made.root) == made
+    assert project.find_project(made.root) == made
     (made.root.parent / "disk/work").mkdir(parents=True)
-    assert project.find(made.root) == made
+    assert project.find_project(made.root) == made
     made.state.unlink()
     made.state.symlink_to(made.root.parent)
     with pytest.raises(UnsafePathError, match="which holds other things"):
-        project.find(made.root)
+        project.find_project(made.root)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from builder import redaction
+from builder.base import redaction
 
 
 @pytest.mark.parametrize(

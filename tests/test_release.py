@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-from builder import release
-from builder.commands import doctor
+from builder.commands import about
+from builder.moving import release
 from tests import projects
 from tests.sources.git.test_version_tags import repository
 
@@ -34,7 +34,7 @@ def test_the_doctor_asks_only_when_it_is_told_to(tmp_path: Path, monkeypatch: py
     environ = {"DOCKER_HOST": "unix:///nowhere/docker.sock", "PATH": "/usr/bin:/bin"}
 
     def told(releases: str | None) -> list[tuple[str, str]]:
-        findings = doctor.run(project, environ, tmp_path, releases)
+        findings = about.run_doctor(project, environ, tmp_path, releases)
         return [(each.verdict, each.message) for each in findings if each.subject == "release"]
 
     assert told(None) == []

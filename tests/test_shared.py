@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests import leftovers, shared, stock
 
 if TYPE_CHECKING:
@@ -110,5 +110,5 @@ def test_an_image_that_stays_is_found(endpoint: Endpoint, own: Path) -> None:
     try:
         assert leftovers.in_engine(endpoint) == [f"image {name}"]
     finally:
-        images.remove(endpoint, f"{name}:1")
+        images.remove_image(endpoint, f"{name}:1")
     assert leftovers.in_engine(endpoint) == []

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image
-from builder.definitions.recipes import finding
-from builder.lock import reading
+from builder.definitions import image, recipe
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.lock.text import dump
+from builder.lock.text import dump_lock
 from tests import locks, projects, shipped_files
 
 
@@ -33,11 +32,11 @@ def git(root: Path, *arguments: str) -> None:
 
 def use(root: Path) -> None:
     """Leaves in a clone what 20 builds, another project and an afternoon of edits leave there."""
-    lock = Lock(pins=reading.read(root / "images.lock").pins)
+    lock = Lock(pins=lock_file.read_lock(root / "images.lock").pins)
     for number in range(1, 21):
         lock = lock.with_image(ImageName("vllm-node-cpu", number), locks.numbered())
         projects.write(root / f"builds/vllm-node-cpu/{number}/Dockerfile", "FROM scratch\n")
-    projects.write(root / "images.lock", dump(lock))
+    projects.write(root / "images.lock", dump_lock(lock))
     projects.write(root / "builds/other/1/plan.json", "{")
     projects.write(root / "builder.yaml", "registry: registry.lan\n")
     projects.write(root / ".builder/logs/1.log", "built\n")
@@ -68,8 +67,8 @@ def test_what_is_being_edited_is_under_test(clone: Path, tmp_path: Path) -> None
     shutil.rmtree(clone / "dockerfiles/tf5")
     exported = shipped_files.export(clone, tmp_path / "exported")
     assert (exported.recipes / recipe_file.name).read_text(encoding="utf-8").endswith("# edited\n")
-    assert "added" in finding.names(exported)
-    assert "tf5" not in image.names(exported)
+    assert "added" in recipe.recipe_names(exported)
+    assert "tf5" not in image.definition_names(exported)
 
 
 def test_a_script_stays_executable(clone: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.suggestions import did_you_mean
+from builder.base.words import did_you_mean
 
 
 @pytest.mark.parametrize(

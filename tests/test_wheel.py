@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests import projects, shared, shipped_files
 from tests.conftest import remove_all
 from tests.shipped_files import CLONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +97,7 @@ def test_it_knows_the_commit_that_it_was_made_from(installed: tuple[Path, str], 
 
 
 def test_no_checkout_is_in_sight(installed: tuple[Path, str], tmp_path: Path) -> None:
-    code = "import builder; from builder.shipped import source; print(builder.__file__, source.project().root)"
+    code = "import builder; from builder.moving import shipped; print(builder.__file__, shipped.shipped_project().root)"
     for path in must(str(installed[0] / "bin/python"), "-c", code, cwd=tmp_path).split():
         assert path.startswith(str(installed[0]))
 

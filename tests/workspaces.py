@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from builder.engine.client.endpoint import Endpoint
-from builder.events import Report, ignore
-from builder.project import Project
-from builder.workspace import Workspace
+from builder.base.events import Report, ignore
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.numbers.workspace import Workspace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,1 +1,1 @@
-"""One build: request, resolution, planning, baking, verification, commit."""
+"""A build, from the request to the numbered image."""

@@ -1,28 +1,100 @@
-"""The last step of a build: the image gets its number, and images.lock records it, paired with its models."""
+"""The last step of a build gives the image its number and records it in images.lock.
+
+Pointers that lack required evidence come first, then the commit.
+A build records the number before its proof, and moves only the pointers that lack no evidence.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.building import held_back
-from builder.building.request import AlreadyBuilt, ModelOutcome
+from builder.base import files
+from builder.building.resolve import AlreadyBuilt, HeldPointer, ModelOutcome
 from builder.engine import images
+from builder.evidence import requirements
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
-from builder.numbered import images_lock
-from builder.pinning import vendored
-from builder.storage import plain_file
+from builder.numbers import images_lock
+from builder.pins import vendored
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from builder.building.baked_image import BakedImage
-    from builder.building.planning import PlannedImage
-    from builder.building.request import BuildRequest
-    from builder.evidence.proof import Proof
+    from builder.base.project import Project
+    from builder.building.bake import BakedImage
+    from builder.building.resolve import BuildRequest, PlannedImage
+    from builder.definitions.recipe import Recipe
     from builder.evidence.requirements import MissingEvidence
-    from builder.workspace import Workspace
+    from builder.evidence.store import Proof
+    from builder.numbers.workspace import Workspace
+
+
+# The pointers that a build leaves where they are: evidence that they require is not recorded, or its proof failed. A
+# build records its number first and without them, then its proof, and moves what nothing is missing for. What is
+# recorded later (by `prove`, `probe` or `bench`) moves no pointer: `promote` and `pair` do, and say what is missing.
+
+
+def models(project: Project, planned: PlannedImage) -> tuple[str, ...]:
+    """The models of a build that require evidence of its image. Raises FileProblemsError for a bad builder.yaml."""
+    return tuple(
+        model for model in planned.models if requirements.required(project, model, _recipe_for(planned, model))
+    )
+
+
+def missing(
+    workspace: Workspace, lock: Lock, planned: PlannedImage, name: ImageName, model: str
+) -> tuple[requirements.MissingEvidence, ...]:
+    """The parts that ``name`` lacks of the evidence that a model of the build requires."""
+    recipe = _recipe_for(planned, model)
+    return requirements.missing(workspace.project, lock, name, model, recipe=recipe, environ=workspace.environment)
+
+
+def move(
+    workspace: Workspace, planned: PlannedImage, name: ImageName, request: BuildRequest, models_held: Iterable[str]
+) -> tuple[HeldPointer, ...]:
+    """Pairs ``name`` with the models of its build ``models_held`` back, and makes it current as requested, where
+    nothing is missing, or the request says that they move anyway; returns what stays."""
+    waiting: list[HeldPointer] = []
+    with images_lock.transaction(workspace) as transaction:
+        lock = transaction.lock
+        for model in models_held:
+            paired = lock.models.get(model)
+            lacking = missing(workspace, lock, planned, name, model)
+            if lacking and not request.promote_anyway:
+                stays = str(paired.pairing.image) if paired else ""
+                failed = any(each.failed for each in lacking)
+                waiting.append(HeldPointer(model, True, stays, missing_evidence_texts(lacking, name, model), failed))
+                continue
+            note = f"{requirements.FORCED}{request.promote_anyway}" if lacking else ""
+            recipe = planned.recipe.file if planned.recipe else None
+            lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model), note=note))
+            if note:
+                lock = lock.with_image(name, replace(lock.images[name.repository].numbers[name.number], note=note))
+        repository = lock.images[name.repository]
+        if (request.promote or repository.current is None) and not waiting:
+            lock = lock.with_repository(name.repository, repository.with_current(name.number))
+        elif request.promote and waiting:
+            stays = f"{name.repository}:{repository.current}" if repository.current else ""
+            failed = any(each.failed for each in waiting)
+            waiting.append(HeldPointer(f"{name.repository}:latest", False, stays, (), failed))
+        transaction.commit(lock)
+    return tuple(waiting)
+
+
+def missing_evidence_texts(
+    lacking: Iterable[requirements.MissingEvidence], name: ImageName, model: str
+) -> tuple[tuple[str, str], ...]:
+    """Each missing part as text, with the command that brings it."""
+    return tuple((str(each), requirements.missing_command(each, name, model)) for each in lacking)
+
+
+def _recipe_for(planned: PlannedImage, model: str) -> Recipe | None:
+    """The recipe of the build, where it is the one that serves ``model``."""
+    return planned.recipe if planned.recipe and planned.recipe.model == model else None
+
+
+# The last step of a build: the image gets its number, and images.lock records it, paired with its models.
 
 
 @dataclass(frozen=True)
@@ -49,13 +121,13 @@ def moves_of(
     if request.candidate:
         return NOTHING_MOVES
     failed = [each.evidence.subject.model for each in proofs if each.evidence.verdict == "fail"]
-    required = held_back.models(workspace.project, planned)
+    required = models(workspace.project, planned)
     waiting = tuple(model for model in planned.models if model in required or model in failed)
     free = tuple(model for model in planned.models if model not in waiting)
     return RecordedMoves(current=request.promote and not waiting, first=not waiting, models=free, waiting=waiting)
 
 
-def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, moves: RecordedMoves) -> ImageName:
+def commit_image(workspace: Workspace, baked: BakedImage, record: NumberedImage, moves: RecordedMoves) -> ImageName:
     """Gives a verified image the next number of its repository, and moves what ``moves`` says. A failure leaves lock,
     tags and numbers as they were."""
     planned, directory = baked.planned, baked.work.directory
@@ -65,7 +137,7 @@ def commit(workspace: Workspace, baked: BakedImage, record: NumberedImage, moves
         name = transaction.next_name(planned.plan.repository, record.fingerprint)
         # For the day that images.lock is lost.
         own_part = _recorded(Lock(), name, planned, record, replace(moves, pins=True))
-        plain_file.write(directory / images_lock.RECORD, text.dump(own_part).encode())
+        files.write_plain_file(directory / images_lock.RECORD, text.dump_lock(own_part).encode())
         transaction.place(name, candidate)
         transaction.commit(_recorded(transaction.lock, name, planned, record, moves))
     # The end of the transaction has set `latest`.
@@ -79,7 +151,7 @@ def commit_existing(
     image serves yet, unless evidence is missing or failed. A model that was rolled back stays where it is: building
     again does not undo that, unless the request says that the pointers move anyway."""
     lacking = {
-        model: held_back.missing(workspace, planned.lock, planned, name, model)
+        model: missing(workspace, planned.lock, planned, name, model)
         for model in planned.models
         if not planned.is_paired(model, name)
     }
@@ -91,7 +163,7 @@ def commit_existing(
             transaction.commit(_with_pairings(lock, name, planned, free))
     repository = planned.lock.images[name.repository]
     if request.promote_anyway and not request.candidate:
-        held_back.move(workspace, planned, name, request, lacking)
+        move(workspace, planned, name, request, lacking)
         repository = repository.with_current(name.number)
     return AlreadyBuilt(
         image=str(name),
@@ -107,7 +179,7 @@ def new_layers(workspace: Workspace, baked: BakedImage) -> int:
     repository = baked.planned.lock.images.get(baked.planned.plan.repository)
     numbers = repository.numbers if repository else {}
     previous = f"{baked.planned.plan.repository}:{max(numbers)}" if numbers else None
-    before = images.inspect(workspace.engine, previous) if previous else None
+    before = images.inspect_image(workspace.engine, previous) if previous else None
     return len(set(baked.details.layers) - set(before.layers if before else ()))
 
 
@@ -129,7 +201,7 @@ def _model_outcomes(
             paired = planned.lock.models.get(model)
             stays = str(paired.pairing.image) if paired else ""
             failed = any(each.failed for each in missing)
-            yield ModelOutcome(model, "waiting", stays, held_back.told(missing, name, model), failed)
+            yield ModelOutcome(model, "waiting", stays, missing_evidence_texts(missing, name, model), failed)
         elif model in planned.unpaired:
             yield ModelOutcome(model, "paired")
         elif model not in planned.lock.models:
@@ -140,7 +212,7 @@ def _model_outcomes(
 
 def _keep_patches(workspace: Workspace, planned: PlannedImage) -> None:
     for part in planned.plan.chain:
-        vendored.keep(workspace.project, part.definition.name, part.pins, planned.patches)
+        vendored.keep_vendored(workspace.project, part.definition.name, part.pins, planned.patches)
 
 
 def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: NumberedImage, moves: RecordedMoves) -> Lock:

@@ -1,25 +1,158 @@
-"""The dry run of mods' patches before a build, in the order of the mods, on the files of the packages they change."""
+"""A dry run tries the patches of mods before a build starts.
+
+Changes by earlier mods come first, then patches that a script applies itself, then the dry run.
+The result for a script's own patches is only a hint.
+"""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from builder.building import earlier_changes, loose_patches
-from builder.definitions.mods import mod_problems, mod_reading, script_facts
-from builder.errors import FileProblemsError, Problem, SourceError
-from builder.events import Message
-from builder.plan import mod_rules
-from builder.sources.git import patch_dry_run
-from builder.sources.git.patch_dry_run import PatchOutcome
+from builder.base.errors import FileProblemsError, Problem, SourceError
+from builder.base.events import Message
+from builder.definitions.mod import ModPatch, load_all, mod_names, read_script_facts, readable_mods, require_templates
+from builder.plan import rules
+from builder.sources import patches
+from builder.sources.patches import CandidatePatch, PatchOutcome, dry_run
 
 if TYPE_CHECKING:
-    from builder.definitions.mods.mod import Mod
-    from builder.definitions.mods.script_facts import ScriptFacts
-    from builder.events import Report
-    from builder.pinning.packages import Package
-    from builder.project import Project
+    from collections.abc import Collection, Iterator
+
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.definitions.mod import FileCopy, Mod, ScriptFacts
+    from builder.pins.packages import Package
+
+
+# The changes that mods make to installed packages before a patch is tried: files that are copied over them, and
+# scripts that may have changed them.
+
+# The folders that packages are installed into.
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+# A script that names the package and one of these may change any file of it.
+_SWEEPS = re.compile(
+    r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
+)
+_PROSE = (".md", ".txt", ".rst")
+
+
+def copied_files(mod: Mod) -> dict[str, bytes]:
+    """The files that ``mod`` puts into installed packages, by their path in site-packages; those from an address only
+    once they are fetched."""
+    contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
+    return {
+        path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents) if source in contents
+    }
+
+
+def may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
+    """True if ``mod`` may change one of the files ``touched`` that ``patch`` is tried on, in a way that only the build
+    shows: by a file that is not fetched yet, or by a script that speaks of it."""
+    contents = {file.path for file in (*mod.files, *mod.fetched)}
+    unfetched = (path for copy in mod.copies if copy.is_remote for source, path in _copied(copy, {copy.staged: b""}))
+    if any(copy.is_remote and copy.staged not in contents for copy in mod.copies) and set(touched) & set(unfetched):
+        return True
+    facts = read_script_facts(mod)
+    if facts is None:
+        return False
+    # What those change was tried.
+    tried = {each.file for each in mod.patches}
+    stems = "|".join(sorted({re.escape(PurePosixPath(path).stem) for path in touched} or {r"(?!)"}))
+    names_file, names_package = re.compile(rf"\b(?:{stems})\b"), re.compile(rf"\b{re.escape(patch.package)}\b")
+    for text in _texts(mod, tried):
+        if names_file.search(text) or (names_package.search(text) and _SWEEPS.search(text)):
+            return True
+    return False
+
+
+def _copied(copy: FileCopy, contents: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Each file of a copy that lands in site-packages: its path in the mod, and that in site-packages."""
+    into = copy.to.endswith("/") or copy.to == "." or copy.to.endswith("/.")
+    name = copy.staged.rpartition("/")[2]
+    target = f"{copy.to.removesuffix('.').rstrip('/')}/{name}" if into else copy.to
+    for source in contents:
+        if source == copy.staged:
+            path = target
+        elif source.startswith(f"{copy.staged}/"):
+            path = f"{target}/{source.removeprefix(f'{copy.staged}/')}"
+        else:
+            continue
+        for folder in _INSTALLED:
+            if folder in path:
+                yield source, path.rpartition(folder)[2]
+
+
+def _texts(mod: Mod, tried: Collection[str]) -> Iterator[str]:
+    """The texts of a mod that may say what its script does."""
+    for file in mod.files:
+        if file.path not in tried and not file.path.endswith(_PROSE):
+            yield file.content.decode("utf-8", "replace")
+
+
+# Patches that the script of a mod applies itself: read from the diffs beside it, so that they can be tried as a hint.
+# A hint only: nobody can tell from outside where a script applies a patch, and whether it goes on without it.
+
+# The folders that packages are installed into, and those of a repository that hold its packages.
+_LOOSE_PATCHES_INSTALLED = ("dist-packages", "site-packages")
+_IN_REPOSITORY = ("src", "python", "lib")
+_SIDES = ("a", "b", "c", "i", "o", "w")  # git's prefixes
+
+
+def as_declared(mod: Mod) -> Mod:
+    """Returns ``mod`` with the patches that its script names as if mod.yaml declared them; ``mod`` itself if it
+    declares patches, or has none whose package can be told."""
+    facts = read_script_facts(mod)
+    if mod.patches or facts is None or not facts.patches:
+        return mod
+    contents = {file.path: file.content for file in mod.files}
+    patches = {file: _patch(file, contents[file]) for file in facts.patches}
+    files = tuple(
+        replace(file, content=_within(file.content, patch)) if (patch := patches.get(file.path)) else file
+        for file in mod.files
+    )
+    return replace(mod, patches=tuple(patch for patch in patches.values() if patch), files=files)
+
+
+def _within(diff: bytes, patch: ModPatch) -> bytes:
+    """The part of ``diff`` that changes the package: the diff of a pull request brings tests and pages along, which
+    scripts leave out, as they are nowhere in site-packages."""
+    first, *rest = re.split(rb"^(?=diff --git )", diff, flags=re.MULTILINE)
+    inside = [part for part in rest if _touches(part, patch)]
+    return first + b"".join(inside) if inside else diff
+
+
+def _touches(part: bytes, patch: ModPatch) -> bool:
+    head = part.partition(b"\n")[0].decode("utf-8", "replace")
+    return any(name.split("/")[patch.strip : patch.strip + 1] == [patch.package] for name in head.split(" ")[2:])
+
+
+def _patch(file: str, diff: bytes) -> ModPatch | None:
+    """The patch to the package that most files of ``diff`` belong to; None where that cannot be told."""
+    names = {hunk.file for hunk in patches.diff_hunks(diff, 0) if hunk.file != "/dev/null"}
+    roots = Counter(root for name in sorted(names) if (root := _root(name)))
+    return ModPatch(file, *roots.most_common(1)[0][0]) if roots else None
+
+
+def _root(name: str) -> tuple[str, int] | None:
+    """The importable package of a file that a diff names, and how many folders stand before it."""
+    folders = name.split("/")[:-1]
+    strip = 0
+    installed = [index for index, folder in enumerate(folders) if folder in _LOOSE_PATCHES_INSTALLED]
+    if installed:
+        strip = installed[-1] + 1
+    elif folders and folders[0] in _SIDES:
+        strip = 1
+    strip += not installed and folders[strip : strip + 1] != [] and folders[strip] in _IN_REPOSITORY
+    package = folders[strip] if strip < len(folders) else ""
+    return (package, strip) if package.isidentifier() else None
+
+
+# The dry run of mods' patches before a build, in the order of the mods, on the files of the packages they change.
 
 ModState = Literal["applies", "in place", "no patches", "excluded", "fails", "not tried"]
 FindPackage = Callable[[str], "Package | None"]
@@ -62,7 +195,7 @@ class ModVerdict:
     @property
     def script(self) -> ScriptFacts | None:
         """The facts about the mod's script."""
-        return script_facts.of(self.mod)
+        return read_script_facts(self.mod)
 
     @property
     def state(self) -> ModState:
@@ -86,11 +219,11 @@ class ModVerdict:
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
     """Loads the mods ``names``; if there are none all that can be read. Raises what ``mod_reading.load_all`` does, and
     FileProblemsError where their ``after`` names a mod that does not exist, or forms a cycle."""
-    mods = mod_reading.load_all(project, names) if names else mod_reading.readable(project)
+    mods = load_all(project, names) if names else readable_mods(project)
     if names:
-        mod_problems.require_templates(mods)
+        require_templates(mods)
     alone = tuple(replace(mod, requires={}, conflicts=()) for mod in mods)
-    mod_rules.arrange([mod_rules.ImageMods("", alone, {})], mod_reading.names(project))
+    rules.arrange_steps([rules.ImageMods("", alone, {})], mod_names(project))
     return mods
 
 
@@ -101,19 +234,17 @@ def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
     return tuple(sorted(patches, key=lambda tried: (mods.index(tried.mod), tried.index)))
 
 
-def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[patch_dry_run.CandidatePatch, ...]:
+def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[CandidatePatch, ...]:
     """Returns the patches of ``mods`` to ``package``, in order, each with the files that were copied since the one
     before it; with ``version`` those to that one alone."""
     collected = []
     copied: dict[str, bytes] = {}
     for mod in mods:
-        copied |= earlier_changes.copied_files(mod)
+        copied |= copied_files(mod)
         for patch in mod.patches:
             if patch.package == package and (not version or patch.fits(version)):
                 before = tuple(copied.items())
-                collected.append(
-                    patch_dry_run.CandidatePatch(patch.file, _content(mod, patch.file), patch.strip, before)
-                )
+                collected.append(CandidatePatch(patch.file, _content(mod, patch.file), patch.strip, before))
                 copied = {}
     return tuple(collected)
 
@@ -154,7 +285,7 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
         untried = PatchOutcome("not tried", problem=f"no pin says which {name} it will be")
         return [TriedPatch(mod, index, name, untried) for mod, index in patches]
     try:
-        outcomes = patch_dry_run.dry_run(package.tree, candidates(mods, name, package.version))
+        outcomes = dry_run(package.tree, candidates(mods, name, package.version))
     except SourceError as error:
         outcomes = (PatchOutcome("not tried", problem=" ".join(error.message.split())),) * len(patches)
     return [
@@ -169,11 +300,9 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
         return tried
     patch = tried.mod.patches[tried.index]
     (candidate,) = candidates([replace(tried.mod, patches=(patch,))], patch.package)
-    before = [
-        mod for mod in mods[: mods.index(tried.mod)] if earlier_changes.may_change(mod, patch, candidate.touched_files)
-    ]
+    before = [mod for mod in mods[: mods.index(tried.mod)] if may_change(mod, patch, candidate.touched_files)]
     own = replace(tried.mod, run=None)  # its script comes after its patches
-    before += [own] if earlier_changes.may_change(own, patch, candidate.touched_files) else []
+    before += [own] if may_change(own, patch, candidate.touched_files) else []
     if not before:
         return tried
     names = " and ".join(mod.name for mod in before)
@@ -185,7 +314,7 @@ def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPa
     """``tried``, where those that do not apply are tried once more after the patches that scripts apply themselves."""
     if all(patch.outcome.state not in ("fails", "not tried") for patch in tried):
         return tuple(tried)
-    declared = [loose_patches.as_declared(mod) for mod in mods]
+    declared = [as_declared(mod) for mod in mods]
     again = {(each.mod.name, each.file): each.outcome for each in try_all(declared, find)}
     return tuple(
         replace(patch, outcome=outcome)

@@ -1,27 +1,90 @@
-"""The outlook of a build before it begins: how many compilers will run at once, how long it takes, and whether it fits
-the engine's disk."""
+"""The outlook of a build tells its duration, its compilers and its disk space before it starts.
+
+The disk space of earlier builds comes first, then the outlook.
+"""
 
 from __future__ import annotations
 
 import re
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder import humanize
-from builder.building import build_costs, step_times
-from builder.definitions.image_chain import build_jobs
-from builder.engine import build_machine
-from builder.errors import ConflictError
-from builder.plan import compile_jobs
+from builder.base import words
+from builder.base.errors import ConflictError
+from builder.building import bake
+from builder.definitions.image import build_jobs
+from builder.engine import images, machine
+from builder.engine.machine import free_disk, read_build_machine
+from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-    from builder.building.planning import PlannedImage
-    from builder.building.request import BuildRequest
-    from builder.plan.compile_jobs import CompileJobs
-    from builder.project import Project
-    from builder.workspace import Workspace
+    from builder.base.project import Project
+    from builder.building.resolve import BuildRequest, PlannedImage
+    from builder.numbers.workspace import Workspace
+    from builder.plan.rules import CompileJobs
+
+
+# The disk space that long builds took in this project's engine. The file may be deleted at any time.
+
+_FINISHED = "disk"
+_BEGUN = "unfinished"
+# In a shorter one, what else runs on the machine counts for more.
+_LONG = 300.0
+
+
+def build_finished(project: Project) -> Mapping[str, int]:
+    """Returns the most bytes that a build took, by its kind."""
+    return _section(project, _FINISHED)
+
+
+def build_begun(project: Project) -> Mapping[str, int]:
+    """Returns the bytes that builds took which then failed: what they have finished is there when they go on."""
+    return _section(project, _BEGUN)
+
+
+@contextmanager
+def measured(project: Project, kind: str, data_root: str, images: int) -> Iterator[None]:
+    """Measures the build of one image in the block, if it takes long; of several ``images`` at once it cannot be told
+    which took what."""
+    before, began = machine.free_disk(data_root), time.monotonic()
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        after = machine.free_disk(data_root)
+        if images == 1 and before is not None and after is not None and time.monotonic() - began >= _LONG:
+            remember(project, kind, max(before - after, 0), succeeded=succeeded)
+
+
+def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> None:
+    """Stores the bytes that a build took, together with those of failed ones before it."""
+    total = taken + build_begun(project).get(kind, 0)
+    rest = {name: size for name, size in build_begun(project).items() if name != kind}
+    if succeeded:
+        most = max(total, build_finished(project).get(kind, 0))
+        images.store_cache(_file(project), _FINISHED, {**build_finished(project), kind: most})
+        images.store_cache(_file(project), _BEGUN, rest)
+    else:
+        images.store_cache(_file(project), _BEGUN, {**rest, kind: total})
+
+
+def _section(project: Project, name: str) -> dict[str, int]:
+    stored = images.load_cache(_file(project)).get(name, {})
+    return {kind: size for kind, size in stored.items() if isinstance(size, int)}
+
+
+def _file(project: Project) -> Path:
+    return project.state / "builddisk.json"
+
+
+# The outlook of a build before it begins: how many compilers will run at once, how long it takes, and whether it fits
+# the engine's disk.
 
 _GB = 1_000_000_000
 _WORTH_TELLING = 10 * _GB
@@ -56,10 +119,10 @@ class BuildOutlook:
         """The outlook in words."""
         costs = []
         if self.seconds:
-            costs.append(f"{humanize.duration(self.seconds.amount)} ({self.seconds.origin})")
+            costs.append(f"{words.duration_text(self.seconds.amount)} ({self.seconds.origin})")
         if self.disk:
-            free = "" if self.free is None else f"; {self.data_root} has {humanize.size(self.free)} free"
-            costs.append(f"{humanize.size(int(self.disk.amount))} of disk ({self.disk.origin}{free})")
+            free = "" if self.free is None else f"; {self.data_root} has {words.size_text(self.free)} free"
+            costs.append(f"{words.size_text(int(self.disk.amount))} of disk ({self.disk.origin}{free})")
         expected = (f"expected: {', '.join(costs)}",) if costs else ()
         return (*map(_jobs_line, self.jobs), *expected)
 
@@ -69,15 +132,15 @@ def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[Pla
     to_build = [image for image in planned if request.force or image.comparison.existing is None]
     if not to_build:
         return tuple(BuildOutlook(image.plan.definition.name) for image in planned)
-    there = build_machine.look(workspace.engine)
-    machine = compile_jobs.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
+    there = read_build_machine(workspace.engine)
+    machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
     data_root = there.data_root if there else ""
-    free = build_machine.free_disk(data_root)
+    free = free_disk(data_root)
     return tuple(
         BuildOutlook(
             definition=image.plan.definition.name,
             disk_kind=_disk_kind(image),
-            jobs=compile_jobs.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
+            jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
             seconds=_seconds(workspace.project, image),
             disk=_disk(workspace.project, image),
             data_root=data_root,
@@ -101,18 +164,18 @@ def require_room(outlooks: Sequence[BuildOutlook]) -> None:
     names = " and ".join(outlook.definition for outlook in expected)
     origins = ", ".join(dict.fromkeys(outlook.disk.origin for outlook in expected if outlook.disk))
     raise ConflictError(
-        f"building {names} takes {humanize.size(needed)} of disk ({origins}), and {data_root} has "
-        f"{humanize.size(free)} free: nothing was built",
+        f"building {names} takes {words.size_text(needed)} of disk ({origins}), and {data_root} has "
+        f"{words.size_text(free)} free: nothing was built",
         hint="`builder prune` and `docker buildx prune` make room; `--ignore-disk` builds all the same",
     )
 
 
 def _seconds(project: Project, image: PlannedImage) -> Expectation | None:
     """The time of all that may have to run: as long as each step took before, where those that compile all did."""
-    parts = compile_jobs.changed_parts(image.plan, image.kept_steps)
+    parts = rules.changed_parts(image.plan, image.kept_steps)
     titles = [title for part in parts for title in _TITLE.findall(part.files["Dockerfile"].content.decode())]
-    seconds = step_times.expected(step_times.load(project), titles)
-    if seconds is not None and any(map(step_times.compiles, titles)):
+    seconds = bake.expected_steps(bake.load_step_times(project), titles)
+    if seconds is not None and any(map(bake.compiles, titles)):
         return Expectation(seconds, "as long as its steps took before")
     minutes = sum(part.definition.first_build.minutes or 0 for part in parts)
     return Expectation(minutes * 60.0, "says image.yaml") if minutes else None
@@ -125,14 +188,14 @@ def _disk_kind(image: PlannedImage) -> str:
 def _disk(project: Project, image: PlannedImage) -> Expectation | None:
     """The space that a build of this kind took, or that image.yaml says of the first one, less what one that failed has
     left; the size of the number before is the least that another one takes. Nothing of a few gigabytes."""
-    parts = compile_jobs.changed_parts(image.plan, image.kept_steps)
+    parts = rules.changed_parts(image.plan, image.kept_steps)
     kind = _disk_kind(image)
     figures = sum(part.definition.first_build.disk_gb or 0 for part in parts) * _GB
     repository = image.lock.images.get(image.plan.repository)
     numbers = repository.numbers if repository else {}
     if not parts:
         return None
-    if before := build_costs.finished(project).get(kind):
+    if before := build_finished(project).get(kind):
         expected = Expectation(before, "as much as before")
     elif figures and not image.kept_steps:
         expected = Expectation(figures, "says image.yaml")
@@ -140,7 +203,7 @@ def _disk(project: Project, image: PlannedImage) -> Expectation | None:
         expected = Expectation(numbers[max(numbers)].size, f"the size of {image.plan.repository}:{max(numbers)}")
     else:
         return None
-    left = expected.amount - build_costs.begun(project).get(kind, 0)
+    left = expected.amount - build_begun(project).get(kind, 0)
     return replace(expected, amount=left) if left >= _WORTH_TELLING else None
 
 
@@ -148,4 +211,4 @@ def _jobs_line(jobs: CompileJobs) -> str:
     if jobs.jobs is None:
         return f"{jobs.source} is compiled by {jobs.reason}"
     most = "at most " if jobs.at_most else ""
-    return f"{jobs.source} is compiled by {most}{humanize.counted(jobs.jobs, 'job')}: {jobs.reason}"
+    return f"{jobs.source} is compiled by {most}{words.counted(jobs.jobs, 'job')}: {jobs.reason}"

@@ -16,17 +16,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.building.request import AlreadyBuilt, ModelOutcome
+from builder.base import files
+from builder.building.resolve import AlreadyBuilt, ModelOutcome
 from builder.engine import tag_cache
-from builder.storage import regular_file, state_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from builder.building.planning import PlannedImage
-    from builder.building.request import BuildRequest
-    from builder.project import Project
-    from builder.workspace import Workspace
+    from builder.base.project import Project
+    from builder.building.resolve import BuildRequest, PlannedImage
+    from builder.numbers.workspace import Workspace
+
 
 _MOST_ENTRIES = 64
 # Looking at more files than this takes longer than planning the build.
@@ -82,13 +82,13 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
     """Returns the results stored under ``key``; None if there are none, or if the files or the images in the engine
     have changed since."""
     try:
-        stored = json.loads(regular_file.read(key.path, _LARGEST))
+        stored = json.loads(files.read_plain_file(key.path, _LARGEST))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(stored, dict) or stored.get("files") != key.files:
         return None
     cache = workspace.project.engine_cache
-    existing = tag_cache.find(workspace.engine, stored["repositories"], stored["images"], cache)
+    existing = tag_cache.find_images(workspace.engine, stored["repositories"], stored["images"], cache)
     if existing.fingerprints != stored["images"]:
         return None
     return tuple(
@@ -122,7 +122,7 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
         "images": images,
         "results": [asdict(result) for result in results],
     }
-    state_file.write(key.path, json.dumps(content).encode())
+    files.write_state(key.path, json.dumps(content).encode())
     # Another process may be doing the same.
     with suppress(OSError):
         oldest_first = sorted(key.path.parent.glob("*"), key=lambda path: path.stat().st_mtime)

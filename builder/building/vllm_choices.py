@@ -6,22 +6,21 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import command, image_facts, known_choices
-from builder.errors import BuilderError, FileProblemsError, SourceError
-from builder.lock.pins import GitPin
-from builder.pinning import vendored
-from builder.sources.git import mirror_reading
-from builder.sources.wheels import wheel_files
+from builder.base.errors import BuilderError, FileProblemsError, SourceError
+from builder.definitions import command, recipe_problems
+from builder.lock.model import GitPin
+from builder.pins import vendored
+from builder.sources import mirror, wheels
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from builder.base.project import Project
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.recipes.recipe import Recipe
-    from builder.lock.model import Lock
-    from builder.lock.pins import Pins
-    from builder.pinning.packages import Package
-    from builder.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.lock.model import Lock, Pins
+    from builder.pins.packages import Package
+
 
 # By option: the file of vLLM that registers its values, and the mapping there whose keys they are; and the methods of
 # speculative decoding (vLLM 0.20 to 0.32).
@@ -57,9 +56,9 @@ def require_known(project: Project, recipe: Recipe, package: Package) -> None:
         choices = of_package(package)
     except SourceError:
         return
-    facts = image_facts.of(project, recipe)
-    words = command.render(recipe, {}).words
-    problems = tuple(known_choices.problems(recipe, words, facts, choices.label, choices.values))
+    facts = recipe_problems.image_facts(project, recipe)
+    words = command.render_command(recipe, {}).words
+    problems = tuple(recipe_problems.unknown_choice_problems(recipe, words, facts, choices.label, choices.values))
     if problems:
         raise FileProblemsError(problems)
 
@@ -81,8 +80,8 @@ def at_hand(project: Project, lock: Lock, chain: Sequence[ImageDefinition]) -> V
 def _of_pins(project: Project, definition: ImageDefinition, pins: Pins) -> VllmChoices | None:
     pin = pins.sources.get(_PACKAGE)
     if isinstance(pin, GitPin):
-        files = mirror_reading.read_present(project.mirrors, pin.git, pin.commit, _PATHS)
-        patches = b"\n".join(vendored.load(project, definition.name, pins, {}).values())
+        files = mirror.read_present(project.mirrors, pin.git, pin.commit, _PATHS)
+        patches = b"\n".join(vendored.load_vendored(project, definition.name, pins, {}).values())
         return VllmChoices(f"vLLM {pin.version}", _values(files, patches)) if files else None
     name = definition.wheel_sources[_PACKAGE].package if _PACKAGE in definition.wheel_sources else _PACKAGE
     for locked in pins.python.packages if pins.python else ():
@@ -93,7 +92,7 @@ def _of_pins(project: Project, definition: ImageDefinition, pins: Pins) -> VllmC
 
 
 def _cached(project: Project, hashes: Collection[str]) -> dict[str, bytes]:
-    folders = (wheel_files.read_cached(project.state / "wheels", sha256, _PATHS) for sha256 in hashes)
+    folders = (wheels.read_cached(project.state / "wheels", sha256, _PATHS) for sha256 in hashes)
     return next((files for files in folders if files), {})
 
 
@@ -106,7 +105,7 @@ def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[s
             values[option] = keys
     path, name = _METHODS
     methods = _literals(files.get(path, b""), name) if path.encode() not in patches else frozenset()
-    return {**values, known_choices.METHOD: methods} if methods else values
+    return {**values, recipe_problems.METHOD: methods} if methods else values
 
 
 def _literals(source: bytes, name: str) -> frozenset[str]:

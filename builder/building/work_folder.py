@@ -15,20 +15,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from builder.base.files import folder_locked, read_plain_file, write_atomically, write_plain_file
+from builder.base.project import below_project
 from builder.engine import containers, images
-from builder.numbered import identity, images_lock
-from builder.project import below
-from builder.storage import atomic_file, plain_file, regular_file
-from builder.storage.file_lock import folder_locked
+from builder.numbers import claims, images_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.plan.model import StagedFile
-    from builder.project import Project
-    from builder.workspace import Workspace
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import StagedFile
+
 
 LABEL = "builder.work"
 _LONGEST_TAG = 1024
@@ -60,7 +60,7 @@ class WorkFolder:
     @property
     def labels(self) -> dict[str, str]:
         """The labels of its containers."""
-        return {LABEL: self.name, identity.PROJECT: self.project_id}
+        return {LABEL: self.name, claims.PROJECT: self.project_id}
 
     @property
     def _extra_tag_file(self) -> Path:
@@ -71,13 +71,13 @@ class WorkFolder:
         """Another tag that is removed together with the folder, if there is one; only such as are made for that time.
         Anybody may have written the file."""
         with suppress(OSError, UnicodeDecodeError):
-            tag = regular_file.read(self._extra_tag_file, _LONGEST_TAG).decode()
+            tag = read_plain_file(self._extra_tag_file, _LONGEST_TAG).decode()
             return tag if _EXTRA_TAG.fullmatch(tag) else None
         return None
 
     def note_extra_tag(self, tag: str) -> None:
         """Notes a tag that is going to be made, whole or not at all: half a name may be that of another tag."""
-        atomic_file.write(self._extra_tag_file, tag.encode())
+        write_atomically(self._extra_tag_file, tag.encode())
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile
     with ExitStack() as locks:
         work = _create_locked(workspace.project, repository, locks)
         try:
-            write(work.directory, files)
+            write_work_folder(work.directory, files)
             yield work
         finally:
             _remove(workspace.engine, workspace.project, work)
@@ -96,7 +96,7 @@ def create(workspace: Workspace, repository: str, files: Mapping[str, StagedFile
 def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkFolder:
     """Creates a work folder that this process holds until ``locks`` ends. One that is not locked counts as stale, so
     that another process may remove it before this one has locked it: then it is not there, and another one is made."""
-    own_id = identity.of(project).id
+    own_id = claims.project_identity(project).id
     project.work.mkdir(parents=True, exist_ok=True)
     while True:
         name = f"{repository.replace('/', '_')}-{secrets.token_hex(6)}"
@@ -126,14 +126,14 @@ def require_writable(project: Project, repository: str) -> None:
 
 def recover(workspace: Workspace) -> None:
     """Finishes or undoes what killed processes left: in images.lock and its journal, and in work folders."""
-    images_lock.recover(workspace)
+    images_lock.recover_transaction(workspace)
     remove_stale(workspace)
 
 
 def remove_stale(workspace: Workspace) -> None:
     """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
     project = workspace.project
-    own_id = identity.existing(project)
+    own_id = claims.existing_identity(project)
     # Earlier programs made a work folder beside, and left BuildKit's record of a build, proxies and all, with the logs.
     for record in (project.state / "logs").glob("*.log.metadata.json"):
         with suppress(OSError):
@@ -151,24 +151,24 @@ def remove_stale(workspace: Workspace) -> None:
 def _remove_late_containers(workspace: Workspace, own_id: str) -> None:
     """Removes the containers of this project whose work folder is gone: the engine makes a container that it was told
     to make, even if the process was killed meanwhile, and another has removed its folder by then."""
-    for container in containers.listing(workspace.engine, f"{identity.PROJECT}={own_id}"):
+    for container in containers.container_listing(workspace.engine, f"{claims.PROJECT}={own_id}"):
         name = container["Labels"].get(LABEL)
         if name and not (workspace.project.work / name).exists():
-            containers.remove(workspace.engine, container["Id"])
+            containers.remove_container(workspace.engine, container["Id"])
 
 
-def write(directory: Path, files: Mapping[str, StagedFile]) -> None:
+def write_work_folder(directory: Path, files: Mapping[str, StagedFile]) -> None:
     """Writes ``files`` into a folder that is made for them, with the folders in it."""
     for name, file in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain_file.write(path, file.content)
+        write_plain_file(path, file.content)
         path.chmod(0o755 if file.executable else 0o644)
 
 
 def _remove(endpoint: Endpoint, project: Project, work: WorkFolder) -> None:
     containers.remove_labelled(endpoint, f"{LABEL}={work.name}")
-    images.remove(endpoint, work.tag)
+    images.remove_image(endpoint, work.tag)
     if work.extra_tag:
         images.remove_extra_tag(endpoint, work.extra_tag)
-    shutil.rmtree(below(project.state, work.path), ignore_errors=True)
+    shutil.rmtree(below_project(project.state, work.path), ignore_errors=True)

@@ -1,0 +1,1 @@
+"""The command line: words typed, values printed."""

@@ -1,31 +1,303 @@
-"""The command line as a whole: options before the command, and every error turned into text and an exit code."""
+"""This page is the command line as a whole: its commands, its help and its errors.
+
+The bug report comes first, then the table of commands, the help, the message for ^C, and the main program.
+System errors come last. A command's module is imported only when the command runs or shows its own help.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
+import re
 import signal
 import stat
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from builder.base.errors import BUG, INTERRUPTED, BuilderError, SystemFailureError
+from builder.base.redaction import redacted
+from builder.base.words import did_you_mean
 from builder.cli import output
-from builder.cli.command_table import Commands
-from builder.cli.context import Context
-from builder.errors import BUG, INTERRUPTED, BuilderError
+from builder.cli.options import Context
+from builder.cli.output import print_document, print_note, styled
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
 
+    from click.shell_completion import CompletionItem
+
+
+# The report of a bug in the program itself: a file that can be pasted into an issue.
+
+
+def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Writes the report to a temporary file and prints its path; the traceback goes only into the file. Where no file
+    can be written, the report itself is printed."""
+    import traceback
+    from importlib.metadata import version
+
+    lines = [
+        f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
+        f"arguments: {_without_values(sys.argv[1:])}",
+        "",
+        *traceback.format_exception(kind, error, trace),
+    ]
+    text = redacted("\n".join(lines))
+    print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
+    try:
+        print_note(f"what to do: report it with the file {_write(text)}")
+    except OSError as failure:
+        print_note(text)
+        print_note(f"what to do: report it with the lines above, of which no file can be made: {failure}")
+
+
+def _write(text: str) -> Path:
+    import tempfile
+
+    path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _without_values(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` without the values of environment variables and of API keys."""
+    return [_without_value(before, word) for before, word in zip(("", *arguments), arguments, strict=False)]
+
+
+def _without_value(before: str, word: str) -> str:
+    option = re.match(r"--env=|-e(?=\w)", word)
+    if before == "--api-key":
+        return "…"
+    if not option and before not in {"--env", "-e"}:
+        return word
+    prefix = option[0] if option else ""
+    name, sign, _ = word.removeprefix(prefix).partition("=")
+    return f"{prefix}{name}{sign}…" if sign else word
+
+
+# The table of commands: group, name, module and one-line help. A command's module is imported when it is called or
+# its own help is shown; never for ``builder --help``.
+
+# What a user does: the commands for it, each with its module in builder.cli, the object in it and one line.
+# `builder --help` shows the groups in this order, and a new command goes where its user would look for it.
+GROUPS: dict[str, dict[str, tuple[str, str, str]]] = {
+    "Main commands": {
+        "build": ("build_cli", "build", "Build a numbered image from a recipe or a definition."),
+        "list": ("images_cli", "list_", "Show the numbered images and the models paired with each."),
+        "rollback": ("pointers_cli", "rollback", "Go back to the image before, or to a number."),
+    },
+    "Begin": {
+        "init": ("init_cli", "init", "Make a project: definitions, mods, recipes and pins."),
+        "up": ("serve_cli", "up", "Bring a model up: its image, its weights, its server."),
+    },
+    "Build": {
+        "lock": ("lock_cli", "lock", "Resolve or move pins without building."),
+        "upgrade": ("upgrade_cli", "upgrade", "Move a model to what is new upstream, if it is as good."),
+        "adopt": ("keeping_cli", "adopt", "Give an image that was built elsewhere a number, as it is."),
+        "rebuild": ("build_cli", "rebuild", "Rebuild a number from its build directory."),
+        "migrate": ("init_cli", "migrate", "Take over a checkout of spark-vllm-docker."),
+        "recipes": ("recipes_cli", "recipes", "Show recipes, check or copy them, and see what they start."),
+        "mods": ("mods_cli", "mods", "List mods, check what they apply to, copy or begin one."),
+    },
+    "Go back": {
+        "promote": ("pointers_cli", "promote", "Make an image the current one: what `latest` means."),
+        "pair": ("pointers_cli", "pair", "Serve a model with an image."),
+        "mark": ("pointers_cli", "mark", "Record how well an image works, or a model on its image."),
+    },
+    "Serve": {
+        "run": ("serve_cli", "run_command", "Serve a model with the image that it is paired with."),
+        "stop": ("serve_cli", "stop", "Stop the server of a model."),
+        "restart": ("serve_cli", "restart", "Restart a server, from the image that is paired now."),
+        "status": ("serve_cli", "status", "Show what is being served, and its health."),
+        "logs": ("serve_cli", "logs", "Show what a server prints."),
+        "checkpoints": ("checkpoints_cli", "checkpoints", "Make the weights that a recipe serves, by recorded steps."),
+        "download": ("transfers_cli", "download", "Fetch a model and its draft model, for here and for nodes."),
+        "export": ("recipes_cli", "export", "Export what serves a recipe or a model, for other tools."),
+    },
+    "Look": {
+        "show": ("images_cli", "show", "Show everything that is in an image."),
+        "diff": ("diff_cli", "diff", "Show what changed between two images."),
+        "bisect": ("bisect_cli", "bisect", "Find the change that broke a model."),
+        "report": ("evidence_cli", "report", "Write one page that shows what serves what, and how well."),
+        "matrix": ("evidence_cli", "matrix", "Show which image goes with which model."),
+        "prove": ("measure_cli", "prove", "Prove an image's chat templates and parsers, without a GPU."),
+        "bench": ("measure_cli", "bench", "Measure how fast a model is served, or two images in turn."),
+        "probe": ("measure_cli", "probe", "Check a served model: tool calls, and checks of your own."),
+    },
+    "Several machines": {
+        "nodes": ("nodes_cli", "nodes", "Show which node has which image, and what it serves."),
+        "push": ("transfers_cli", "push", "Push numbered images to the registry."),
+        "pull": ("transfers_cli", "pull", "Pull a numbered image from the registry."),
+        "copy": ("transfers_cli", "copy", "Copy a numbered image to other machines."),
+        "export-image": ("transfers_cli", "export_image", "Write a numbered image into a file."),
+        "import-image": ("transfers_cli", "import_image", "Import a numbered image from a file."),
+    },
+    "House-keeping": {
+        "pin": ("pointers_cli", "pin", "Keep an image when others are pruned."),
+        "unpin": ("pointers_cli", "unpin", "Stop keeping an image when others are pruned."),
+        "prune": ("keeping_cli", "prune", "Remove images that are no longer needed, and what builds left."),
+        "verify": ("about_cli", "verify", "Compare images.lock with the engine and with the files."),
+        "doctor": ("about_cli", "doctor", "Look for anything that would make a build fail."),
+        "explain": ("about_cli", "explain", "Explain an exit code, a key of a file, or a message."),
+        "schema": ("about_cli", "schema", "Print the JSON Schema of a file, for editors."),
+        "completion": ("completion", "completion", "Print what bash, zsh or fish needs to complete names."),
+        "help": ("main", "help_", "Show the help of a command."),
+    },
+}
+
+TABLE = {name: row for group in GROUPS.values() for name, row in group.items()}
+
+# Names that other programs use, where the nearest name of ours would mislead.
+ELSEWHERE = {
+    "images": "list",
+    "inspect": "show",
+    "ls": "list",
+    "ps": "status",
+    "rm": "prune",
+    "serve": "run",
+    "start": "run",
+}
+
+
+def unknown(ctx: click.Context, word: str) -> click.UsageError:
+    """The error for ``word``, which is no command of the group of ``ctx``, with the nearest one that is."""
+    group, top = ctx.command, ctx.parent is None
+    names = group.list_commands(ctx) if isinstance(group, click.Group) else []
+    suggestion = did_you_mean(ELSEWHERE.get(word, word) if top else word, names, code=True)
+    name = word if top else f"{ctx.info_name} {word}"
+    return click.UsageError(f"no command `{name}`" + (f"; {suggestion}" if suggestion else ""), ctx)
+
+
+class Group(click.Group):
+    """A group of commands whose list has the whole first line of each help, over several lines where it is long."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        rows = [(name, each.get_short_help_str(1000)) for name, each in commands.items() if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class Commands(click.Group):
+    """A group that knows its commands' names and one-line helps without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(TABLE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        import importlib
+
+        if cmd_name not in TABLE:
+            return None
+        module, attribute, _ = TABLE[cmd_name]
+        command: click.Command = getattr(importlib.import_module(f"builder.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in TABLE and not name.startswith("-") and not ctx.resilient_parsing:
+            raise unknown(ctx, name)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Completes the commands from the table and then the options, without importing any command."""
+        from click.shell_completion import CompletionItem
+
+        commands = [
+            CompletionItem(name, help=line) for name, (_, _, line) in TABLE.items() if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        width = max(map(len, TABLE))
+        for group, commands in GROUPS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in commands.items()])
+
+
+# ``builder help``.
+
+
+class _CommandName(click.ParamType[str]):
+    """A word of a command's name: after `recipes`, one of its commands."""
+
+    name = "command"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Completes the commands of the group that the words before it name."""
+        from click.shell_completion import CompletionItem
+
+        context = _context_of(ctx.find_root(), ctx.params.get(param.name or "") or ())
+        names = context.command.list_commands(context) if isinstance(context.command, click.Group) else []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command("help")
+@click.argument("words", nargs=-1, type=_CommandName(), metavar="[COMMAND]…")
+@click.pass_context
+def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Show the help of a command.
+
+    As `builder COMMAND --help` does, also for two words such as `recipes check`. Without a command: all of them, by
+    what they are for.
+    """
+    print_document(_context_of(ctx.find_root(), words).get_help() + "\n")
+
+
+def _context_of(ctx: click.Context, words: tuple[str, ...]) -> click.Context:
+    """The context of the command that ``words`` name below ``ctx``. Raises click's error if there is none."""
+
+    for word in words:
+        group = ctx.command
+        command = group.get_command(ctx, word) if isinstance(group, click.Group) else None
+        if command is None:
+            raise unknown(ctx, word)
+        ctx = click.Context(command, parent=ctx, info_name=word)
+    return ctx
+
+
+# The sentence for ^C: each command takes back what it had begun, and some go on from there.
+
+_BUILD = "nothing changed; run it again, finished steps are cached"
+_RESUMES = "run it again, and it goes on where it was"
+_LEFT = {
+    "build": _BUILD,
+    "rebuild": _BUILD,
+    "lock": "nothing changed; run it again",
+    "download": _RESUMES,
+    "up": _RESUMES,
+    "upgrade": _RESUMES,
+    "push": "run it again, and layers that are there are not sent again",
+    "pull": "nothing changed; run it again",
+    "copy": "run it again, and layers that are there are not sent again",
+    "prune": "what was removed stays so; run it again for the rest",
+}
+
+
+def sentence(arguments: Sequence[str], error: BaseException) -> str:
+    """The line for a command that was interrupted: what ``error`` says itself, or what holds for every command of that
+    name."""
+    name = next((word for word in arguments if word in TABLE), "")
+    left = str(error) or _LEFT.get(name, "")
+    return f"interrupted: {left}" if left else "interrupted"
+
+
+# The command line as a whole: options before the command, and every error turned into text and an exit code.
+
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from builder.commands import version
+        from builder.commands import about
 
-        output.print_result(f"builder {version.run()}")
+        output.print_result(f"builder {about.program_version()}")
         ctx.exit()
 
 
@@ -50,7 +322,7 @@ def cli(ctx: click.Context, project: Path | None) -> None:
     ctx.color = output.colour()
 
 
-def run(arguments: list[str]) -> int:
+def run_program(arguments: list[str]) -> int:
     """Runs one command and returns the process's exit code. A bug ends the process itself, with a report and code 3."""
     sys.excepthook = _report_bug
     signal.signal(signal.SIGTERM, _interrupt)
@@ -64,9 +336,8 @@ def run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         # An exception in a thread or a temporary folder while the process ends is no bug then.
         sys.excepthook = _report_nothing
-        from builder.cli import interruption
 
-        output.print_note(interruption.sentence(arguments, error))
+        output.print_note(sentence(arguments, error))
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
         output.print_line(error.format_message(), err=True)
@@ -98,9 +369,8 @@ def _hang_up(_signal: int, _frame: FrameType | None) -> None:
 
 def _report_system_failure(error: BaseException) -> int | None:
     """Prints an error of the system, if that can be printed, and returns its exit code; None for a bug."""
-    from builder.cli import system_failure
 
-    failure = system_failure.translate(error)
+    failure = translate(error)
     if failure is None:
         return None
     with suppress(OSError):
@@ -113,12 +383,133 @@ def _report_nothing(_kind: type[BaseException], _error: BaseException, _trace: T
 
 
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    from builder.cli import bug_report
 
     # What could not be printed, for one, comes from the system.
     code = _report_system_failure(error)
     with suppress(OSError):
         if code is None:
-            bug_report.report(kind, error, trace)
+            report(kind, error, trace)
         sys.stdout.flush()
     os._exit(code or BUG)
+
+
+# An error of the system as one that the user can act on: with the path, what that is for, and what to do. Whatever
+# the system refuses is no bug of this program. Errors that a command has a better word for never come here.
+
+_DISK = frozenset({errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.EREMOTEIO})
+_NETWORK = frozenset(
+    {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EADDRNOTAVAIL}
+)
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_REFUSED = frozenset({errno.EACCES, errno.EPERM})
+_LIMITS = {
+    errno.EMFILE: "raise the limit of open files: `ulimit -n 4096`",
+    errno.ENFILE: "the machine has too many open files: end what holds them",
+    errno.EAGAIN: "the machine has too many processes: end some, or raise the limit: `ulimit -u`",
+    errno.ENOMEM: "the machine has no memory left: end what uses it",
+}
+# What lies where in a project; the first that a path has counts.
+_PURPOSES = {
+    "/.builder/journal": "the journal, which announces a change before it happens",
+    "/.builder/work": "the folder of a build in progress",
+    "/.builder/logs": "the log of a build",
+    "/.builder/serve-logs": "the log of a server",
+    "/.builder/mirrors": "the mirror of a git repository",
+    "/.builder/downloads": "a file that a mod takes from an address",
+    "/.builder": "the state folder",
+    "/builds": "the build directory of an image",
+    "/images.lock": "the record of all images",
+    "/.images.lock": "the record of all images",
+    "/dockerfiles": "an image definition",
+    "/mods": "a mod",
+    "/recipes": "a recipe",
+}
+
+
+def translate(error: BaseException) -> SystemFailureError | None:
+    """Returns the error to print; None for one that does not come from the system, and so is a bug."""
+    import shutil
+
+    if isinstance(error, MemoryError):
+        return SystemFailureError("no memory is left", hint=_hint(errno.ENOMEM, None))
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return SystemFailureError(f"the system refuses: {error}", hint=_hint(errno.EAGAIN, None))
+    if isinstance(error, shutil.Error):
+        _, path, reason = error.args[0][0]
+        return SystemFailureError(_message(Path(path), str(reason)), hint=_hint(None, Path(path)))
+    if isinstance(error, TimeoutError) and error.errno is None:
+        return SystemFailureError(f"the system refuses: {error}", hint=_hint(errno.ETIMEDOUT, None))
+    if not isinstance(error, OSError) or error.errno is None:
+        return None
+    if error.filename == output.STREAM:
+        return SystemFailureError(f"{output.STREAM}: {error.strerror}", hint="send the output elsewhere")
+    path = _path(error)
+    return SystemFailureError(_message(path, error.strerror or os.strerror(error.errno)), hint=_hint(error.errno, path))
+
+
+def _message(path: Path | None, reason: str) -> str:
+    if path is None:
+        return f"the system refuses: {reason}"
+    text = str(path.absolute())
+    purpose = next((words for place, words in _PURPOSES.items() if f"{place}/" in f"{text}/"), "")
+    return f"{path}{purpose and f' ({purpose})'}: {reason}"
+
+
+def _path(error: OSError) -> Path | None:
+    """The file that an error is about. A file that is open has no name for the system, but for pathlib's methods."""
+    name = error.filename2 or error.filename
+    if isinstance(name, str | bytes | os.PathLike):
+        return Path(os.fsdecode(name))
+    return _path_in_pathlib(error.__traceback__)
+
+
+def _path_in_pathlib(trace: TracebackType | None) -> Path | None:
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    owner = trace.tb_frame.f_locals.get("self") if trace else None
+    return owner if isinstance(owner, Path) else None
+
+
+def _hint(number: int | None, path: Path | None) -> str:
+    folder = _existing(path)
+    if number in _LIMITS:
+        return f"{_LIMITS[number]}; then run this again"
+    if number in _FULL:
+        return f"make room (`df -h {folder}`; `builder prune` shows which images could go), and run this again"
+    if number == errno.EROFS:
+        return f"{folder} is mounted read-only: mount it for writing, or keep the project elsewhere"
+    if number in _NETWORK:
+        return "look at the network, and run this again"
+    if number in _DISK:
+        return f"look after the disk that holds {folder} (`sudo dmesg` tells more), and run this again"
+    if number in _REFUSED:
+        return _access_hint(folder)
+    return f"look at {folder}, and run this again"
+
+
+def _existing(path: Path | None) -> Path:
+    """The path, or the nearest folder above it that is there."""
+    here = (path or Path()).absolute()
+    return next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
+
+
+def _access_hint(path: Path) -> str:
+    """The advice where access is denied: another user's file is most likely that of a run with sudo, and others of that
+    run lie in the same folder of the user's."""
+    user = os.geteuid()
+    theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
+    mine = next((each for each in path.parents if each.lstat().st_uid == user), None)
+    if theirs is None or mine is None or user == 0:
+        return f"make {path} writable for you, and run this again"
+    owner = _user_name(theirs.lstat().st_uid)
+    back = f"`sudo chown -R {_user_name(user)} {mine}`"
+    return f"{theirs} belongs to {owner}, as after a run with sudo: {back} makes it yours; then run this again"
+
+
+def _user_name(user: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

@@ -1,13 +1,169 @@
-"""Options that several commands share, and the types of the values of options and arguments."""
+"""This page has the options that several commands share.
+
+The context of a command comes first, then completions, container options, general options, and serve options.
+A completion reads the project's files and never contacts the engine.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from builder.cli.completers import names
-from builder.suggestions import did_you_mean
+from builder.base.words import did_you_mean
+from builder.cli import output
+from builder.cli.output import verbosity_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.definitions.command import Backend
+    from builder.numbers.workspace import Workspace
+
+
+# The context of every command: its project, found when it is first needed, and its workspace.
+
+
+@dataclass(frozen=True)
+class Context:
+    """The context of a command. ``start`` is the folder where the search for the project begins."""
+
+    start: Path
+
+    @functools.cached_property
+    def project(self) -> Project:
+        from builder.base import project
+
+        return project.find_project(self.start)
+
+    def workspace(self, report: Report = output.print_message) -> Workspace:
+        """The workspace of a command whose events go to ``report``, which by default prints its messages."""
+        from builder.numbers import workspace
+
+        return workspace.open_workspace(self.project, os.environ, report)
+
+
+pass_context = click.make_pass_decorator(Context)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+
+
+# Completions that a shell offers after TAB: options by click, names from the project's files, without the engine.
+
+_PLAIN = re.compile(r"(?![-~])[\w./:@+,=%~-]+")
+
+Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
+
+
+def names(*kinds: str) -> Completer:
+    """Completes these kinds of names: functions of `builder.commands.about` (``definitions``, ``models``, …)."""
+
+    def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+        from builder.base.errors import BuilderError
+        from builder.commands import about
+
+        try:
+            project: Project = _context(ctx).project
+            candidates = [name for kind in kinds for name in getattr(about, kind)(project)]
+        except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
+            return []
+        return matching(candidates, incomplete)
+
+    return complete
+
+
+def numbers(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the numbers of the repository, definition, recipe or model that the command line has as its target."""
+    from builder.base.errors import BuilderError
+    from builder.commands import about
+
+    try:
+        # An option that still lacks its value keeps click from assigning the arguments before it.
+        target = ctx.params.get("target") or next(iter(ctx.args), "")
+        candidates = about.numbers(_context(ctx).project, str(target))
+    except BuilderError:
+        return []
+    return matching(candidates, incomplete)
+
+
+def matching(candidates: Iterable[str], incomplete: str) -> list[str]:
+    """Filters the candidates by what was typed so far, and drops repetitions, and names that are more than one plain
+    word to the shell: bash puts them into the line as they are, and a project of others may have them."""
+    return list(dict.fromkeys(name for name in candidates if name.startswith(incomplete) and _PLAIN.fullmatch(name)))
+
+
+def _context(ctx: click.Context) -> Context:
+    """The command's own context; click calls no group on the way to a completion, so it may not be there yet."""
+    from pathlib import Path
+
+    return ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or Path())
+
+
+# The options for the container that serves, shared by `run`, `restart` and `export`.
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--volume",
+        "volumes",
+        multiple=True,
+        metavar="SRC:DST[:ro]",
+        help="A folder or file of this machine, which the server sees as DST.",
+    ),
+    click.option(
+        "--env",
+        "-e",
+        "env",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="An environment variable of the server; NAME alone takes its value here. What looks like a secret is kept"
+        " nowhere.",
+    ),
+    click.option(
+        "--publish",
+        "-p",
+        "publish",
+        multiple=True,
+        metavar="[ADDRESS:]PORT:INSIDE",
+        help="A port of this machine that leads to INSIDE, in place of the host's network.",
+    ),
+    click.option(
+        "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
+    ),
+    click.option(
+        "--earlyoom/--no-earlyoom",
+        default=None,
+        help="End the server before the machine is out of memory, by earlyoom.",
+    ),
+)
+force_option = click.option("--force", is_flag=True, help="Start it even where memory is expected not to suffice.")
+
+
+def container_options(command: _Command) -> _Command:
+    """Adds the options; the command takes them as keyword arguments, for `requested`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def requested(options: dict[str, Any]) -> Any:
+    """Returns the options as they were typed."""
+    from builder.definitions.configuration import RequestedOptions
+
+    return RequestedOptions(
+        options["volumes"], options["env"], options["publish"], options["earlyoom"], options["memory"]
+    )
+
+
+# Options that several commands share, and the types of the values of options and arguments.
 
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 PLATFORMS = ("linux/arm64", "linux/amd64")
@@ -69,3 +225,75 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
         if not key or not sign:
             raise click.BadParameter(f"`{key}`: KEY=VALUE is wanted", param_hint="--set")
     return {key: value for key, _, value in parts}
+
+
+# The options that change a recipe's serve command, shared by the commands that render one.
+
+# Each option by the key of the recipe that it sets.
+_SERVE_OPTIONS_OPTIONS = (
+    click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Listen on port N."),
+    click.option("--host", metavar="ADDRESS", help="Listen on this address."),
+    click.option(
+        "--tp",
+        "--tensor-parallel",
+        "tensor_parallel",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Spread the model over N GPUs.",
+    ),
+    click.option(
+        "--gpu-mem",
+        "--gpu-memory-utilization",
+        "gpu_memory_utilization",
+        metavar="SHARE",
+        type=click.FloatRange(0, 1, min_open=True),
+        help="Use this share of the GPU's memory.",
+    ),
+    click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="The longest context, in tokens."),
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of the command."),
+)
+_what_argument = click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+_extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+_node_option = click.option(
+    "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
+)
+_ray_option = click.option(
+    "--ray/--no-ray", "ray", default=None, help="Join several nodes with Ray, or without; else as the recipe says."
+)
+_detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
+_KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
+
+
+def serve_options(command: _Command) -> _Command:
+    """Adds the options; the command takes them as keyword arguments, for `overrides`."""
+    for option in reversed(_SERVE_OPTIONS_OPTIONS):
+        command = option(command)
+    return command
+
+
+def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say which nodes serve, and what joins them; ``ray`` is for `backend`."""
+    return _node_option(_ray_option(command))
+
+
+def backend(ray: bool | None) -> Backend | None:
+    """Returns the backend that was asked for, or None."""
+    return None if ray is None else "ray" if ray else "mp"
+
+
+def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds all arguments and options of `run` and `restart`."""
+    command = container_options(force_option(node_options(_detach_option(verbosity_options(command)))))
+    command = serve_options(command)
+    return _what_argument(_extra_argument(command))
+
+
+def overrides(options: dict[str, Any]) -> dict[str, str]:
+    """Returns the values that were typed, by key of the recipe. Raises click's error for a ``--set`` without a `=`."""
+    values = {key: str(options[key]) for key in _KEYS if options[key] is not None}
+    for text in options["settings"]:
+        key, sign, value = text.partition("=")
+        if not key or not sign:
+            raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
+        values[key] = value
+    return values

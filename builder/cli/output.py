@@ -1,31 +1,234 @@
-"""Printing: results to standard output, everything else to standard error, folded to the width of the terminal.
+"""This page prints everything that the program shows.
 
-All that this program prints goes through here, and with it through `terminal_text`: nothing that others wrote reaches
-the terminal as it is.
+Safe terminal text comes first, then colours, folding, the amount of output, and printing.
+Tables and the text of checks, standings, transfers and waiting follow.
+Results go to standard output, everything else to standard error.
+Control characters in foreign text are shown and never obeyed.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
-from builder.cli import folding, terminal_text, verbosity
-from builder.events import Message
+from builder.base import redaction
+from builder.base.events import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from rich.console import Console
 
-    from builder.errors import BuilderError
+    from builder.base.errors import BuilderError
+    from builder.base.events import Diagnosis
+    from builder.evidence.records import Finding
+    from builder.evidence.standing import ImageEvidence, Standing
+    from builder.lock.model import Status
 
+
+# Text for the terminal. What comes from a file, a label, a log or a server may hold control characters: they would
+# move the cursor, set the window's title, or turn the order of the letters round. They are shown and never obeyed.
+# Every text passes `visible` at the edge, in `output`; only the colours and the bold letters of `styled` pass.
+
+_KEPT = "\n\t"
+# Control and format characters (bidirectional marks, invisible joiners), halves of surrogate pairs, line separators.
+_SHOWN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+# What `styled` makes: one of eight colours, bold letters, and the end of both.
+_STYLE = re.compile(r"(\x1b\[(?:[01]|3[0-7])m)")
+# Colours and intensity, and nothing that hides text or makes it blink (ECMA-48, 8.3.117).
+_ONE_COLOUR = r"(?:[0-47]|2[2-9]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|[34]8;2;\d{1,3};\d{1,3};\d{1,3})"
+_COLOUR = re.compile(rf"(\x1b\[(?:{_ONE_COLOUR}(?:;{_ONE_COLOUR})*)?m)")
+_END = "\x1b[0m"
+_UNUSUAL = re.compile(r"[^ -~\n\t]")
+
+
+def visible(text: str) -> str:
+    """``text`` with its control characters as escapes, such as ``\\x1b``; its lines and tabs stay, and what
+    `styled` makes. Secrets are left out."""
+    text = redaction.redacted(text)
+    if text.isprintable():
+        return text
+    return "".join(
+        part if number % 2 or part.isprintable() else "".join(map(_shown, part))
+        for number, part in enumerate(_STYLE.split(text))
+    )
+
+
+def on_one_line(text: str) -> str:
+    """``text`` as `visible` shows it, line breaks and tabs made visible, too."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def styled(text: str, *, fg: str | None = None, bold: bool | None = None) -> str:
+    """``text`` in one of eight colours, or bold."""
+    return click.style(visible(text), fg=fg, bold=bold)
+
+
+def log_with_colours(text: str) -> str:
+    """Text that another program wrote into its log, for a terminal: as `visible` shows it, but its colours stay, to the
+    end of the text at most. Of a line that was drawn several times, such as a progress bar, the last state is shown.
+    """
+    text = redaction.redacted(text)
+    if text.isprintable():
+        return text
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    parts = _COLOUR.split("\n".join(lines))
+    shown = "".join(part if number % 2 else visible(part) for number, part in enumerate(parts))
+    return shown + _END if len(parts) > 1 else shown
+
+
+def log_without_colours(text: str) -> str:
+    """Text that another program wrote into its log, for a file: as `visible` shows it, without its colours."""
+    if text.isprintable():
+        return redaction.redacted(text)
+    return visible(_COLOUR.sub("", text.replace("\r\n", "\n").removesuffix("\r")))
+
+
+def of_json(text: str) -> str:
+    """JSON as it was dumped, with the control characters in its strings escaped: JSON itself wants that only of those
+    below U+0020. Secrets are left out."""
+    text = redaction.redacted(text)
+    if text.isprintable():
+        return text
+    return _UNUSUAL.sub(lambda match: _escaped(match[0]), text)
+
+
+def _escaped(letter: str) -> str:
+    return letter if _shown(letter) == letter else json.dumps(letter)[1:-1]
+
+
+def _shown(letter: str) -> str:
+    if letter.isprintable() or letter in _KEPT:
+        return letter
+    import unicodedata
+
+    return letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _SHOWN else letter
+
+
+# Colours for what was added, removed or changed; the words and signs stay, for whoever sees no colours.
+
+_ADDED, _REMOVED, _CHANGED = "green", "red", "yellow"
+_BY_WORD = {
+    "added": _ADDED,
+    "new": _ADDED,
+    "came": _ADDED,
+    "removed": _REMOVED,
+    "gone": _REMOVED,
+    "went": _REMOVED,
+    "changed": _CHANGED,
+    "up": _CHANGED,
+    "down": _CHANGED,
+}
+_BY_SIGN = {"+": _ADDED, "-": _REMOVED}
+
+
+def word(text: str) -> str:
+    """A word for a change in its colour; any other word as it is."""
+    return styled(text, fg=_BY_WORD[text]) if text in _BY_WORD else text
+
+
+def line(text: str) -> str:
+    """A line of a unified diff in the colour of its sign."""
+    colour = _BY_SIGN.get(text[:1])
+    return styled(text, fg=colour) if colour else text
+
+
+def moved(before: str, after: str) -> str:
+    """`before → after`, where a pointer went from one to the other."""
+    return f"{styled(before, fg=_REMOVED)} → {styled(after, fg=_ADDED)}"
+
+
+# Lines folded to fit the terminal: between words, and never within anything that the user may want to copy.
+
+UNLIMITED = 10_000
+_PLAIN_TERMINAL = 80
+# Text in backquotes is a command or a name, which is never folded.
+_ALONE = re.compile(r"^( *)`([^`]* [^`]*)`[.,;:]?$")
+_WORD = re.compile(r"(?:`[^`]*`|\S)+")
+
+
+def width(stream: TextIO | None = None) -> int:
+    """Returns the columns of the terminal behind ``stream`` (by default standard output); UNLIMITED where a program
+    reads it."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
+        return UNLIMITED
+    if (columns := os.environ.get("COLUMNS", "")).isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _PLAIN_TERMINAL
+    except OSError:
+        return _PLAIN_TERMINAL
+
+
+def fold(line: str, columns: int, hanging: int = 2) -> list[str]:
+    """Folds ``line`` into lines of at most ``columns``; those after the first are indented by ``hanging`` more.
+
+    A word that is wider, such as a path or a digest, stays whole, and so does a command in backquotes. A long command
+    that would not fit gets a line of its own, without backquotes and punctuation, so that it can be copied.
+    """
+    if columns_of(line) <= columns:
+        return [line]
+    start = line[: len(line) - len(line.lstrip())]
+    first, *rest = _WORD.findall(line) or [""]
+    lines, full = [start + first], False
+    for word in rest:
+        if not full and columns_of(lines[-1]) + 1 + columns_of(word) <= columns:
+            lines[-1] += f" {word}"
+            continue
+        room = columns - columns_of(word)
+        lines.append(" " * max(min(len(start) + hanging, room), 0) + word)
+        full = "`" in word and " " in word and room < columns // 2
+    return [lines[0], *(_ALONE.sub(r"\1\2", line) for line in lines[1:])]
+
+
+def columns_of(text: str) -> int:
+    """Returns the columns that ``text`` takes, its colour codes aside."""
+    return len(click.unstyle(text)) if "\x1b" in text else len(text)
+
+
+# ``--quiet`` and ``--verbose``: the amount of output beside the result.
+
+Verbosity = Literal["quiet", "normal", "verbose"]
+_KEY = "builder.verbosity"
+
+
+def level() -> Verbosity:
+    """The verbosity that the user chose."""
+    context = click.get_current_context(silent=True)
+    chosen: Verbosity = context.meta.get(_KEY, "normal") if context else "normal"
+    return chosen
+
+
+def verbosity_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the two options, for commands that print something while they work."""
+    quiet = _option("--quiet", "-q", "quiet", "Print nothing but the result and errors.")
+    verbose = _option("--verbose", "-v", "verbose", "Show the output of each step, too.")
+    return quiet(verbose(command))
+
+
+def _option(name: str, short: str, value: Verbosity, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def keep(ctx: click.Context, _parameter: click.Parameter, given: bool) -> None:
+        if given:
+            ctx.meta[_KEY] = value
+
+    return click.option(name, short, is_flag=True, expose_value=False, callback=keep, help=text)
+
+
+# Printing: results to standard output, everything else to standard error, folded to the width of the terminal. All
+# that this program prints goes through here, and with it through `terminal_text`: nothing that others wrote reaches
+# the terminal as it is.
 
 STREAM = "standard output"
 """What an OSError names that came from printing."""
 
-_HINT_LABEL = terminal_text.styled("what to do:", bold=True)
+_HINT_LABEL = styled("what to do:", bold=True)
 
 
 def print_result(text: str, hanging: int = 2) -> None:
@@ -40,38 +243,38 @@ def print_note(text: str) -> None:
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Prints a line as it is, such as a row of a table that fits already."""
-    _echo(terminal_text.visible(text), err=err, color=colour())
+    _echo(visible(text), err=err, color=colour())
 
 
 def print_document(text: str) -> None:
     """Prints a whole document to standard output: as it is where a program reads it, for a file must be what was
     exported; with its control characters made visible on a terminal."""
-    _echo(terminal_text.visible(text) if sys.stdout.isatty() else text, nl=False)
+    _echo(visible(text) if sys.stdout.isatty() else text, nl=False)
 
 
 def print_log(text: str, *, err: bool = False, nl: bool = True) -> None:
     """Prints a part of the log of another program, with its colours on a terminal."""
     stream = sys.stderr if err else sys.stdout
     in_colours = stream.isatty() and colour() is not False
-    shown = terminal_text.log_with_colours(text) if in_colours else terminal_text.log_without_colours(text)
+    shown = log_with_colours(text) if in_colours else log_without_colours(text)
     _echo(shown, err=err, nl=nl)
 
 
 def confirm(question: str, *, default: bool = False) -> bool:
     """Asks the user; True for yes."""
-    return click.confirm(terminal_text.on_one_line(question), default=default)
+    return click.confirm(on_one_line(question), default=default)
 
 
 def print_message(event: object) -> None:
     """Prints the text of a `Message`, unless ``--quiet`` is given; ignores other events."""
-    if isinstance(event, Message) and verbosity.level() != "quiet":
+    if isinstance(event, Message) and level() != "quiet":
         print_note(event.text)
 
 
 def print_on_console(console: Console, text: str) -> None:
     """Prints above the live display on ``console``."""
-    for line in terminal_text.visible(text).split("\n"):
-        for folded in folding.fold(line, console.width):
+    for line in visible(text).split("\n"):
+        for folded in fold(line, console.width):
             console.print(folded, markup=False, no_wrap=True, overflow="ignore", crop=False)
 
 
@@ -79,7 +282,7 @@ def task_text(text: str) -> str:
     """``text`` for the description of a task in a live display, which would read `[red]` in it as a colour."""
     from rich.markup import escape
 
-    return escape(terminal_text.on_one_line(text))
+    return escape(on_one_line(text))
 
 
 def print_error(failure: BuilderError, label: str = "error:") -> None:
@@ -112,20 +315,20 @@ def print_usage_error(failure: click.ClickException) -> None:
 
 def _print_error_lines(label: str, message: str) -> None:
     first, *rest = message.splitlines() or ["no message"]
-    for line in (f"{terminal_text.styled(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
+    for line in (f"{styled(label, fg='red', bold=True)} {first}", *(f"  {line}" for line in rest)):
         _print(line, err=True, hanging=4)
 
 
 def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
     """Prints a command's result as JSON, on one line if ``indent`` is None."""
     document = json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False)
-    _echo(terminal_text.of_json(document))
+    _echo(of_json(document))
 
 
 def _print(text: str, *, err: bool, hanging: int = 2) -> None:
-    columns = folding.width(sys.stderr if err else sys.stdout)
-    for line in terminal_text.visible(text).split("\n"):
-        for folded in folding.fold(line, columns, hanging):
+    columns = width(sys.stderr if err else sys.stdout)
+    for line in visible(text).split("\n"):
+        for folded in fold(line, columns, hanging):
             print_line(folded, err=err)
 
 
@@ -141,3 +344,143 @@ def colour() -> bool | None:
     """Returns the ``color`` of click: False if the user wants none (https://no-color.org) or the terminal calls itself
     dumb, else None: on a terminal only."""
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+
+
+# Plain tables that fit the terminal. rich would do it too, at 49 ms of import for a command that may take 150.
+
+GAP = "  "
+# The last column is not made narrower than this unless its text is.
+_NARROWEST = 16
+_NOTHING = "-"
+
+
+def text_width() -> int:
+    """Returns the columns of the terminal; no limit where a program reads the output."""
+    return width()
+
+
+def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """Returns the lines of a table, the headings first.
+
+    A last column that does not fit is folded between words. It is put below its row if one of its words does not fit or
+    if it gets much shorter that way; below every row if the other columns leave it no room. If even those do not fit,
+    long cells of the first column get a line of their own.
+    """
+    rows = [[*map(on_one_line, cells), visible(last)] for *cells, last in rows]
+    everything = (headings, *rows)
+    widths = [max(columns_of(row[n]) for row in everything) for n in range(len(headings) - 1)]
+    least = min(_NARROWEST, max(columns_of(row[-1]) for row in everything))
+    if widths and _indent(widths) - len(GAP) > columns:
+        widths[0] = max(len(headings[0]), columns - _indent(widths[1:]) - len(GAP) - least)
+    is_below = bool(widths) and columns - _indent(widths) < least
+    shown = []
+    for row in everything:
+        *cells, last = row
+        if cells and columns_of(cells[0]) > widths[0]:
+            shown.append(cells[0])
+            cells[0] = ""
+            if not any((*cells, last)):
+                continue
+        start = GAP.join([*(_padded(cell, wide) for cell, wide in zip(cells, widths, strict=True)), ""])
+        if is_below:
+            shown += _below(start, "" if row is headings else last, columns)
+        else:
+            shown += _row(start, last, columns)
+    return shown
+
+
+def _indent(widths: Sequence[int]) -> int:
+    return sum(widths) + len(GAP) * len(widths)
+
+
+def _row(start: str, last: str, columns: int) -> list[str]:
+    """The lines of a row; ``start`` is the text before its ``last`` column."""
+    indent = columns_of(start)
+    room = columns - indent
+    beside, below = _folded(last, room), _folded(last, columns - len(GAP))
+    if any(columns_of(line) > room for line in beside) or len(beside) > 2 * len(below):
+        return _below(start, last, columns)
+    return [(start + beside[0]).rstrip(), *(" " * indent + line for line in beside[1:])]
+
+
+def _padded(cell: str, columns: int) -> str:
+    return cell + " " * (columns - columns_of(cell))
+
+
+def _below(start: str, last: str, columns: int) -> list[str]:
+    below = _folded(last, columns - len(GAP)) if last not in {"", _NOTHING} else []
+    return [*([start.rstrip()] if start.strip() or not below else []), *(GAP + line for line in below)]
+
+
+def _folded(text: str, columns: int) -> list[str]:
+    return [folded for line in text.split("\n") for folded in fold(line, columns, hanging=0)]
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table as wide as the terminal."""
+    for number, line in enumerate(lines(headings, rows, text_width())):
+        print_line(styled(line, bold=True) if number == 0 else line)
+
+
+def print_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
+    """Prints names and values in two columns."""
+    for line in lines(("", ""), facts, text_width() - len(indent))[1:]:
+        print_line(indent + line)
+
+
+# The result of a check of a machine or a project, as lines.
+
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+def print_finding(finding: Diagnosis) -> None:
+    """Prints a finding: its verdict, what it is about, what is so, and what to do."""
+    first, *rest = finding.message.splitlines()
+    rows = [(finding.verdict, f"{finding.subject}:", first), *(("", "", line) for line in rest)]
+    if finding.remedy:
+        rows.append(("", "", f"→ {finding.remedy}"))
+    headings = ("warning", "certificates:", "")  # the widest of each column, so that all findings stand in line
+    for line in lines(headings, rows, text_width())[1:]:
+        word = line[: len(finding.verdict)]
+        verdict = styled(word, fg=_COLOURS[finding.verdict]) if word == finding.verdict else word
+        print_line(verdict + line[len(word) :])
+
+
+def document(finding: Diagnosis) -> dict[str, str]:
+    """A finding for programs."""
+    return {
+        "subject": finding.subject,
+        "verdict": finding.verdict,
+        "said": finding.message,
+        "remedy": finding.remedy,
+    }
+
+
+# The standing of images and the verdict of findings in one word, which is coloured beside: the word alone says it.
+
+_STANDING_TEXT_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
+
+
+def standing_word(standing: Standing | None) -> str:
+    """The standing, empty where there is none to tell."""
+    return styled(standing, fg=_STANDING_TEXT_COLOURS.get(standing)) if standing else ""
+
+
+def mark(status: Status) -> str:
+    """The mark of an image or a pairing as it is shown: images.lock and `--json` call one that is missing `untested`,
+    which says nothing of its proof."""
+    return "unmarked" if status == "untested" else status
+
+
+def beside_model(evidence: ImageEvidence | None, model: str) -> str:
+    """The standing of an image with one of its models, where it is not the one that is shown of the image."""
+    own = evidence.standing_with(model) if evidence else None
+    return standing_word(own) if evidence and own != evidence.standing else ""
+
+
+def finding_word(finding: Finding) -> str:
+    """The verdict of one finding. One that passes is a limit of a template that others publish, or a note on what the
+    figures of a benchmark leave out."""
+    if finding.verdict != "pass":
+        return finding.verdict
+    return "note" if finding.check in {"tokens", "pp"} else "limit"

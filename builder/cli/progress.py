@@ -12,10 +12,7 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from builder import humanize
-from builder.cli import verbosity
-from builder.cli.output import print_log, print_note, print_on_console, task_text
-from builder.events import (
+from builder.base.events import (
     Message,
     NodeEvent,
     Stage,
@@ -25,6 +22,9 @@ from builder.events import (
     WaitingStarted,
     ignore,
 )
+from builder.base.words import duration_text, size_of, size_text
+from builder.cli import output
+from builder.cli.output import print_log, print_note, print_on_console, task_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, Task, TaskID
     from rich.text import Text
 
-    from builder.events import Report
+    from builder.base.events import Report
+
 
 AFTER_SECONDS = 1.0
 # The seconds, and the percentage of a transfer, between two lines where no terminal shows it live.
@@ -44,7 +45,7 @@ _REGISTRY, _STAGE, _BETWEEN = "registry", "stage", "between steps"
 @contextmanager
 def reporter() -> Iterator[Report]:
     """A reporter that suits standard error and the verbosity."""
-    level = verbosity.level()
+    level = output.level()
     if level == "quiet":
         yield ignore
     elif level == "normal" and sys.stderr.isatty():
@@ -95,10 +96,10 @@ class _Reporter:
         raise NotImplementedError
 
     def _ended_line(self, event: object) -> str:
-        from builder.engine.buildkit.progress import StepFinished
+        from builder.engine.build_log import StepFinished
 
         if isinstance(event, TaskFinished):
-            return _line(humanize.duration(event.seconds), event.text)
+            return _line(duration_text(event.seconds), event.text)
         if isinstance(event, NodeEvent) and isinstance(event.event, Message):
             return f"{event.node}: {event.event.text}"
         if not isinstance(event, StepFinished) or event.internal or event.step in self._ended:
@@ -106,7 +107,7 @@ class _Reporter:
         self._ended.add(event.step)
         if event.cached or event.error:
             return _line("failed" if event.error else "cached", event.title)
-        return _line(humanize.duration(event.seconds), event.title) if event.seconds >= 0.05 else ""
+        return _line(duration_text(event.seconds), event.title) if event.seconds >= 0.05 else ""
 
 
 class _Log(_Reporter):
@@ -124,19 +125,19 @@ class _Log(_Reporter):
             percent = 100 * event.current // max(event.total, 1) // _PERCENT * _PERCENT
             if percent > self._percent.setdefault(event.what, 0):
                 self._percent[event.what] = percent
-                self.print(f"{event.what}: {percent} % of {humanize.size(event.total)}")
+                self.print(f"{event.what}: {percent} % of {size_text(event.total)}")
         elif isinstance(event, WaitingStarted):
             self._began = time.monotonic()
         elif isinstance(event, Stage):
             now = time.monotonic()
             if event.name != self._stage or now - self._shown > _PAUSE_SECONDS:
                 self._stage, self._shown = event.name, now
-                self.print(_line(humanize.duration(now - self._began), str(event)))
-        elif verbosity.level() == "verbose":
+                self.print(_line(duration_text(now - self._began), str(event)))
+        elif output.level() == "verbose":
             self._show_output(event)
 
     def _show_output(self, event: object) -> None:
-        from builder.engine.buildkit.progress import StepFinished, StepOutput
+        from builder.engine.build_log import StepFinished, StepOutput
 
         if isinstance(event, StepOutput):
             text = event.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -174,8 +175,8 @@ class _Live(_Reporter):
     def show(self, event: object) -> None:
         if self._is_over:
             return
-        from builder.building.step_times import StepTimes
-        from builder.engine.buildkit.progress import StepFinished, StepProgress, StepStarted
+        from builder.building.bake import StepTimes
+        from builder.engine.build_log import StepFinished, StepProgress, StepStarted
 
         progress = self._display()
         if isinstance(event, StepTimes):
@@ -183,9 +184,9 @@ class _Live(_Reporter):
             self._remove(*self._running)  # such as the stage of a server that was tried before this build
         elif isinstance(event, StepStarted) and not event.internal:
             last = (self._expected or {}).get(event.label)
-            self._set(event.step, event.title, f"took {humanize.duration(last)} before" if last else "")
+            self._set(event.step, event.title, f"took {duration_text(last)} before" if last else "")
         elif isinstance(event, StepProgress) and event.step in self._running and event.total:
-            progress.update(self._running[event.step], amount=humanize.size_of(event.current, event.total))
+            progress.update(self._running[event.step], amount=size_of(event.current, event.total))
         elif isinstance(event, StepFinished):
             self._remove(event.step)
         else:
@@ -197,7 +198,7 @@ class _Live(_Reporter):
             self._remove(_BETWEEN)
 
     def _show_other(self, event: object) -> None:
-        from builder.engine.registry.transfer import LayerProgress
+        from builder.engine.transfer import LayerProgress
 
         where, what = (event.node, event.event) if isinstance(event, NodeEvent) else (_REGISTRY, event)
         if isinstance(what, LayerProgress):
@@ -205,7 +206,7 @@ class _Live(_Reporter):
         elif isinstance(event, NodeEvent):
             self._remove(where)
         elif isinstance(event, TransferProgress):
-            amount = humanize.size_of(event.current, event.total)
+            amount = size_of(event.current, event.total)
             self._set(event.what, event.what, amount, event.current, event.total)
         elif isinstance(event, Stage):
             self._set(_STAGE, str(event))
@@ -245,7 +246,7 @@ def _started() -> Progress:
             words = [f"{task.percentage:.0f} %"] if task.total else []
             words += filter(None, [task.fields["amount"]])
             if task.total and task.speed and task.time_remaining:
-                words += [f"{humanize.size(round(task.speed))}/s", f"{humanize.duration(task.time_remaining)} left"]
+                words += [f"{size_text(round(task.speed))}/s", f"{duration_text(task.time_remaining)} left"]
             return Text(", ".join(words))
 
     text = TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"))

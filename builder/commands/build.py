@@ -1,32 +1,43 @@
-"""The build command on one page: resolve, plan, bake, verify, commit."""
+"""The build command makes a numbered image, and the rebuild command repeats a recorded build.
+
+The build comes first: resolve, plan, bake, verify, commit. The rebuild follows and compares the content.
+"""
 
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from builder.base.errors import BaseGoneError, BuildFailedError, ConflictError, SourceError, UsageError
+from builder.base.events import Message, task
 from builder.building import result_cache
-from builder.building.request import AlreadyBuilt, Built
-from builder.errors import BaseGoneError, BuildFailedError, ConflictError, SourceError, UsageError
-from builder.events import Message
+from builder.building.resolve import AlreadyBuilt, Built
+from builder.definitions.image import BUILD_JOBS, build_jobs
+from builder.engine import images, versions
+from builder.lock import lock_file
+from builder.numbers import status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.building.baked_image import BakedImage
+    from builder.base.project import Project
+    from builder.building.bake import BakedImage
     from builder.building.outlook import BuildOutlook
-    from builder.building.planning import PlannedImage
-    from builder.building.request import BuildRequest, HeldPointer
-    from builder.commands.push import PushedImage
-    from builder.evidence.proof import ProvedImage
+    from builder.building.repeating import FileDifference, RebuiltImage
+    from builder.building.resolve import BuildRequest, HeldPointer, PlannedImage
+    from builder.commands.transfers import PushedImage
+    from builder.evidence.store import Proof, ProvedImage
     from builder.lock.model import ImageName, Lock, NumberedImage
-    from builder.project import Project
-    from builder.workspace import Workspace
+    from builder.numbers.workspace import Workspace
 
 
-def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
+# The build command on one page: resolve, plan, bake, verify, commit.
+
+
+def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
     """Builds the targets of a request, and yields the result of each, first of those with nothing to build. Where the
     registry does not give a pinned base, this engine's own copy takes its place, and is what is pinned then.
 
@@ -40,11 +51,11 @@ def run(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | 
     except BaseGoneError as gone:
         if request.locked or request.local_base:
             raise
-        from builder.building import resolution
+        from builder.building import resolve
 
         local = replace(request, local_base=True)
         try:
-            resolution.resolve(workspace, local)
+            resolve.resolve_images(workspace, local)
         except SourceError:
             raise gone from None
         workspace.report(Message(f"{gone.message.splitlines()[0]}\nbuilding on this engine's own copy of the base"))
@@ -64,30 +75,18 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
         yield from remembered
         return
     # Only now: these take longer to import than all of the above.
-    from builder.building import (
-        baked_image,
-        build_costs,
-        commit,
-        held_back,
-        mod_checks,
-        outlook,
-        planning,
-        proof,
-        resolution,
-        verification,
-        work_folder,
-    )
-    from builder.definitions.image_chain import build_jobs
-    from builder.distribution import remote_builder
-    from builder.evidence.proof import keep_proof
+    from builder.building import bake, commit, outlook, resolve, verification, work_folder
+    from builder.definitions.image import build_jobs
+    from builder.evidence.store import keep_proof
+    from builder.lab.prove import prove
 
     work_folder.recover(workspace)
     registry = _registry(workspace) if request.push else None
-    resolved = resolution.resolve(workspace, request)
-    planned = planning.plan_all(workspace, resolved)
-    mod_checks.require_known([image.plan for image in planned], request.without_checks)
+    resolved = resolve.resolve_images(workspace, request)
+    planned = resolve.plan_all(workspace, resolved)
+    verification.require_known([image.plan for image in planned], request.without_checks)
 
-    existing, to_build = planning.split(planned, force=request.force)
+    existing, to_build = resolve.split(planned, force=request.force)
     outcomes = [commit.commit_existing(workspace, image, number, request) for image, number in existing]
     yield from outcomes
     if key and not to_build:
@@ -95,7 +94,7 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
 
     results: list[AlreadyBuilt | Built] = [*outcomes]
     if to_build:
-        workspace = remote_builder.with_builder(workspace, request.builder)
+        workspace = bake.with_builder(workspace, request.builder)
         outlooks = outlook.of_images(workspace, request, to_build)
         for image, ahead in zip(to_build, outlooks, strict=True):
             _report_reasons(workspace, image, ahead)
@@ -104,39 +103,38 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
         compilers = build_jobs(request.settings)
         started = time.monotonic()
         with (
-            build_costs.measured(workspace.project, outlooks[0].disk_kind, outlooks[0].data_root, len(outlooks)),
-            baked_image.baked_images(workspace, to_build, registry, compilers) as baked_images,
+            outlook.measured(workspace.project, outlooks[0].disk_kind, outlooks[0].data_root, len(outlooks)),
+            bake.baked_images(workspace, to_build, registry, compilers) as baked_images,
         ):
             for baked in baked_images:
-                record = verification.verify(workspace, baked, request.without_checks)
-                proofs = proof.of_build(workspace, baked, record, request)
+                record = verification.verify_image(workspace, baked, request.without_checks)
+                proofs = prove.of_build(workspace, baked, record, request)
                 moves = commit.moves_of(workspace, baked.planned, request, proofs)
-                number = commit.commit(workspace, baked, record, moves)
+                number = commit.commit_image(workspace, baked, record, moves)
                 kept = tuple(keep_proof(workspace.project, number, each) for each in proofs)
                 models_held = moves.waiting
-                waiting = held_back.move(workspace, baked.planned, number, request, models_held) if models_held else ()
+                waiting = commit.move(workspace, baked.planned, number, request, models_held) if models_held else ()
                 results.append(_built(workspace, baked, record, number, kept, waiting, time.monotonic() - started))
                 yield results[-1]
     failed = {each.image: models for each in results if (models := _failed_for(each))}
     if registry:
-        from builder.commands import push
+        from builder.commands import transfers
 
-        yield from push.run(workspace, tuple(each.image for each in results if each.image not in failed))
+        yield from transfers.push_images(workspace, tuple(each.image for each in results if each.image not in failed))
     if failed:
         raise _failed_evidence(failed, {each.image: each.current for each in results})
 
 
-def preview(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
+def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
     """Plans as `run` does, and tells what is ahead of each image; nothing is written. Raises what `resolution.resolve`
     and `planning.plan_all` do."""
-    from builder.building import mod_checks, outlook, planning, resolution
-    from builder.distribution import remote_builder
+    from builder.building import bake, outlook, resolve, verification
 
     if request.push:
         _registry(workspace)
-    planned = planning.plan_all(workspace, resolution.resolve(workspace, request))
-    mod_checks.require_known([image.plan for image in planned], request.without_checks)
-    workspace = remote_builder.with_builder(workspace, request.builder)
+    planned = resolve.plan_all(workspace, resolve.resolve_images(workspace, request))
+    verification.require_known([image.plan for image in planned], request.without_checks)
+    workspace = bake.with_builder(workspace, request.builder)
     return tuple(zip(planned, outlook.of_images(workspace, request, planned), strict=True))
 
 
@@ -150,17 +148,17 @@ def write_directory(project: Project, planned: PlannedImage, folder: Path) -> No
     import tempfile
     from pathlib import Path
 
+    from builder.base import files
     from builder.building import work_folder
-    from builder.storage import atomic_file, atomic_folder
 
     target = folder.resolve()
     if target.is_relative_to(project.builds.resolve()):
         raise UsageError(f"{folder} lies in builds/, which has the folders of numbers", hint="name another folder")
     try:
-        atomic_file.make_folder(target.parent)
+        files.make_folder(target.parent)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as aside:
-            work_folder.write(Path(aside, "build"), planned.plan.files)
-            atomic_folder.put_in_place(Path(aside, "build"), target)
+            work_folder.write_work_folder(Path(aside, "build"), planned.plan.files)
+            files.put_folder_in_place(Path(aside, "build"), target)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
             hint = "name a folder that is new or empty"
@@ -226,9 +224,9 @@ def _failed_evidence(failed: Mapping[str, Sequence[str]], current: Mapping[str, 
 
 def _current(workspace: Workspace, number: ImageName) -> str:
     """The current image of a number's repository; empty where there is none."""
-    from builder.lock import reading
+    from builder.lock import lock_file
 
-    current = reading.of(workspace.project).images[number.repository].current
+    current = lock_file.read_project_lock(workspace.project).images[number.repository].current
     return f"{number.repository}:{current}" if current else ""
 
 
@@ -237,15 +235,15 @@ def _reason_of_number(workspace: Workspace, lock: Lock, number: ImageName) -> tu
     repository = lock.images.get(number.repository)
     if number.number == 1 or (repository and repository.numbers):
         return ()
-    from builder.numbered import next_number
+    from builder.numbers import claims
 
-    return (f"it is number {number.number}: {next_number.reason(workspace, number)}",)
+    return (f"it is number {number.number}: {claims.reason(workspace, number)}",)
 
 
 def _registry(workspace: Workspace) -> str:
     from builder.definitions import configuration
 
-    return configuration.load(workspace.project).required_registry()
+    return configuration.load_configuration(workspace.project).required_registry()
 
 
 def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlook) -> None:
@@ -259,3 +257,165 @@ def _report_reasons(workspace: Workspace, image: PlannedImage, ahead: BuildOutlo
     lines += ahead.lines
     for line in lines:
         workspace.report(Message(line))
+
+
+# The rebuild command: builds a number again from its build directory, and compares the content.
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """The result of a rebuild. ``restored`` is true if the number was missing from the engine and has its tag again.
+
+    Where the content is not ``same``: the image is ``kept`` under that tag, and ``layers`` names the steps whose layers
+    differ; ``differences`` are by path, None where the first image is not here to compare with; ``proofs`` are those of
+    the models with which the number was proven. ``accepted`` is true if the number stands for the new content now.
+    ``statement`` is the file in which this machine witnesses the same content, where that was asked.
+    """
+
+    image: ImageName
+    same: bool
+    restored: bool
+    fingerprint: str
+    recorded: str
+    seconds: float
+    log: str
+    kept: str = ""
+    layers: tuple[str, ...] = ()
+    differences: tuple[FileDifference, ...] | None = None
+    proofs: tuple[Proof, ...] = ()
+    accepted: bool = False
+    statement: str = ""
+
+
+def rebuild_image(
+    workspace: Workspace,
+    text: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    accept_equivalent: bool = False,
+    witness: bool = False,
+    key: Path | None = None,
+) -> Rebuilt:
+    """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
+    ``settings`` only the number of jobs is none of those that the number was built with.
+
+    A number that is missing gets its tag again where the content is the recorded one. Other content is kept under the
+    tag ``REPOSITORY:N-rebuilt``, compared with the first image, and proven where the number was; ``accept_equivalent``
+    takes it for the number where nothing but times of change and bytecode differ. With ``witness`` this machine states
+    the same content in evidence/, signed with the SSH ``key``, if given.
+
+    Raises ImageStateError where the build directory is gone, or the image was adopted; FileProblemsError where it is
+    damaged, or would do what no build of this program does; BuildFailedError where a step fails; ConflictError for
+    content that cannot be accepted.
+    """
+    from builder.building import repeating
+    from builder.numbers import images_lock
+
+    started = time.monotonic()
+    if other := [key for key in settings or {} if key != BUILD_JOBS]:
+        raise UsageError(f"`--set {other[0]}` would make another image", hint="`builder build` makes it")
+    compilers = build_jobs(settings or {})
+    images_lock.recover_transaction(workspace)  # it may write nothing itself, where a killed one had tagged the number
+    lock = lock_file.read_project_lock(workspace.project)
+    name, recorded = status.named_number(workspace.project, lock, text)
+    repeating.require_built_here(name, recorded)
+    versions.require_supported(workspace.engine)
+    with repeating.rebuilt_image(workspace, name, recorded, compilers=compilers) as built:
+        same = built.fingerprint == recorded.fingerprint
+        restored = same and images.inspect_image(workspace.engine, str(name)) is None
+        if restored:
+            images_lock.restore_lock(workspace, name, built.tag)
+        result = Rebuilt(
+            name, same, restored, built.fingerprint, recorded.fingerprint, time.monotonic() - started, built.log
+        )
+        if not same:
+            return _other_content(workspace, lock, result, recorded, built, accept=accept_equivalent)
+        return replace(result, statement=_state(workspace, result, built, key)) if witness else result
+
+
+def _state(workspace: Workspace, result: Rebuilt, built: RebuiltImage, key: Path | None) -> str:
+    from builder.evidence import matrix
+    from builder.moving import release
+
+    engine = versions.require_supported(workspace.engine)
+    tools = {"builder": str(release.of_this_program()), "engine": engine.engine, "buildx": engine.buildx}
+    project = workspace.project
+    path = matrix.state_witness(
+        project, result.image, result.fingerprint, built.details.id, engine.platform, tools, key
+    )
+    return project.relative(path)
+
+
+def _other_content(
+    workspace: Workspace, lock: Lock, result: Rebuilt, recorded: NumberedImage, built: RebuiltImage, *, accept: bool
+) -> Rebuilt:
+    """The result for other content than the recorded one: kept, compared, proven, and accepted where that is asked."""
+    from builder.building import repeating
+    from builder.numbers import images_lock
+
+    engine, name = workspace.engine, result.image
+    kept = f"{name}-rebuilt"
+    images.tag_image(engine, built.tag, kept)
+    first = images.inspect_image(engine, str(name))
+    is_here = first is not None and images.fingerprint(first) == recorded.fingerprint
+    layers = first.layers if first and is_here else repeating.recorded_layers(workspace.project, name)
+    differences = None
+    if is_here:
+        with task(workspace.report, f"comparing the files of {name} and {kept}"):
+            differences = repeating.of_files(engine, str(name), kept, built.labels)
+    result = replace(
+        result,
+        kept=kept,
+        layers=repeating.differing_layers(engine, layers, built.details) if layers else (),
+        differences=differences,
+        proofs=_proofs(workspace, lock, result, built),
+    )
+    if not accept:
+        return result
+    if differences is None:
+        raise ConflictError(
+            f"{name} is missing from this engine, so nothing tells whether {kept} is equivalent: it was not accepted",
+            hint=f"`builder adopt {kept}` gives it a number of its own",
+        )
+    counts = Counter(each.kind for each in differences)
+    if beyond := [each for each in differences if each.kind not in repeating.HARMLESS]:
+        raise ConflictError(
+            f"{kept} differs from {name} in more than times and bytecode: {beyond[0].path} ({beyond[0].what}) and "
+            f"{len(beyond) - 1} more; it was not accepted",
+            hint=f"`builder rebuild {name}` lists all; `builder adopt {kept}` gives it a number of its own",
+        )
+    note = f"{counts['time']} times of change and {counts['bytecode']} files of bytecode differ"
+    images_lock.accept_equivalent(workspace, name, kept, result.fingerprint, note)
+    images.remove_image(engine, kept)
+    return replace(result, accepted=True, kept="")
+
+
+def _proofs(workspace: Workspace, lock: Lock, result: Rebuilt, built: RebuiltImage) -> tuple[Proof, ...]:
+    """Proves an image that was built again for the models with which its number was proven. That it cannot be proven is
+    told, and is no error."""
+    import functools
+
+    from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError
+    from builder.evidence import store
+    from builder.evidence.records import Subject
+
+    name = result.image
+    runs = [each for each in store.of_image(workspace.project, name) if each.kind == "prove" and each.verdict == "pass"]
+    revisions = {each.subject.model: each.subject.revision for each in runs if each.subject.model}
+    if not revisions:
+        return ()
+    from builder.evidence import requirements
+    from builder.lab.prove import judging, prove
+
+    try:
+        pairings = [
+            prove.ProvedPairing(model, revision, recipe)
+            for model, revision in revisions.items()
+            if (recipe := requirements.recipe_of(workspace.project, lock, name, model))
+        ]
+        find = functools.partial(judging.find_reference, workspace.project, lock, name.repository, name.number)
+        subject = Subject(str(name), result.fingerprint)
+        return prove.prove_models(workspace, built.tag, subject, pairings, find, built.labels)
+    except (BuildFailedError, FileProblemsError, ImageContentsError, UsageError) as error:
+        workspace.report(Message(f"not proven: {error.message}"))
+        return ()

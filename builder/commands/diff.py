@@ -1,29 +1,32 @@
-"""The diff command: the changes between two numbered images, the most probable causes of a difference first."""
+"""These commands compare two images, or images.lock in two git revisions."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from builder.comparing import changes, compared_images, texts, upstream
-from builder.comparing.changes import Changes
-from builder.lock import reading
-from builder.numbered import build_metadata, names
+from builder.base.errors import UsageError
+from builder.lab.compare import changes
+from builder.lab.compare.changes import Changes
+from builder.lock import lock_file
+from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbers import build_directory, status
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from builder.comparing.changes import Kind, ValueChange
-    from builder.comparing.compared_images import ComparedImage
-    from builder.comparing.texts import FileChange
-    from builder.comparing.upstream import UpstreamCommits
-    from builder.events import Report
-    from builder.evidence.side_by_side import RunPair
-    from builder.lock.model import ImageName, Lock
-    from builder.numbered.build_directory import BuildDirectory
-    from builder.project import Project
-    from builder.sources.git.mirror_reading import CommitFilter
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.evidence.matrix import RunPair
+    from builder.lab.compare.changes import ComparedImage, FileChange, Kind, UpstreamCommits, ValueChange
+    from builder.lock.model import Pairing
+    from builder.numbers.build_directory import BuildDirectory
+    from builder.sources.mirror import CommitFilter
+
+
+# The diff command: the changes between two numbered images, the most probable causes of a difference first.
 
 
 @dataclass(frozen=True)
@@ -58,24 +61,24 @@ class ImageDifference:
         return not (self.changes or self.mods or self.dockerfiles or self.args)
 
 
-def run(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
+def diff_images(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
     """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list.
 
     Raises UsageError where images.lock has no such image. The engine is not asked.
     """
-    lock = reading.of(project)
-    old, old_fault = compared_images.of(project, lock, names.numbered(project, lock, before)[0])
-    new, new_fault = compared_images.of(project, lock, names.numbered(project, lock, after)[0])
-    if compared_images.are_same(old, new):
+    lock = lock_file.read_project_lock(project)
+    old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
+    new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
+    if changes.are_same(old, new):
         runs = _runs(project, lock, old.name, new.name)
         same = Changes((), (), (), (), None)
         return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
-    differing = changes.between(*compared_images.contents_of_both(lock, old, new))
+    differing = changes.changes_between(*changes.contents_of_both(lock, old, new))
     return ImageDifference(
         before=old,
         after=new,
         changes=differing,
-        sources=upstream.commits_of(project, differing, commits, report),
+        sources=changes.commits_of(project, differing, commits, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
         args=tuple(_args(old, new)),
@@ -88,11 +91,11 @@ def _runs(project: Project, lock: Lock, before: ImageName, after: ImageName) -> 
     """The last runs of both images side by side; files that are no evidence are left to `list`."""
     if not project.evidence.is_dir():
         return ()
-    from builder.evidence import overview, side_by_side
-    from builder.measuring import present_sets
+    from builder.evidence import matrix, standing
+    from builder.lab.measure import probes
 
-    evidence = overview.of(project, lock, [before, after], {}, present_sets.of(project))
-    return side_by_side.of(evidence[before].last, evidence[after].last)
+    evidence = standing.evidence_overview(project, lock, [before, after], {}, probes.present_sets(project))
+    return matrix.pairs_side_by_side(evidence[before].last, evidence[after].last)
 
 
 def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str]:
@@ -114,7 +117,7 @@ def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
         files: tuple[FileChange, ...] = ()
         if name in old and name in new and before.directory and after.directory:
             old_folder, new_folder = before.directory.mods.get(name), after.directory.mods.get(name)
-            files = tuple(texts.of_folders(old_folder, new_folder)) if old_folder and new_folder else ()
+            files = tuple(changes.of_folders(old_folder, new_folder)) if old_folder and new_folder else ()
         yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 
@@ -124,7 +127,7 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
     definitions = [part.definition for side in (before, after) if side.directory for part in side.directory.parts]
     for definition in dict.fromkeys(definitions):
         name = f"{definition}/Dockerfile" if definition else "Dockerfile"
-        if change := texts.of_files(before.directory.path / name, after.directory.path / name, name):
+        if change := changes.of_files(before.directory.path / name, after.directory.path / name, name):
             yield change
 
 
@@ -137,8 +140,131 @@ def _args_of(directory: BuildDirectory) -> dict[str, str]:
     """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
     values = {}
     for part in directory.parts:
-        args = build_metadata.read(part.folder).get("build_args")
+        args = build_directory.read_metadata(part.folder).get("build_args")
         for name, value in args.items() if isinstance(args, dict) else ():
             text = value if isinstance(value, str) else json.dumps(value)
             values[f"{part.definition} {name}".strip()] = text
     return values
+
+
+# The diff command for two revisions of images.lock: changes of pins, numbers, ``latest`` and pairings.
+
+NOW = "now"
+
+
+@dataclass(frozen=True)
+class PinChange:
+    """The pins of a definition on a platform."""
+
+    definition: str
+    platform: str
+    changes: Changes
+    sources: tuple[UpstreamCommits, ...]
+
+
+@dataclass(frozen=True)
+class NumberChange:
+    """A numbered image whose record was added, removed or changed."""
+
+    image: ImageName
+    kind: Kind
+    values: tuple[ValueChange, ...]
+
+
+@dataclass(frozen=True)
+class PairingChange:
+    """A model's pairing; None where the model has none."""
+
+    model: str
+    before: Pairing | None
+    after: Pairing | None
+
+
+@dataclass(frozen=True)
+class LockDifference:
+    """All that differs between two revisions of images.lock. ``current`` has a change for each repository whose
+    ``latest`` moved."""
+
+    before: str
+    after: str
+    pairings: tuple[PairingChange, ...]
+    current: tuple[ValueChange, ...]
+    pins: tuple[PinChange, ...]
+    numbers: tuple[NumberChange, ...]
+
+    @property
+    def nothing(self) -> bool:
+        """True if no difference was found."""
+        return not (self.pairings or self.current or self.pins or self.numbers)
+
+
+def diff_lock(
+    project: Project, before: str, after: str | None, commits: CommitFilter, report: Report
+) -> LockDifference:
+    """Compares images.lock in the git revision ``before`` with that in ``after``, or with the file as it is now;
+    ``commits`` selects those to list.
+
+    Raises UsageError where there is no such revision, LockError where images.lock cannot be read in one.
+    """
+    old = _at(project, before)
+    new = lock_file.read_project_lock(project) if after is None else _at(project, after)
+    return LockDifference(
+        before=before,
+        after=after or NOW,
+        pairings=tuple(_pairings(old, new)),
+        current=tuple(changes.values(_current(old), _current(new))),
+        pins=tuple(_pins(project, old, new, commits, report)),
+        numbers=tuple(_numbers(old, new)),
+    )
+
+
+def _at(project: Project, revision: str) -> Lock:
+    content = foreign_files.read_file(project.root, revision, project.lock.name)
+    if content is None:
+        raise UsageError(
+            f"{revision} has no {project.lock.name}", hint="`git log images.lock` shows the revisions that have one"
+        )
+    return lock_file.parse_bytes(content, f"{revision}:{project.lock.name}")
+
+
+def _pairings(old: Lock, new: Lock) -> Iterator[PairingChange]:
+    for model in sorted(old.models.keys() | new.models.keys()):
+        before, after = (lock.models[model].pairing if model in lock.models else None for lock in (old, new))
+        if before != after:
+            yield PairingChange(model, before, after)
+
+
+def _current(lock: Lock) -> dict[str, str]:
+    return {
+        f"{name}:latest": f"{name}:{repository.current}"
+        for name, repository in lock.images.items()
+        if repository.current is not None
+    }
+
+
+def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report: Report) -> Iterator[PinChange]:
+    pinned = {(name, platform) for lock in (old, new) for name, by in lock.pins.items() for platform in by}
+    for definition, platform in sorted(pinned):
+        before, after = (changes.of_pins(lock.pins_of(definition, platform)) for lock in (old, new))
+        if differing := changes.changes_between(before, after):
+            yield PinChange(definition, platform, differing, changes.commits_of(project, differing, commits, report))
+
+
+def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
+    names = (
+        ImageName(name, number)
+        for lock in (old, new)
+        for name, repository in lock.images.items()
+        for number in repository.numbers
+    )
+    for name in sorted(set(names)):
+        before, after = old.image(name), new.image(name)
+        if before != after:
+            values = tuple(changes.values(_values(before), _values(after))) if before and after else ()
+            yield NumberChange(name, changes.kind_of(before, after), values)
+
+
+def _values(image: NumberedImage) -> Mapping[str, str]:
+    """All values of a record, as text."""
+    values = ((field.name, getattr(image, field.name)) for field in fields(image))
+    return {name: value if isinstance(value, str) else json.dumps(value, default=vars) for name, value in values}

@@ -1,32 +1,129 @@
-"""The init command: makes a project of a folder, from the files that come with this program."""
+"""The init and migrate commands make a project of a folder or of an existing checkout.
+
+The description of this machine comes first, then init, the update of a project, and migrate.
+Files that the user has edited stay unchanged, unless the user asks for a replacement.
+"""
 
 from __future__ import annotations
 
 import errno
+import platform
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from dataclasses import replace as replaced
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import proc_files, release
-from builder import project as projects
-from builder.commands.init_parts import machine
-from builder.errors import ConflictError, UsageError
-from builder.lock import reading, writing
-from builder.nodes import spark_facts
-from builder.project import Project
-from builder.shipped import planning, record, selection
-from builder.shipped.record import InitRecord
-from builder.sources.git import project_history
-from builder.storage import atomic_file, atomic_folder
+from builder.base import files, processes, words
+from builder.base import project as projects
+from builder.base.errors import BuilderError, ConflictError, UsageError
+from builder.base.events import Diagnosis, ignore
+from builder.base.project import Project
+from builder.commands import keeping
+from builder.commands.recipes import check_recipes
+from builder.definitions import configuration, mod
+from builder.definitions import recipe as recipes
+from builder.definitions.fields import read_text
+from builder.engine import client as endpoints
+from builder.engine import versions
+from builder.lock import lock_file
+from builder.lock.model import Lock
+from builder.moving import checkout, node_facts, release, settings, shipped, taking
+from builder.moving.checkout import (
+    ENV_FILE,
+    choose_checkout,
+    edited,
+    find_checkout,
+    find_upstream_commit,
+    mod_at,
+    read_env_file,
+)
+from builder.moving.shipped import InitRecord
+from builder.numbers import images_lock
+from builder.numbers.workspace import open_workspace
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from builder.diagnosis import Diagnosis
-    from builder.shipped.planning import PlannedFile
-    from builder.shipped.selection import Contents, Selection
+    from builder.base.errors import Problem
+    from builder.commands.keeping import AdoptedImage
+    from builder.definitions.recipe import Recipe
+    from builder.moving.checkout import Checkout, UpstreamCommit
+    from builder.moving.node_facts import SparkFacts
+    from builder.moving.settings import SettingsPlan
+    from builder.moving.shipped import Contents, PlannedFile, Selection
+    from builder.moving.taking import AdoptableImage, ContainerState, TakenPart, UntaggedImage
+    from builder.numbers.workspace import Workspace
+
+
+# This machine, as `init` tells of it: chip, memory, engine, and what was made here before.
+
+_CHECKOUT = "spark-vllm-docker"
+_TOTAL = "MemTotal"
+
+
+def machine_findings(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
+    """Tells what is here, one after the other as it is looked up."""
+    spark = node_facts.read_spark_facts(environ, proc)
+    yield _machine(spark, proc)
+    try:
+        workspace = open_workspace(project, environ, ignore)
+    except BuilderError as error:
+        yield Diagnosis("engine", "warning", error.message, error.hint)
+        return
+    engine = _engine(workspace)
+    yield engine
+    yield from _checkouts(workspace)
+    if engine.verdict == "ok":
+        yield from _adoptable(workspace)
+
+
+def _machine(spark: SparkFacts | None, proc: Path) -> Diagnosis:
+    if spark is None:
+        total = processes.sizes(processes.text(proc / processes.MEMORY)).get(_TOTAL)
+        memory = f", {words.size_text(total)} of memory" if total else ""
+        return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
+    total = spark.sizes.get(_TOTAL)
+    memory = f", {words.size_text(total)} of memory" if total else ""
+    if not spark.compute_capability:
+        silence = f"nvidia-smi does not tell its compute capability: {spark.silence}"
+        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` tells more")
+    driver = f", driver {spark.driver}" if spark.driver else ""
+    return Diagnosis(
+        "machine", "ok", f"DGX Spark: GB10 (sm_{spark.compute_capability.replace('.', '')}){driver}{memory}"
+    )
+
+
+def _engine(workspace: Workspace) -> Diagnosis:
+    try:
+        engine = versions.require_supported(workspace.engine)
+    except BuilderError as error:
+        return Diagnosis("engine", "warning", error.message, error.hint)
+    return Diagnosis("engine", "ok", f"Docker {engine.engine}, buildx {engine.buildx} at {workspace.engine.host}")
+
+
+def _checkouts(workspace: Workspace) -> Iterator[Diagnosis]:
+    """The checkouts where they usually are: in the user's home, and beside the project."""
+    places = [Path(workspace.environment.get("HOME") or "/"), workspace.project.root.parent]
+    for folder in dict.fromkeys((place / _CHECKOUT).resolve() for place in places):
+        with suppress(BuilderError, OSError):
+            there = checkout.find_checkout(folder)
+            parts = f"{words.counted(len(there.recipes), 'recipe')}, {words.counted(len(there.mods), 'mod')}"
+            yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", f"`builder migrate {folder}` takes it over")
+
+
+def _adoptable(workspace: Workspace) -> Iterator[Diagnosis]:
+    every = [recipe for _, recipe in recipes.readable_recipes(workspace.project)]
+    with suppress(BuilderError):
+        for image in taking.adoptable(workspace, every):
+            message = f"{image.tag} ({words.size_text(image.size)}) has no number"
+            yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
+        yield from taking.untagged_findings(workspace, every)
+
+
+# The init command: makes a project of a folder, from the files that come with this program.
 
 PROC = Path("/proc")
 # The name of files that a project is told by: it is there once everything else is.
@@ -58,7 +155,7 @@ class InitResult:
     git: bool
 
 
-def run(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> InitResult:
+def init_project(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> InitResult:
     """Makes the project. Whoever is killed meanwhile leaves no project, or all of it; run again, this completes it.
 
     Raises ConflictError, with nothing written, where the folder is a project already, lies in one, or has other files
@@ -66,19 +163,19 @@ def run(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> 
     """
     root = _folder(request.folder, environ)
     contents, reason = (request.contents, "") if request.contents else suited(proc)
-    selected = selection.select(contents)
+    selected = shipped.select(contents)
     project = Project(root)
-    planned = planning.plan(project, selected.files, None)
+    planned = shipped.plan_shipped(project, selected.files, None)
     _require_no_conflict(root, planned)
     has_lock = project.lock.exists()
-    reading.of(project)  # a damaged one, and a lost one, are told before anything is written
-    atomic_file.make_folder(root)
-    planning.write(project, [each for each in planned if each.state != "same" and not _is_last(each)])
+    lock_file.read_project_lock(project)  # a damaged one, and a lost one, are told before anything is written
+    files.make_folder(root)
+    shipped.write_shipped(project, [each for each in planned if each.state != "same" and not _is_last(each)])
     if not has_lock:
-        with writing.writing(project.lock) as writer:
+        with lock_file.writing(project.lock) as writer:
             writer.commit(selected.pins)
-    digests = {each.path: record.digest(each.after) for each in planned if each.path not in selection.LINES}
-    record.write(project, InitRecord(str(release.of_this_program()), contents, digests))
+    digests = {each.path: shipped.digest(each.after) for each in planned if each.path not in shipped.LINES}
+    shipped.write_shipped_record(project, InitRecord(str(release.of_this_program()), contents, digests))
     _put_last(project, [each for each in planned if _is_last(each)])
     return InitResult(
         project=project,
@@ -87,20 +184,20 @@ def run(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> 
         reason=reason,
         written=(*(each.path for each in planned if each.state != "same"), *(() if has_lock else (project.lock.name,))),
         kept=(project.lock.name,) if has_lock else (),
-        git=request.git and project_history.begin(root),
+        git=request.git and foreign_files.begin(root),
     )
 
 
 def findings(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
     """Tells what this machine has that a project can use: one after the other, as it is looked up."""
-    return machine.findings(project, environ, proc)
+    return machine_findings(project, environ, proc)
 
 
 def suited(proc: Path) -> tuple[Contents, str]:
     """The contents that suit this machine, and why."""
-    if spark_facts.is_spark(proc):
+    if node_facts.is_spark(proc):
         return "spark", "this is a DGX Spark"
-    if any(proc.glob(proc_files.GPUS)):
+    if any(proc.glob(processes.GPUS)):
         return "all", "this machine has an NVIDIA GPU"
     return "cpu", "this machine has no NVIDIA GPU"
 
@@ -108,7 +205,7 @@ def suited(proc: Path) -> tuple[Contents, str]:
 def _first(selected: Selection, proc: Path) -> str | None:
     """The recipe whose image takes least to make, of those that this machine can serve where there are such."""
     if suited(proc)[0] == "cpu" and selected.contents == "all":
-        without_gpu = selection.select("cpu").recipes
+        without_gpu = shipped.select("cpu").recipes
         return next((file for file in selected.recipes if file in without_gpu), None)
     return next(iter(selected.recipes), None)
 
@@ -124,7 +221,7 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
         )
     around: Project | None = None
     with suppress(UsageError):
-        around = projects.find(root)
+        around = projects.find_project(root)
     if around and around.root == root:
         raise ConflictError(
             f"{root} is a project already: nothing was written",
@@ -159,10 +256,285 @@ def _put_last(project: Project, planned: Sequence[PlannedFile]) -> None:
         path.write_bytes(each.after)
         path.chmod(0o755 if each.file.executable else 0o644)
     try:
-        atomic_folder.put_in_place(staged, project.dockerfiles)
+        files.put_folder_in_place(staged, project.dockerfiles)
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
         raise ConflictError(
             f"another process has made {project.root} a project meanwhile", hint="`builder list` shows what is there"
         ) from None
+
+
+# The ``init --update`` command: brings the files that this release has newer into a project, and asks for edited
+# ones.
+
+
+@dataclass(frozen=True)
+class InitUpdate:
+    """The files that a project would get: ``files`` with their states, the ``pins`` of definitions that have none here,
+    and the record of what was written before. ``before`` is the release
+    whose files it has, empty where none is recorded."""
+
+    project: Project
+    contents: Contents
+    files: tuple[PlannedFile, ...]
+    pins: Lock
+    record: InitRecord | None
+    before: str
+    now: str
+
+    @property
+    def writable(self) -> tuple[PlannedFile, ...]:
+        """The files that are written without anything being lost."""
+        return tuple(each for each in self.files if each.state in {"new", "newer"})
+
+    @property
+    def edited(self) -> tuple[PlannedFile, ...]:
+        """The files that were edited here, and of which this release has another one."""
+        return tuple(each for each in self.files if each.state == "edited")
+
+
+def plan_update(project: Project, contents: Contents | None) -> InitUpdate:
+    """Holds the project against what comes with this release: as much of that as it was made with, or ``contents``.
+    Nothing is written. Raises FileProblemsError for a damaged record."""
+    recorded = shipped.read_shipped_record(project)
+    wanted = contents or (recorded.contents if recorded else "all")
+    selected = shipped.select(wanted)
+    files = shipped.plan_shipped(project, selected.files, recorded)
+    now = str(release.of_this_program())
+    pinned = lock_file.read_project_lock(project).pins
+    lacking = {name: pins for name, pins in selected.pins.pins.items() if pins and not pinned.get(name)}
+    return InitUpdate(project, wanted, files, Lock(lacking), recorded, recorded.release if recorded else "", now)
+
+
+def update_project(update: InitUpdate, replace: Collection[str], environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Writes the files that lose nothing, and those of ``replace``, which were edited; returns what was written. Killed
+    meanwhile it is completed by another one. Pins do not move: a definition that has none here gets the shipped ones.
+
+    Raises ConflictError where a file was changed since it was shown, and OSError.
+    """
+    chosen = [*update.writable, *(each for each in update.edited if each.path in replace)]
+    now = shipped.plan_shipped(update.project, {each.path: each.file for each in chosen}, update.record)
+    changed = [each.path for each, shown in zip(now, chosen, strict=True) if each.before != shown.before]
+    if changed:
+        raise ConflictError(
+            f"{', '.join(changed)} changed meanwhile: nothing was written", hint="run this again, and look at it anew"
+        )
+    shipped.write_shipped(update.project, chosen)
+    written = {each.path: each.after for each in chosen}
+    digests = dict(update.record.digests) if update.record else {}
+    for each in update.files:
+        if each.path in shipped.LINES:
+            continue
+        if each.path in written or each.state == "same":
+            digests[each.path] = shipped.digest(each.after)
+    if update.pins.pins:
+        _pin(update, environ)
+        written[update.project.lock.name] = b""
+    result = InitRecord(update.now, update.contents, digests)
+    if result != update.record:
+        shipped.write_shipped_record(update.project, result)
+    return tuple(written)
+
+
+def _pin(update: InitUpdate, environ: Mapping[str, str]) -> None:
+    with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
+        lock = transaction.lock
+        lacking = {name: pins for name, pins in update.pins.pins.items() if not lock.pins.get(name)}
+        transaction.commit(replaced(lock, pins={**lock.pins, **lacking}))
+
+
+# The ``migrate`` command: a checkout of spark-vllm-docker taken over, with its recipes, mods, settings and images. A
+# plan is made first, with nothing written. What the project has already stays, unless it is to be replaced, or came
+# with this program and nobody edited it.
+
+
+@dataclass(frozen=True)
+class MigrateRequest:
+    """A request to take over the checkout at ``path``: the ``recipes`` named, or all, with the mods that they name;
+    ``env_file`` in place of its ``.env``. With ``replace`` what differs here is replaced; without ``with_images``
+    no image gets a number."""
+
+    path: Path
+    recipes: tuple[str, ...] = ()
+    env_file: Path | None = None
+    replace: bool = False
+    with_images: bool = True
+
+
+@dataclass(frozen=True)
+class Migration:
+    """The plan of a migration. ``problems`` are those of its recipes by name, ``run_time`` tells of mods what belongs
+    to run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each
+    with the sentence that says how to get it, empty where no place of it is known,
+    ``renamed`` those that lie elsewhere than in mods/ there, with the name that they get here.
+    ``settings`` is None where there is no ``.env``. ``engine_error`` says why nothing is known of images.
+    ``untagged`` are images without a name that hold vLLM, and ``unread`` counts those that could not be looked into.
+    ``launch_scripts`` and ``dockerfiles`` are the user's own ones, which are not taken."""
+
+    checkout: Checkout
+    upstream: UpstreamCommit | None
+    parts: tuple[TakenPart, ...]
+    problems: Mapping[str, tuple[Problem, ...]]
+    run_time: Mapping[str, str]
+    missing: Mapping[str, str]
+    renamed: Mapping[str, str]
+    settings: SettingsPlan | None
+    env_problems: tuple[Problem, ...]
+    containers: tuple[ContainerState, ...]
+    images: tuple[AdoptableImage, ...]
+    untagged: tuple[UntaggedImage, ...]
+    unread: int
+    engine_error: str
+    launch_scripts: tuple[str, ...]
+    dockerfiles: tuple[str, ...]
+    replace: bool
+
+    @property
+    def wanted(self) -> tuple[TakenPart, ...]:
+        """The parts that would be written, mods before the recipes that name them."""
+        states = ("new", "unrecorded", "shipped", *(["differs"] if self.replace else []))
+        return tuple(part for part in self.parts if part.state in states)
+
+    @property
+    def changes_something(self) -> bool:
+        """True if there is anything to do."""
+        return bool(self.wanted or self.images or (self.settings and self.settings.changed))
+
+
+@dataclass(frozen=True)
+class MigrationResult:
+    """The result of a migration: the parts that were written, the images that got numbers, and what could not be
+    done, each with its error."""
+
+    written: tuple[TakenPart, ...]
+    settings_written: bool
+    adopted: tuple[AdoptedImage, ...]
+    errors: tuple[tuple[str, BuilderError], ...]
+
+
+def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
+    """Plans to take over a checkout; nothing is written. Raises UsageError for a folder that is none, or a recipe that
+    it does not have."""
+    project = workspace.project
+    checkout = find_checkout(request.path)
+    if checkout.root == project.root.resolve():
+        raise UsageError(f"{request.path} is this project itself", hint="name the checkout that is to be taken over")
+    names = choose_checkout(checkout, request.recipes)
+    upstream = find_upstream_commit(checkout.root)
+    named = tuple(dict.fromkeys(entry for name in names for entry in taking.mods_named(checkout, name)))
+    paths = {entry: path for entry in named if (path := mod_at(checkout, entry))}
+    here = mod.mod_names(project)
+    every = {
+        **({} if request.recipes else checkout.mods),
+        **{taking.name_of_mod(path): path for path in paths.values()},
+    }
+    mods = [taking.mod(project, checkout, every[name], upstream) for name in sorted(every)]
+    recipes = [taking.recipe(project, checkout, name, upstream) for name in names]
+    checked = {
+        name: check_recipes(project, [str(checkout.recipes[name])])[0]
+        for name, part in zip(names, recipes, strict=True)
+        if part.state != "unfit"
+    }
+    readable = [each.recipe for each in checked.values() if each.recipe]
+    states, adoptable, engine_error = _images(workspace, readable, wanted=request.with_images)
+    is_looked_for = request.with_images and not engine_error
+    untagged, unread = taking.untagged(workspace, readable) if is_looked_for else ((), 0)
+    settings_plan, env_problems = _settings(workspace, checkout, request)
+    return Migration(
+        checkout=checkout,
+        upstream=upstream,
+        parts=(*mods, *recipes),
+        problems={name: each.problems for name, each in checked.items() if each.problems},
+        run_time=dict(_run_time(checkout, mods)),
+        missing={
+            name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in {*every, *here, *paths}
+        },
+        renamed={
+            entry: name for entry, path in paths.items() if (name := taking.name_of_mod(path)) != mod.name_of(entry)
+        },
+        settings=settings_plan,
+        env_problems=env_problems,
+        containers=states,
+        images=adoptable,
+        untagged=untagged,
+        unread=unread,
+        engine_error=engine_error,
+        launch_scripts=edited(upstream, checkout.root, checkout.launch_scripts),
+        dockerfiles=edited(upstream, checkout.root, checkout.dockerfiles) if upstream else (),
+        replace=request.replace,
+    )
+
+
+def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
+    """Does what was planned. What cannot be done keeps nothing else from it."""
+    written: list[TakenPart] = []
+    adopted: list[AdoptedImage] = []
+    errors: list[tuple[str, BuilderError]] = []
+    for part in migration.wanted:
+        try:
+            taking.put_in_place(workspace.project, part)
+            written.append(part)
+        except BuilderError as error:
+            errors.append((f"{part.kind} {part.name}", error))
+    settings_written = False
+    if migration.settings and migration.settings.changed:
+        try:
+            _write_settings(workspace.project, migration.settings)
+            settings_written = True
+        except BuilderError as error:
+            errors.append((configuration.FILE, error))
+    for image in migration.images:
+        try:
+            adopted.append(keeping.adopt_image(workspace, keeping.AdoptRequest(image.tag, promote=image.promote)))
+        except BuilderError as error:
+            errors.append((f"image {image.tag}", error))
+    return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))
+
+
+def _run_time(checkout: Checkout, mods: Sequence[TakenPart]) -> Iterator[tuple[str, str]]:
+    for part in mods:
+        if part.state == "unfit" or part.name not in checkout.mods:
+            continue
+        try:
+            facts = mod.read_script_facts(mod.load_mod(Project(checkout.root), part.name))
+        except BuilderError as error:
+            yield part.name, error.message
+        else:
+            if facts and facts.instead:
+                yield part.name, facts.instead
+
+
+def _settings(
+    workspace: Workspace, checkout: Checkout, request: MigrateRequest
+) -> tuple[SettingsPlan | None, tuple[Problem, ...]]:
+    path = request.env_file or checkout.root / ENV_FILE
+    if not path.exists() and request.env_file is None:
+        return None, ()
+    shown = str(request.env_file or path)
+    env = read_env_file(path, shown)
+    host = workspace.engine.host
+    own_engine = host if node_facts.is_here(host) else endpoints.DEFAULT_HOST
+    return settings.plan_settings(workspace.project, env, own_engine, replace=request.replace), env.problems
+
+
+def _images(
+    workspace: Workspace, recipes: Sequence[Recipe], *, wanted: bool
+) -> tuple[tuple[ContainerState, ...], tuple[AdoptableImage, ...], str]:
+    try:
+        adoptable = taking.adoptable(workspace, recipes) if wanted else ()
+        return taking.states(workspace, recipes, adoptable), adoptable, ""
+    except BuilderError as error:
+        return taking.without_engine(workspace.project, recipes), (), error.message
+
+
+def _write_settings(project: Project, planned: SettingsPlan) -> None:
+    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
+    path = project.root / configuration.FILE
+    now = read_text(path, configuration.FILE) if path.exists() else ""
+    if now != planned.before:
+        raise UsageError(f"{configuration.FILE} was changed meanwhile: it was not written", hint="run this again")
+    try:
+        files.write_atomically(path, planned.after.encode())
+    except OSError as error:
+        raise UsageError(f"{configuration.FILE}: {error.strerror}") from None

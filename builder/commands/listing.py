@@ -5,39 +5,39 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.errors import ImageStateError, UsageError
-from builder.lock import reading
+from builder.base.errors import ImageStateError, UsageError
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.numbered import names, status
+from builder.numbers import status
 
 if TYPE_CHECKING:
-    from builder.definitions.recipes.recipe import Recipe
-    from builder.evidence.overview import ImageEvidence
-    from builder.project import Project
-    from builder.storage.huggingface_cache import CachedModel
-    from builder.upgrading.interrupted import InterruptedUpgrade
-    from builder.workspace import Workspace
+    from builder.base.hub_cache import CachedModel
+    from builder.base.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.evidence.standing import ImageEvidence
+    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
+    from builder.numbers.workspace import Workspace
 
 
-def run(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
+def list_images(workspace: Workspace, target: str | None) -> tuple[Lock, status.ImageOverview]:
     """Reads the lock, reduced to what ``target`` names, and the state of its images in the engine.
 
     Raises UsageError where ``target`` names nothing, LockError where images.lock is lost and so cannot tell.
     """
     lock = (
-        reading.read(workspace.project.lock)
+        lock_file.read_lock(workspace.project.lock)
         if target is None
-        else _only(workspace.project, reading.of(workspace.project), target)
+        else _only(workspace.project, lock_file.read_project_lock(workspace.project), target)
     )
-    return lock, status.overview(workspace, lock)
+    return lock, status.status_overview(workspace, lock)
 
 
 def lost_lock(workspace: Workspace) -> str:
     """Tells that images.lock is lost, and how it comes back; empty where it is there, or nothing was built yet."""
-    from builder.lock import lost_lock
-    from builder.lock.file_problems import TAKE_BACK
+    from builder.lock import lock_file
+    from builder.lock.kinds import TAKE_BACK
 
-    return f"images.lock is {lost_lock.MESSAGE}: {TAKE_BACK}" if lost_lock.is_lost(workspace.project) else ""
+    return f"images.lock is {lock_file.MESSAGE}: {TAKE_BACK}" if lock_file.is_lost(workspace.project) else ""
 
 
 def evidence(
@@ -47,11 +47,11 @@ def evidence(
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
-    from builder.evidence import overview as evidence_overview
-    from builder.measuring import present_sets
+    from builder.evidence import standing as evidence_overview
+    from builder.lab.measure import probes
 
-    sets = present_sets.of(project)
-    return evidence_overview.glance(project, _whole(project, target, lock), names, workspace.environment, sets)
+    sets = probes.present_sets(project)
+    return evidence_overview.evidence_glance(project, _whole(project, target, lock), names, workspace.environment, sets)
 
 
 def whole_evidence(
@@ -61,20 +61,24 @@ def whole_evidence(
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
-    from builder.evidence import overview as evidence_overview
-    from builder.measuring import present_sets
+    from builder.evidence import standing as evidence_overview
+    from builder.lab.measure import probes
 
-    sets = present_sets.of(project)
-    return evidence_overview.of(project, _whole(project, target, lock), names, workspace.environment, sets)
+    sets = probes.present_sets(project)
+    return evidence_overview.evidence_overview(
+        project, _whole(project, target, lock), names, workspace.environment, sets
+    )
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
     """The upgrades of what ``lock`` has that were interrupted."""
     if not workspace.project.upgrading.is_dir():
         return ()
-    from builder.upgrading import interrupted
+    from builder.lab.upgrade import upgrade_journal
 
-    return tuple(each for each in interrupted.of(workspace.project, lock) if _concerns(each, lock))
+    return tuple(
+        each for each in upgrade_journal.interrupted_upgrades(workspace.project, lock) if _concerns(each, lock)
+    )
 
 
 def _concerns(upgrade: InterruptedUpgrade, lock: Lock) -> bool:
@@ -92,17 +96,17 @@ def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
 
 def _whole(project: Project, target: str | None, lock: Lock) -> Lock:
     """The whole lock: one that is limited to ``target`` lacks earlier pairings of other models."""
-    return lock if target is None else reading.of(project)
+    return lock if target is None else lock_file.read_project_lock(project)
 
 
 def _only(project: Project, lock: Lock, text: str) -> Lock:
     if text in lock.models:
         return _of_model(lock, text)
-    repository = names.repository(project, lock, text)
+    repository = status.named_repository(project, lock, text)
     if repository is None:
-        from builder.definitions import target
+        from builder.definitions import build_target
 
-        recipe = target.find(project, text, lock.models).recipe
+        recipe = build_target.find_target(project, text, lock.models).recipe
         repository = _repository_of(lock, recipe) if recipe else None
     if repository is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
@@ -115,10 +119,10 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
 
 def _repository_of(lock: Lock, recipe: Recipe) -> str:
     """The repository of the image that serves a recipe, or would do so."""
-    from builder.serving import image_selection
+    from builder.serving import selection
 
     try:
-        return image_selection.for_recipe(lock, recipe).image.repository
+        return selection.for_recipe(lock, recipe).image.repository
     except ImageStateError:
         return recipe.repository
 

@@ -1,26 +1,40 @@
-"""The nodes command: the numbered images of each machine, the servers on it, and which of them are stale."""
+"""The nodes commands show, check and discover the machines of a project.
+
+The overview of images and servers comes first, then the check of a common link, then the discovery of settings.
+"""
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from builder.definitions import configuration
-from builder.definitions.recipes.container import LABEL
-from builder.distribution import machines
-from builder.engine import containers, images
-from builder.errors import BuilderError
-from builder.lock import reading
+from builder.base import hub_cache
+from builder.base.errors import BuilderError, UsageError
+from builder.definitions import command, configuration
+from builder.definitions.container import LABEL
+from builder.definitions.fields import read_text
+from builder.engine import client as endpoints
+from builder.engine import containers, images, versions
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
+from builder.moving import machines, node_checks, node_facts
+from builder.serving import readiness
+from builder.serving.selection import SelectedImage, select_any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.events import Report
-    from builder.numbered.status import ImageState
-    from builder.project import Project
+    from builder.base.events import Diagnosis, Report
+    from builder.base.project import Project
+    from builder.definitions.configuration import Configuration, Node
+    from builder.engine.client import Endpoint
+    from builder.moving.node_facts import LinkChoice, MachineFacts
+    from builder.numbers.status import ImageState
+
+
+# The nodes command: the numbered images of each machine, the servers on it, and which of them are stale.
 
 
 @dataclass(frozen=True)
@@ -62,17 +76,21 @@ class NodeState:
     error: str = ""
 
 
-def run(project: Project, environ: Mapping[str, str], timeout: float | None, report: Report) -> tuple[NodeState, ...]:
+def nodes_state(
+    project: Project, environ: Mapping[str, str], timeout: float | None, report: Report
+) -> tuple[NodeState, ...]:
     """Reads the state of all nodes of builder.yaml at once; one that has not answered within ``timeout`` seconds (that
     of builder.yaml where none is given) has an ``error``."""
-    lock = reading.of(project)
+    lock = lock_file.read_project_lock(project)
     engines = machines.engines(project, environ, ())
 
     def state(node: str, engine: Endpoint) -> NodeState:
         node_images = _images(lock, engine, project.state / f"node-{node}.json")
         return NodeState(node, engine.host, node_images, _servers(lock, engine))
 
-    answers = machines.ask(engines, state, timeout or configuration.load(project).node_timeout, report)
+    answers = machines.ask_machines(
+        engines, state, timeout or configuration.load_configuration(project).node_timeout, report
+    )
     return tuple(
         NodeState(node, engines[node].host, (), (), answer.message) if isinstance(answer, BuilderError) else answer
         for node, answer in answers.items()
@@ -80,7 +98,7 @@ def run(project: Project, environ: Mapping[str, str], timeout: float | None, rep
 
 
 def _images(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
-    tags = images.tags(engine, lock.images) if lock.images else {}
+    tags = images.image_tags(engine, lock.images) if lock.images else {}
     fingerprints = images.fingerprints(engine, tags.values(), cache)
     node_images = []
     for repository, record in lock.images.items():
@@ -96,10 +114,303 @@ def _images(lock: Lock, engine: Endpoint, cache: Path) -> tuple[NodeImage, ...]:
 
 def _servers(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
     servers = []
-    for container in containers.listing(engine, LABEL):
+    for container in containers.container_listing(engine, LABEL):
         labels = container["Labels"]
         image, model = labels.get(f"{LABEL}.image", ""), labels.get(f"{LABEL}.model", "")
         record = lock.models.get(model)
         stale = record is not None and str(record.pairing.image) != image
         servers.append(NodeServer(labels[LABEL], image, model, container.get("State", ""), stale))
     return tuple(sorted(servers, key=lambda server: server.name))
+
+
+# The ``nodes check`` command: tries everything that several nodes need before they serve one model together.
+
+Verdict = Literal["ok", "warning", "error"]
+# Certificates and tokens fail by minutes, logs of several nodes read wrongly by seconds.
+_CLOCK_WARNING, _CLOCK_ERROR = 1.0, 60.0
+
+
+@dataclass(frozen=True)
+class NodeFinding:
+    """The result of one check of a node. ``remedy`` is what to do, empty where all is well."""
+
+    node: str
+    subject: str
+    verdict: Verdict
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The images by name, with the fingerprint that images.lock records (None for one without a number), and the models
+    by name, with the revision of their pairing; ``is_required`` if a recipe was named, which cannot do without them.
+    ``faults`` are those known of an image, by its name."""
+
+    images: Mapping[str, str | None]
+    models: Mapping[str, str | None]
+    is_required: bool
+    faults: Mapping[str, tuple[Diagnosis, ...]]
+
+
+def check_nodes(
+    project: Project,
+    environ: Mapping[str, str],
+    text: str | None,
+    names: Sequence[str],
+    timeout: float | None,
+    report: Report,
+) -> tuple[NodeFinding, ...]:
+    """Checks the nodes with these names, or all. With ``text``, a recipe or a model, its image and its model have to be
+    on each; otherwise those current and paired in images.lock that any node has are expected on the others. A node has
+    ``timeout`` seconds to answer, those of builder.yaml where none are given.
+
+    Raises UsageError where there is no node, or ``text`` names nothing that is served.
+    """
+    config = configuration.load_configuration(project)
+    engines = machines.engines(project, environ, names)
+    if not engines:
+        raise UsageError(
+            f"{configuration.FILE} names no nodes", hint="name them there: `nodes: {spark2: ssh://USER@HOST}`"
+        )
+    nodes = [config.node(name) for name in engines]
+    wanted = _wanted(project, lock_file.read_project_lock(project), text, len(nodes))
+
+    def look(name: str, engine: Endpoint) -> _Looked:
+        return _look(environ, config.node(name), engine, wanted)
+
+    answers = machines.ask_machines(engines, look, timeout or config.node_timeout, report)
+    looked = {
+        name: _Looked(answer, answer, {}) if isinstance(answer, BuilderError) else answer
+        for name, answer in answers.items()
+    }
+    return tuple(finding for node in nodes for finding in _findings(node, nodes, looked, wanted))
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """The state of a node: its facts or why there are none, the engine's version or why there is none, and the
+    fingerprints of the wanted images that it has."""
+
+    facts: MachineFacts | BuilderError
+    engine: str | BuilderError
+    fingerprints: Mapping[str, str]
+
+
+def _wanted(project: Project, lock: Lock, text: str | None, nodes: int) -> _Wanted:
+    if text is None:
+        current = {
+            ImageName(repository, record.current): record.numbers[record.current]
+            for repository, record in lock.images.items()
+            if record.current in record.numbers
+        }
+        faults = {
+            str(name): tuple(readiness.of_software(str(name), readiness.packages_of(project, name, image), (), nodes))
+            for name, image in current.items()
+        }
+        fingerprints = {str(name): image.fingerprint for name, image in current.items()}
+        revisions = {name: model.pairing.revision for name, model in lock.models.items()}
+        return _Wanted(fingerprints, revisions, is_required=False, faults=faults)
+    selection = select_any(project, lock, text)
+    model = selection.recipe.model or command.render_command(selection.recipe, {}, ()).model
+    paired = lock.models.get(model or "")
+    revision = selection.recipe.revision or (paired.pairing.revision if paired else None)
+    models = {model: revision} if model and hub_cache.is_id(model) else {}
+    if not isinstance(selection, SelectedImage):
+        return _Wanted({selection.name: None}, models, is_required=True, faults={})
+    own_faults = {selection.name: readiness.of_selection(project, selection, nodes)}
+    return _Wanted({selection.name: selection.record.fingerprint}, models, is_required=True, faults=own_faults)
+
+
+def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wanted) -> _Looked:
+    facts: MachineFacts | BuilderError
+    version: str | BuilderError
+    fingerprints = {}
+    hub = f"{node.models.rstrip('/')}/hub" if node.models else str(hub_cache.hub(environ))
+    try:
+        facts = node_facts.gather_facts(environ, engine.host, hub)
+    except BuilderError as error:
+        facts = error
+    try:
+        version = versions.require_engine(engine)
+        for name in wanted.images:
+            if image := images.inspect_image(engine, name):
+                fingerprints[name] = images.fingerprint(image)
+    except BuilderError as error:
+        version = error
+    return _Looked(facts, version, fingerprints)
+
+
+def _findings(
+    node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], wanted: _Wanted
+) -> Iterator[NodeFinding]:
+    seen = looked[node.name]
+    here = node_facts.is_here(node.engine) or "://" not in node.engine
+    if isinstance(seen.facts, BuilderError):
+        yield NodeFinding(node.name, "ssh", "error", seen.facts.message, seen.facts.hint)
+    else:
+        yield NodeFinding(node.name, "ssh", "ok", f"{seen.facts.name}{', this machine' if here else ''}")
+    if isinstance(seen.engine, BuilderError):
+        yield NodeFinding(node.name, "engine", "error", seen.engine.message, seen.engine.hint)
+    else:
+        yield NodeFinding(node.name, "engine", "ok", seen.engine)
+        yield from _nodes_check_images(node, looked, wanted)
+        for name in seen.fingerprints:
+            yield from (_finding(node, fault) for fault in wanted.faults.get(name, ()))
+    if not isinstance(seen.facts, BuilderError):
+        yield from (_finding(node, check) for check in node_checks.check_links(node, nodes, seen.facts))
+        if seen.facts.driver is not None:
+            yield _finding(node, node_checks.driver(seen.facts.driver))
+        if seen.facts.links and node.rdma != ():
+            yield _finding(node, node_checks.kernel(seen.facts.kernel))
+        yield from _models(node, looked, wanted)
+        yield _clock(node, seen.facts)
+
+
+def _finding(node: Node, diagnosis: Diagnosis) -> NodeFinding:
+    return NodeFinding(node.name, diagnosis.subject, diagnosis.verdict, diagnosis.message, diagnosis.remedy)
+
+
+def _nodes_check_images(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
+    for name, fingerprint in wanted.images.items():
+        there = {other: seen.fingerprints[name] for other, seen in looked.items() if name in seen.fingerprints}
+        first = next(iter(there), "")
+        like = "as images.lock records it" if fingerprint else f"as on {first}"
+        present, expected = there.get(node.name), fingerprint or there.get(first)
+        remedy = f"`builder copy {name} {node.name}` brings it"
+        if fingerprint is None:
+            remedy = f"`builder adopt {name}` gives it a number, and `builder copy` brings that"
+        if present is not None and present == expected:
+            yield NodeFinding(node.name, "image", "ok", f"{name}, {like}")
+        elif present is not None:
+            yield NodeFinding(node.name, "image", "error", f"{name} has other content here, not {like}", remedy)
+        elif wanted.is_required or there:
+            verdict: Verdict = "error" if wanted.is_required else "warning"
+            yield NodeFinding(node.name, "image", verdict, f"{name} is missing", remedy)
+
+
+def _models(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
+    facts = {name: seen.facts for name, seen in looked.items() if not isinstance(seen.facts, BuilderError)}
+    for model, revision in wanted.models.items():
+        commits = facts[node.name].commits(model)
+        verdict: Verdict = "error" if wanted.is_required else "warning"
+        remedy = f"`builder download {model} --to {node.name}` brings it"
+        if commits and (revision is None or not hub_cache.is_commit(revision) or revision in commits):
+            yield NodeFinding(node.name, "model", "ok", model)
+        elif commits:
+            present = ", ".join(sorted(commit[:7] for commit in commits))
+            message = f"{model} is there at {present}, not {(revision or '')[:7]}"
+            yield NodeFinding(node.name, "model", verdict, message, remedy)
+        elif wanted.is_required or any(other.commits(model) for other in facts.values()):
+            yield NodeFinding(node.name, "model", verdict, f"{model} is missing", remedy)
+
+
+def _clock(node: Node, facts: MachineFacts) -> NodeFinding:
+    offset = facts.clock_offset
+    apart = max(abs(offset) - facts.clock_error, 0.0)
+    if apart <= _CLOCK_WARNING:
+        return NodeFinding(node.name, "clock", "ok", "as here")
+    message = f"{abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
+    verdict: Verdict = "error" if apart > _CLOCK_ERROR else "warning"
+    return NodeFinding(node.name, "clock", verdict, message, "`timedatectl set-ntp true`, on the node")
+
+
+# The ``nodes discover`` command: each node's address, interface and RoCE devices, from what its machine says.
+
+
+@dataclass(frozen=True)
+class DiscoveredNode:
+    """A node and what its machine says. ``error`` says why nothing is known of it; then ``choice`` is None."""
+
+    node: str
+    host: str
+    choice: LinkChoice | None
+    error: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """All nodes, and the text of builder.yaml before and after."""
+
+    nodes: tuple[DiscoveredNode, ...]
+    before: str
+    after: str
+
+    @property
+    def changed(self) -> bool:
+        """True if builder.yaml would be another one."""
+        return self.before != self.after
+
+    def difference(self) -> tuple[str, ...]:
+        """The lines of a unified diff of builder.yaml."""
+        before, after = self.before.splitlines(), self.after.splitlines()
+        file = configuration.FILE
+        return tuple(difflib.unified_diff(before, after, f"{file} now", f"{file} then", lineterm=""))
+
+
+def discover_nodes(
+    project: Project,
+    environ: Mapping[str, str],
+    names: Sequence[str],
+    report: Report,
+    timeout: float | None = None,
+) -> Discovery:
+    """Asks the machines of the nodes with these names, or of all nodes. A machine has ``timeout`` seconds to answer,
+    those of builder.yaml where none are given. Nothing is written. Raises UsageError where there is no node to ask."""
+    config = configuration.load_configuration(project)
+    path = project.root / configuration.FILE
+    before = read_text(path, configuration.FILE) if path.exists() else ""
+    engines = machines.engines(project, environ, names)
+    if not engines:
+        raise UsageError(
+            f"{configuration.FILE} names no nodes",
+            hint=f"name them there: `nodes: {{spark1: {endpoints.find_endpoint(environ).host}, spark2: ssh://USER@HOST}}`",
+        )
+    nodes = _ask(environ, engines, timeout or config.node_timeout, report)
+    chosen = {each.node: _settings(config, each.node, each.choice) for each in nodes if each.choice}
+    settings = {node: values for node, values in chosen.items() if values}
+    after = configuration.with_node_settings(before, settings) if settings else before
+    configuration.document(after)
+    return Discovery(nodes, before, after)
+
+
+def write_nodes(project: Project, discovery: Discovery) -> None:
+    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
+    from builder.base import files
+
+    path = project.root / configuration.FILE
+    now = read_text(path, configuration.FILE) if path.exists() else ""
+    if now != discovery.before:
+        raise UsageError(f"{configuration.FILE} was changed meanwhile: nothing was written", hint="run this again")
+    try:
+        files.write_atomically(path, discovery.after.encode())
+    except OSError as error:
+        raise UsageError(f"{configuration.FILE}: {error.strerror}") from None
+
+
+def _ask(
+    environ: Mapping[str, str], engines: Mapping[str, Endpoint], seconds: float, report: Report
+) -> tuple[DiscoveredNode, ...]:
+    def ask(name: str, engine: Endpoint) -> DiscoveredNode:
+        return DiscoveredNode(name, engine.host, node_facts.choose_link(node_facts.gather_facts(environ, engine.host)))
+
+    return tuple(
+        DiscoveredNode(name, engines[name].host, None, error=answer.message, hint=answer.hint)
+        if isinstance(answer, BuilderError)
+        else answer
+        for name, answer in machines.ask_machines(engines, ask, seconds, report).items()
+    )
+
+
+def _settings(config: Configuration, name: str, choice: LinkChoice) -> dict[str, Any]:
+    """The settings of builder.yaml for a node; what the user wrote into ``env`` stays."""
+    values: dict[str, Any] = {}
+    if choice.interface:
+        values |= {"address": choice.address, "interface": choice.interface}
+    if choice.rdma:
+        values["rdma"] = list(choice.rdma)
+    written = next((node.env for node in config.nodes if node.name == name), {})
+    if missing := {key: value for key, value in choice.env.items() if key not in written}:
+        values["env"] = {**written, **missing}
+    return values

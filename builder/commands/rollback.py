@@ -1,30 +1,35 @@
-"""The rollback command: moves a pointer back to the previous image, and nothing else. A second run undoes it."""
+"""The rollback command moves a pointer back to the previous image, and changes nothing else.
+
+The command comes first, then the return of an image that this engine lacks. A second rollback undoes the first.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from builder.definitions import target
+from builder.base.errors import BuilderError, ImageStateError, NothingToDoError, UsageError
+from builder.base.events import Message
+from builder.definitions import build_target, configuration
 from builder.engine import images
-from builder.errors import NothingToDoError, UsageError
-from builder.events import Message
-from builder.evidence import gate, requirements
-from builder.lock import reading
+from builder.evidence import requirements
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.numbered import images_lock, latest_tag, names, pointers
-from builder.numbered.pointers import PointerMove
-from builder.serving import checkpoint_weights, superseded
+from builder.numbers import adopted, claims, images_lock, pointers, status
+from builder.numbers.pointers import PointerMove
+from builder.serving import checkpoint_weights, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.project import Project
-    from builder.serving.superseded import SupersededServer
-    from builder.workspace import Workspace
+    from builder.base.project import Project
+    from builder.numbers.workspace import Workspace
+    from builder.serving.running import SupersededServer
 
+
+# The rollback command: moves a pointer back to the previous image, and nothing else. A second run undoes it.
 
 # Why a step back from the second image passes over the first one, for a model or for all: empty where it does not.
 Unfit: TypeAlias = Callable[[ImageName, ImageName, str | None], str]
@@ -53,7 +58,7 @@ class RollbackSubject:
     model: str | None
 
 
-def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
+def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Rolls back the model, repository, definition or recipe called ``text``, to number ``to`` or to the one before.
 
     A recipe moves both pointers that its build moved, ``latest`` and its model, where they are at the same image.
@@ -64,40 +69,38 @@ def run(workspace: Workspace, text: str, to: int | None, *, force: bool) -> Roll
     evidence that is required of it, unless ``force``; ImageStateError where it is no longer in the engine; UsageError
     where ``text`` names nothing.
     """
-    lock = reading.of(workspace.project)
+    lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
     # One that was killed may have moved the pointer in images.lock alone: "at number 2 already" has to be so.
-    images_lock.recover(workspace)
+    images_lock.recover_transaction(workspace)
     moves, unfit = _wanted_moves(workspace, lock, subject, to)
     if to is not None:
         _report_known(workspace, lock, moves)
     _possible_moves(workspace, lock, subject, to, unfit, force=force)  # before anything is brought back for it
     for goal in sorted({move.to for move in moves}):
-        if images.inspect(workspace.engine, str(goal)) is None:
-            from builder.commands import bringing_back
-
-            bringing_back.bring_back(workspace, lock, goal)
+        if images.inspect_image(workspace.engine, str(goal)) is None:
+            bring_back(workspace, lock, goal)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
         possible = _possible_moves(workspace, before, subject, to, unfit, force=force)
         pointers.require_present(workspace.engine, before, possible)
-        transaction.commit(pointers.apply(before, possible))
+        transaction.commit(pointers.apply_moves(before, possible))
         after = transaction.lock
     for model in (move.what for move in possible if move.is_model):
-        if line := checkpoint_weights.missing(workspace.project, workspace.environment, after, model):
+        if line := checkpoint_weights.missing_weights(workspace.project, workspace.environment, after, model):
             workspace.report(Message(line))
     return _result(workspace, before, possible, to, unfit)
 
 
-def preview(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
+def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
     """Tells what `run` would do, and moves nothing. Raises what `run` does."""
-    lock = reading.of(workspace.project)
+    lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
     _, unfit = _wanted_moves(workspace, lock, subject, to)
     moves = _possible_moves(workspace, lock, subject, to, unfit, force=force)
     if to is not None:
         _report_known(workspace, lock, moves)
-    missing = {move.to for move in moves if images.inspect(workspace.engine, str(move.to)) is None}
+    missing = {move.to for move in moves if images.inspect_image(workspace.engine, str(move.to)) is None}
     for name in sorted(missing):
         workspace.report(
             Message(f"{name} is not in this engine: it would be pulled, copied from a node, or built again")
@@ -128,12 +131,12 @@ def _wanted_moves(
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
     """`gate.unfit`, which reads the evidence of an image once."""
-    return functools.cache(functools.partial(gate.unfit, workspace.project, workspace.environment, lock))
+    return functools.cache(functools.partial(requirements.unfit, workspace.project, workspace.environment, lock))
 
 
 def _report_known(workspace: Workspace, lock: Lock, moves: tuple[PointerMove, ...]) -> None:
     for move in moves:
-        text = gate.described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)
+        text = requirements.described(workspace, lock, move.to, move.origin, move.what if move.is_model else None)
         workspace.report(Message(f"{move.to}: {text}"))
 
 
@@ -147,10 +150,10 @@ def _possible_moves(
         pointers.refuse_bad(lock, possible)
     for move in possible:
         if not force and not _was_at(lock, move):
-            models = (move.what,) if move.is_model else gate.models_of(workspace.project, lock, move.to)
+            models = (move.what,) if move.is_model else requirements.models_of(workspace.project, lock, move.to)
             recipes = {model: requirements.recipe_of(workspace.project, lock, move.to, model) for model in models}
             required = {m: r for m, r in recipes.items() if requirements.required(workspace.project, m, r)}
-            gate.passed(workspace, lock, move.to, required)
+            requirements.passed(workspace, lock, move.to, required)
     return possible
 
 
@@ -169,23 +172,23 @@ def _result(
             if name == move.to:
                 break
             passed.setdefault(name, reason)
-    staying = pointers.staying(pointers.apply(before, moves), moves)
+    staying = pointers.staying(pointers.apply_moves(before, moves), moves)
     models = {move.what for move in moves if move.is_model}
-    serving = superseded.find(workspace, pointers.apply(before, moves), models)
+    serving = running.find_superseded(workspace, pointers.apply_moves(before, moves), models)
     differences = pointers.differences(workspace.project, before, moves)
-    return RolledBack(moves, staying, passed, differences, serving, latest_tag.foreign(workspace, moves))
+    return RolledBack(moves, staying, passed, differences, serving, claims.foreign_latest(workspace, moves))
 
 
 def _subject(project: Project, lock: Lock, text: str) -> RollbackSubject:
     if text in lock.models:
         return RollbackSubject(text, None, text)
-    repository = names.repository(project, lock, text)
+    repository = status.named_repository(project, lock, text)
     if repository:
         return RollbackSubject(text, repository, None)
-    if ":" in text and names.repository(project, lock, text.rpartition(":")[0]):
+    if ":" in text and status.named_repository(project, lock, text.rpartition(":")[0]):
         name, _, number = text.rpartition(":")
         raise UsageError(f"rollback takes no image `{text}`", hint=f"`builder rollback {name} --to {number}`")
-    recipe = target.find(project, text, lock.models).recipe
+    recipe = build_target.find_target(project, text, lock.models).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     model = recipe.model if recipe.model in lock.models else None
@@ -199,7 +202,7 @@ def planned_moves(
 
     Raises NothingToDoError where there is none, UsageError for a number that images.lock does not have.
     """
-    unfit = unfit or (lambda name, now, _model: pointers.unfit(lock, name, now))
+    unfit = unfit or (lambda name, now, _model: pointers.unfit_moves(lock, name, now))
     if subject.repository and subject.model and to is None:
         _require_together(lock, subject.repository, subject.model)
     by_pointer = []
@@ -303,3 +306,61 @@ def _existing(lock: Lock, name: ImageName) -> ImageName:
     if lock.image(name) is None:
         raise UsageError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
     return name
+
+
+# A numbered image that this engine lacks, brought back: pulled, copied from a node that has it, or built again.
+
+_NODE_SECONDS = 10.0
+
+
+def bring_back(workspace: Workspace, lock: Lock, name: ImageName) -> Literal["here", "pulled", "copied", "rebuilt"]:
+    """Makes sure that the engine has the image that ``lock`` records for a number; returns how it came here.
+
+    Raises ImageStateError where another image has its tag, where there is no way to it, and where a rebuild has other
+    content; TransferError and BuildFailedError where a way fails.
+    """
+    from builder.moving import retrieval
+
+    recorded = lock.images[name.repository].numbers[name.number]
+    if retrieval.is_present(workspace.engine, lock, name):
+        return "here"
+    if images.inspect_image(workspace.engine, str(name)) is not None:
+        raise ImageStateError(
+            f"{name} is not the image that images.lock records: its tag was moved in this engine",
+            hint="`builder verify` tells more; `builder rollback` goes to the one before",
+        )
+    if recorded.digest and (address := configuration.load_configuration(workspace.project).registry):
+        retrieval.pull_number(workspace, address, lock, name)
+        return "pulled"
+    if node := _node_with(workspace, lock, name):
+        from builder.commands import transfers
+
+        transfers.fetch_copy(workspace, lock, name, node)
+        return "copied"
+    if recorded.adopted:
+        raise ImageStateError(f"{name} is missing from this engine", hint=adopted.way_back(name, recorded))
+    from builder.commands import build
+
+    workspace.report(Message(f"{name} is missing from this engine"))
+    rebuilt = build.rebuild_image(workspace, str(name))
+    if not rebuilt.same:
+        raise ImageStateError(
+            f"{name} is missing from this engine, and building it again made other content, kept as {rebuilt.kept}",
+            hint=f"`builder adopt {rebuilt.kept}` gives that image a number of its own; `builder rebuild {name}` says"
+            " what differs",
+        )
+    return "rebuilt"
+
+
+def _node_with(workspace: Workspace, lock: Lock, name: ImageName) -> str:
+    """The first node of builder.yaml that has the image; empty where none has. One that does not answer is passed
+    over."""
+    from builder.moving import machines, retrieval
+
+    engines = machines.engines(workspace.project, workspace.environment, ())
+    if not engines:
+        return ""
+    answers = machines.ask_machines(
+        engines, lambda _, engine: retrieval.is_present(engine, lock, name), _NODE_SECONDS, workspace.report
+    )
+    return next((node for node, has in answers.items() if not isinstance(has, BuilderError) and has), "")

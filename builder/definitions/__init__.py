@@ -1,0 +1,1 @@
+"""The files that a user writes: images, mods, recipes, checkpoints and builder.yaml, read and checked."""

@@ -1,24 +1,29 @@
-"""Image definitions: ``dockerfiles/NAME/image.yaml``, and the template ``Dockerfile.j2`` beside it."""
+"""An image definition consists of image.yaml and the template Dockerfile.j2 beside it.
+
+The definition comes first, then its chain of parents, Python requirements, and the settings of serving containers.
+Requirements are parsed only before pins are resolved, because the parser is slow to import.
+"""
 
 from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from builder.definitions.package_name import canonical
-from builder.definitions.reading import read_checked, read_text
-from builder.errors import FileProblemsError, Location, Problem, UsageError
-from builder.name_patterns import DEFINITION
-from builder.suggestions import did_you_mean
-from builder.yaml import yaml_file
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.words import DEFINITION, did_you_mean
+from builder.definitions.fields import canonical, read_checked, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.project import Project
+    from builder.base.project import Project
+
+
+# Image definitions: ``dockerfiles/NAME/image.yaml``, and the template ``Dockerfile.j2`` beside it.
 
 # The ref of a FlashInfer that is the one which the pinned vLLM names, and where it comes from if nothing else is said.
 FROM_VLLM = "from-vllm"
@@ -151,14 +156,14 @@ class ImageDefinition:
         return {name: source for name, source in self.sources.items() if isinstance(source, GitSource)}
 
 
-def names(project: Project) -> tuple[str, ...]:
+def definition_names(project: Project) -> tuple[str, ...]:
     """The names of all definitions in the project, sorted; a hidden folder is none, nor one with a name that
     images.lock could not hold."""
     folders = (path.parent.name for path in project.dockerfiles.glob("[!.-]*/image.yaml"))
     return tuple(sorted(name for name in folders if name.isprintable() and re.fullmatch(DEFINITION, name)))
 
 
-def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
+def load_image(project: Project, name: str, host_platform: str) -> ImageDefinition:
     """Reads the definition ``name``; ``host_platform`` takes the place of ``platform: host``.
 
     Raises UsageError where there is no such definition, FileProblemsError where its file is invalid.
@@ -166,7 +171,7 @@ def load(project: Project, name: str, host_platform: str) -> ImageDefinition:
     folder = project.dockerfiles / name
     path = folder / "image.yaml"
     if not path.is_file():
-        existing = names(project)
+        existing = definition_names(project)
         raise UsageError(
             f"no image definition `{name}` in {project.dockerfiles}",
             hint=did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}",
@@ -241,10 +246,10 @@ def repository_of(project: Project, name: str) -> str:
     return repository
 
 
-def repositories(project: Project) -> tuple[str, ...]:
+def definition_repositories(project: Project) -> tuple[str, ...]:
     """The repositories of the definitions that can be read."""
     collected = []
-    for name in names(project):
+    for name in definition_names(project):
         with suppress(FileProblemsError):
             collected.append(repository_of(project, name))
     return tuple(collected)
@@ -253,7 +258,7 @@ def repositories(project: Project) -> tuple[str, ...]:
 def unreadable(project: Project) -> dict[str, FileProblemsError]:
     """The definitions that `repositories` leaves out, each with its error."""
     errors = {}
-    for name in names(project):
+    for name in definition_names(project):
         try:
             repository_of(project, name)
         except FileProblemsError as error:
@@ -272,7 +277,7 @@ def of_repository(project: Project, repository: str) -> str | None:
     """The name of the definition whose images belong to ``repository``, or None. Raises FileProblemsError where none of
     those that can be read does, and one cannot be."""
     unreadable: list[FileProblemsError] = []
-    for name in names(project):
+    for name in definition_names(project):
         try:
             if repository_of(project, name) == repository:
                 return name
@@ -322,3 +327,148 @@ def _python(data: dict[str, Any], wheels: tuple[WheelSource, ...]) -> PythonRequ
         build=tuple(data.get("build", ())),
         as_of=data.get("as_of", AS_OF_SOURCE),
     )
+
+
+# The chain of a definition and its parents (``from:``), and the overrides that a command applies to it.
+
+BUILD_JOBS = "build_jobs"
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """Values that a command uses in place of those in the files: another platform, other arguments of the template."""
+
+    platform: str | None = None
+    args: Mapping[str, str] = field(default_factory=dict)
+
+
+def load_chain(
+    project: Project, name: str, host_platform: str, overrides: Overrides | None = None
+) -> tuple[ImageDefinition, ...]:
+    """Reads the definition ``name`` and its parents, outermost parent first, each with the ``overrides`` it takes.
+
+    Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
+    UsageError for an override that none of them takes; otherwise raises as ``image.load`` does.
+    """
+    chain = _chain(project, name, host_platform)
+    if overrides is None:
+        return chain
+    argument_names = {key for definition in chain for key in definition.args}
+    for key in overrides.args:
+        if key not in argument_names:
+            raise UsageError(
+                f"{name} has no argument `{key}`", hint=f"it has: {', '.join(sorted(argument_names)) or 'none'}"
+            )
+    return tuple(_overridden(definition, overrides) for definition in chain)
+
+
+def build_jobs(settings: Mapping[str, str]) -> int | None:
+    """Returns the number of compilers that ``--set`` asks for, None where it does not. Raises UsageError for one that
+    is no number."""
+    text = settings.get(BUILD_JOBS)
+    if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
+        raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")
+    return int(text) if text else None
+
+
+def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefinition:
+    own = {key: yaml_file.load(value, "--set") for key, value in overrides.args.items() if key in definition.args}
+    for key, value in own.items():
+        if not isinstance(value, ArgumentValue):
+            raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
+    build_jobs(overrides.args)
+    # The steps that compile get it as they run: another number makes no other image. Only a template that has it in its
+    # own text takes it as an argument.
+    if BUILD_JOBS not in definition.template:
+        own.pop(BUILD_JOBS, None)
+    return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
+
+
+def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefinition, ...]:
+    chain = [load_image(project, name, host_platform)]
+    while chain[0].parent:
+        child, parent = chain[0], chain[0].parent
+        if parent not in definition_names(project):
+            raise _wrong_from(project, child, f"there is no definition `{parent}`")
+        if parent in {definition.name for definition in chain}:
+            raise _wrong_from(project, child, f"`{parent}` is built on this one: a cycle")
+        base = load_image(project, parent, host_platform)
+        if base.platform != child.platform:
+            raise _wrong_from(project, child, f"{child.name} is for {child.platform}, {parent} for {base.platform}")
+        chain.insert(0, base)
+    return tuple(chain)
+
+
+def _wrong_from(project: Project, definition: ImageDefinition, message: str) -> FileProblemsError:
+    hint = f"definitions here: {', '.join(definition_names(project))}"
+    return FileProblemsError((Problem(location(project, definition.name, "from"), f"`from`: {message}"),), hint=hint)
+
+
+# Python requirements in image.yaml, checked by the standard's reference parser (PEP 508). The parser takes 13 ms to
+# import, so it runs only before pins are resolved: pinned requirements were checked then.
+
+
+def check(project: Project, definition: ImageDefinition) -> None:
+    """Raises FileProblemsError with every requirement in the definition's image.yaml that is not valid."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    wrong: dict[yaml_file.YamlPath, str] = {}
+    for where, text in _written(definition).items():
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            wrong[where] = str(error).splitlines()[0]
+    if wrong:
+        path = project.dockerfiles / definition.name / "image.yaml"
+        file = project.relative(path)
+        locations = yaml_file.locations(read_text(path, file, project.root), file)
+        located = ((yaml_file.location_of(where, locations, file), message) for where, message in wrong.items())
+        raise FileProblemsError(tuple(Problem(place, f"not a requirement: {message}") for place, message in located))
+
+
+def _written(definition: ImageDefinition) -> dict[yaml_file.YamlPath, str]:
+    """Every requirement of the definition, by its path in the file."""
+    wants = definition.python
+    lists = {"packages": wants.packages, "build": wants.build} if wants else {}
+    return {
+        **{("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()},
+        **{("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)},
+    }
+
+
+# The settings of containers that serve from an image: ``serve:`` in image.yaml, and its argument `keep_entrypoint`.
+
+# The argument of `_parts/on_base.j2` that leaves the entrypoint of the base in the image.
+KEEP_ENTRYPOINT = "keep_entrypoint"
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """The settings under ``serve:``: ``gpus`` (all or none), Docker's ``network`` and ``ipc`` modes, and the size of
+    the shared memory where ``ipc`` is private. The defaults suit serving on a GPU. ``keep_entrypoint`` is true where
+    the image's own entrypoint runs the command."""
+
+    gpus: str = "all"
+    network: str = "host"
+    ipc: str = "host"
+    shm_size: str = "16g"
+    keep_entrypoint: bool = False
+
+
+def serve_settings(project: Project, definition: str) -> ServeSettings:
+    """The settings for images of ``definition``: its own, then those that it inherits from its parents. A definition
+    that no longer exists adds none. Raises FileProblemsError for an invalid file."""
+    settings: dict[str, Any] = {}
+    seen: set[str] = set()
+    name: str | None = definition
+    while name and name not in seen:
+        seen.add(name)
+        path = project.dockerfiles / name / "image.yaml"
+        if not path.is_file():
+            break
+        data = read_checked(path, project.relative(path), "image", project.root)
+        args = data.get("args", {})
+        kept = {KEEP_ENTRYPOINT: bool(args[KEEP_ENTRYPOINT])} if KEEP_ENTRYPOINT in args else {}
+        settings = {**data.get("serve", {}), **kept, **settings}
+        name = data.get("from")
+    return ServeSettings(**settings)

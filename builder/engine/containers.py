@@ -1,21 +1,40 @@
-"""Short-lived containers, in which the checks of a finished image run."""
+"""The engine runs short-lived containers for checks and long-lived ones for serving.
+
+Short-lived containers come first, then files inside a container, servers, and empty volumes that act as marks.
+Everything goes over the engine's API, so it works on another machine as well.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.client import stream_demux
-from builder.engine.client.api import DISK_SECONDS, raw, request
-from builder.engine.client.errors import EngineAnswerTooLargeError, EngineHTTPError, EngineTimeoutError
-from builder.errors import BuildFailedError, ImageStateError
+from builder.base.errors import BuildFailedError, ConflictError, ImageStateError
+from builder.engine import client
+from builder.engine.client import (
+    DISK_SECONDS,
+    EngineAnswerTooLargeError,
+    EngineHTTPError,
+    EngineTimeoutError,
+    quoted,
+    raw,
+    request,
+    stream,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import PurePosixPath
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
+
+
+# Short-lived containers, in which the checks of a finished image run.
 
 # What a container asks the engine for beside its image: https://docs.docker.com/reference/api/engine/
 Devices = tuple[dict[str, Any], ...]
@@ -54,7 +73,7 @@ class Container:
             return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
             _kill(self.endpoint, self.id)
-            output = stream_demux.text(error.partial).rstrip()
+            output = client.text(error.partial).rstrip()
             message = f"`{_shortened(argv)}` had not ended after {timeout:g} seconds and was stopped"
             raise BuildFailedError(f"{message}\n{output}" if output else message) from None
         except EngineAnswerTooLargeError:
@@ -87,10 +106,10 @@ def execute(
     path, body = f"/exec/{exec_id}/start", {"Detach": False}
     output = raw(endpoint, "POST", path, body=body, timeout=timeout, largest=_LARGEST_OUTPUT)
     exit_code = request(endpoint, "GET", f"/exec/{exec_id}/json")["ExitCode"]
-    return ExecResult(int(exit_code), stream_demux.text(output))
+    return ExecResult(int(exit_code), client.text(output))
 
 
-def start(container: Container, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+def start_container(container: Container, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
     """Starts a command in a running container and leaves it to itself: it ends with the container at the latest."""
     body = {"Cmd": list(argv), "Env": [f"{key}={value}" for key, value in (env or {}).items()]}
     exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body=body)["Id"]
@@ -157,7 +176,7 @@ def running(
         request(endpoint, "POST", f"/containers/{container_id}/start", timeout=DISK_SECONDS)
         yield Container(endpoint, container_id, entrypoint)
     finally:
-        remove(endpoint, container_id)
+        remove_container(endpoint, container_id)
 
 
 @contextmanager
@@ -169,7 +188,7 @@ def created(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> Iterat
     try:
         yield container_id
     finally:
-        remove(endpoint, container_id)
+        remove_container(endpoint, container_id)
 
 
 def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "") -> str:
@@ -183,7 +202,7 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "") -> 
     return str(made["Id"])
 
 
-def listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
+def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
     """Returns every container, running or not, as the engine lists it; only those with ``label`` (``key`` or
     ``key=value``) if given."""
     filters = json.dumps({"label": [label]} if label else {})
@@ -195,16 +214,16 @@ def output(endpoint: Endpoint, container_id: str) -> str:
     """Returns the last lines that a container wrote; empty if it no longer exists."""
     query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
     try:
-        return stream_demux.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
+        return client.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
     except EngineHTTPError:
         return ""
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
     """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
-    containers = listing(endpoint, label)
+    containers = container_listing(endpoint, label)
     for container in containers:
-        remove(endpoint, container["Id"])
+        remove_container(endpoint, container["Id"])
     return len(containers)
 
 
@@ -214,7 +233,7 @@ def _kill(endpoint: Endpoint, container_id: str) -> None:
         request(endpoint, "POST", f"/containers/{container_id}/kill")
 
 
-def remove(endpoint: Endpoint, container_id: str) -> None:
+def remove_container(endpoint: Endpoint, container_id: str) -> None:
     """Kills and removes a container; does nothing if it no longer exists."""
     try:
         query = {"force": 1, "v": 1}
@@ -234,3 +253,302 @@ def _await_removal(endpoint: Endpoint, container_id: str) -> None:
     except EngineHTTPError as error:
         if not error.is_not_found:
             raise
+
+
+# Files put into a container and read from an image over the engine's API: that way they reach another machine as
+# well. https://docs.docker.com/reference/api/engine/ (PutContainerArchive, ContainerArchive, ContainerExport)
+
+_IDLE = 300.0
+_TAR_MARGIN = 64 << 10
+_FOLDER, _FILE = 0o777, 0o644  # whoever the image's user is writes beside them
+
+
+def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[str, str], largest: int) -> bytes | None:
+    """Returns the content of a file of ``image``, None where it has none of that path. Nothing of the image runs.
+
+    Raises ImageStateError for what is no file, or has more than ``largest`` bytes.
+    """
+    import tarfile
+
+    with created(endpoint, image, labels) as container_id:
+        try:
+            target = f"/containers/{container_id}/archive"
+            packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
+        except EngineHTTPError as error:
+            if error.is_not_found:
+                return None
+            raise
+        except EngineAnswerTooLargeError:
+            raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        member = archive.next()
+        file = archive.extractfile(member) if member and member.isfile() else None
+        if file is None:
+            raise ImageStateError(f"{path} of {image} is no file")
+        return file.read()
+
+
+def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None:
+    """Writes files at their absolute paths, with the folders that they need, but for those that are there. Raises
+    ImageStateError where the engine refuses, as for a path through a file."""
+    archive = _archive(files)
+    target = f"/containers/{quoted(container.id)}/archive?path=/"
+    status, body = client.upload(
+        container.endpoint, target, len(archive), [archive], "application/x-tar", _IDLE, method="PUT"
+    )
+    if status >= 400:
+        raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
+
+
+def _archive(files: Mapping[PurePosixPath, bytes]) -> bytes:
+    import tarfile
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for folder in sorted({parent for path in files for parent in path.parents if parent.name}):
+            entry = tarfile.TarInfo(str(folder).lstrip("/"))
+            entry.type, entry.mode = tarfile.DIRTYPE, _FOLDER
+            archive.addfile(entry)
+        for path, content in files.items():
+            entry = tarfile.TarInfo(str(path).lstrip("/"))
+            entry.size, entry.mode = len(content), _FILE
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+# Long-lived containers, which serve models: found by name or label, started, read and stopped.
+
+# Time for the engine to kill a container and to respond, beyond the time that the container has to end.
+_STOP_SLACK = 60
+_RECONNECT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Service:
+    """The present state of a container.
+
+    ``image`` is the name it was created from, ``image_id`` the engine's id of the image of that name at the time.
+    ``status`` is the engine's word (created, running, restarting, exited …), so is ``health`` (starting, healthy,
+    unhealthy), which is empty without a health check. ``started`` is RFC 3339; ``restarts`` counts the engine's own
+    restarts; ``exit_code`` is that of the last end.
+    """
+
+    id: str
+    name: str
+    image: str
+    image_id: str
+    labels: Mapping[str, str]
+    status: str
+    health: str
+    started: str
+    restarts: int
+    exit_code: int
+
+    @property
+    def is_up(self) -> bool:
+        """True if it runs, or is about to be restarted by the engine."""
+        return self.status in {"running", "restarting"}
+
+
+@dataclass(frozen=True)
+class ContainerProcess:
+    """The process that a container was created for: its arguments and its environment, which may hold secrets."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of a container's log; ``written`` is RFC 3339 with nanoseconds, by the engine's clock."""
+
+    written: str
+    text: str
+
+
+def find_container(endpoint: Endpoint, name: str) -> Service | None:
+    """Returns the container of this name or id; None where there is none."""
+    try:
+        service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
+    except EngineHTTPError as error:
+        if error.is_not_found:
+            return None
+        raise
+    # The engine also accepts the beginning of an id.
+    return service if name in {service.name, service.id} else None
+
+
+def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
+    """Returns the process of a container. Raises EngineHTTPError where there is no such container."""
+    configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
+    argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
+    variables = (variable.partition("=") for variable in configured.get("Env") or ())
+    return ContainerProcess(argv, {name: value for name, _, value in variables})
+
+
+def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
+    """Returns every container with this label (``key`` or ``key=value``), running or not, by name."""
+    listing = container_listing(endpoint, label, timeout)
+    # A container may be removed while the others are inspected.
+    services = [service for container in listing if (service := find_container(endpoint, container["Id"]))]
+    return tuple(sorted(services, key=lambda service: service.name))
+
+
+def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
+    """Creates a container without starting it; ``body`` is the request body of the engine's API.
+
+    Raises ImageStateError for a missing image, ConflictError where another container has the name.
+    """
+    try:
+        container_id = request(
+            endpoint, "POST", "/containers/create", query={"name": name}, body=body, timeout=DISK_SECONDS
+        )["Id"]
+    except EngineHTTPError as error:
+        if error.is_not_found:
+            raise ImageStateError(f"the engine has no image {body['Image']}") from None
+        if error.is_conflict:
+            raise ConflictError(
+                f"another container is called {name}",
+                hint=f"`docker rm -f {name}` removes it, or give the recipe another name",
+            ) from None
+        raise
+    return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
+
+
+def start_service(endpoint: Endpoint, container: str) -> None:
+    """Starts a container. Raises EngineHTTPError where the engine cannot: no such program or device, a port in use."""
+    request(endpoint, "POST", f"/containers/{container}/start", timeout=DISK_SECONDS)
+
+
+def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
+    """Stops a container by its own stop signal, kills it after ``seconds``, and removes it.
+
+    Returns its state at the end; None where it did not exist any more.
+    """
+    _stop(endpoint, container, seconds)
+    ended = find_container(endpoint, container)
+    remove_container(endpoint, container)
+    return ended
+
+
+def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
+    """Stops a container as `stop` does, and keeps it: it stays stopped until the engine itself starts anew, which
+    starts those of this restart policy (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
+    path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
+    try:
+        request(endpoint, "POST", path, body=policy)
+    except EngineHTTPError as error:
+        if not error.is_not_found:
+            raise
+    _stop(endpoint, container, seconds)
+
+
+def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
+    try:
+        query = {"t": seconds}
+        request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
+    except EngineHTTPError as error:
+        if not error.is_not_found:
+            raise
+
+
+def container_log(
+    endpoint: Endpoint, container: str, *, after: str = "", tail: int | None = None
+) -> tuple[LogLine, ...]:
+    """Returns the log so far: the lines after the time ``after``, and only the last ``tail`` of them if given."""
+    return tuple(_lines(endpoint, container, {"follow": 0}, after, tail))
+
+
+def follow_log(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[LogLine]:
+    """Yields the last ``tail`` lines of the log, and then each line as it is written, across restarts, until the
+    container is stopped or removed."""
+    after = ""
+    while True:
+        for line in _lines(endpoint, container, {"follow": 1}, after, None if after else tail):
+            after = line.written
+            yield line
+        # The engine ends the stream whenever the container's process ends.
+        service = find_container(endpoint, container)
+        if service is None or not service.is_up:
+            return
+        after = after or service.started
+        time.sleep(_RECONNECT_SECONDS)
+
+
+def _lines(
+    endpoint: Endpoint, container: str, query: Mapping[str, str | int], after: str, tail: int | None
+) -> Iterator[LogLine]:
+    parameters = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
+    if after:
+        parameters["since"] = _timestamp(after)
+    for payload in client.payloads(stream(endpoint, f"/containers/{container}/logs", query=parameters)):
+        written, _, text = payload.decode(errors="replace").partition(" ")
+        # `since` includes the moment itself; two lines never have the same one.
+        if written != after:
+            yield LogLine(written, text.rstrip("\r\n"))
+
+
+def _timestamp(written: str) -> str:
+    """Converts RFC 3339 in UTC to the engine's form, seconds since 1970 with nanoseconds, which `datetime` drops."""
+    seconds, _, nanoseconds = written.removesuffix("Z").partition(".")
+    return f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
+
+
+def _service(description: Mapping[str, Any]) -> Service:
+    state = description["State"]
+    return Service(
+        id=description["Id"],
+        name=description["Name"].removeprefix("/"),
+        image=description["Config"]["Image"],
+        image_id=description["Image"],
+        labels=description["Config"].get("Labels") or {},
+        status=state["Status"],
+        health=(state.get("Health") or {}).get("Status", ""),
+        started=state.get("StartedAt") or "",
+        restarts=description.get("RestartCount") or 0,
+        exit_code=state.get("ExitCode") or 0,
+    )
+
+
+# Empty volumes as marks in the engine: a name that only one can create, and labels that say whose it is. The engine
+# has no "tag if there is none", but for a volume its create request is one: of several that ask for a name at the
+# same time one makes it, and all get the labels of that one.
+
+
+def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Creates the volume ``name`` unless there is one; returns the labels of the one that there is now."""
+    try:
+        volume = request(endpoint, "POST", "/volumes/create", body={"Name": name, "Labels": dict(labels)})
+    except EngineHTTPError as error:
+        if not error.is_conflict:  # some engines refuse the second one, in place of answering with the first
+            raise
+        return find_volume(endpoint, name) or {}
+    return volume.get("Labels") or {}
+
+
+def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
+    """Returns the labels of a volume; None where there is none of that name."""
+    try:
+        return request(endpoint, "GET", f"/volumes/{quoted(name)}").get("Labels") or {}
+    except EngineHTTPError as error:
+        if error.is_not_found:
+            return None
+        raise
+
+
+def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """Returns the labels of each volume that has all of ``labels`` (``key`` or ``key=value``), by its name."""
+    query = {"filters": json.dumps({"label": list(labels)})}
+    volumes = (request(endpoint, "GET", "/volumes", query=query) or {}).get("Volumes") or ()
+    return {volume["Name"]: volume.get("Labels") or {} for volume in volumes}
+
+
+def remove_volume(endpoint: Endpoint, name: str) -> bool:
+    """Removes a volume; False where there is none of that name, or a container uses it."""
+    try:
+        request(endpoint, "DELETE", f"/volumes/{quoted(name)}")
+    except EngineHTTPError as error:
+        if error.is_not_found or error.is_conflict:
+            return False
+        raise
+    return True

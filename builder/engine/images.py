@@ -1,26 +1,96 @@
-"""Images in the engine: their tags, their content, and their identity.
+"""This page reads images in the engine: their names, content, identity and disk space.
 
-An engine's id of an image depends on its image store, and on the containerd store it changes with attestations and
-compression. The fingerprint covers what a container of the image sees, and nothing else.
+The cache file comes first, then image references, the images, and the disk usage.
+The fingerprint covers what a container of the image sees, and nothing else. An engine's id does not identify content.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from builder.engine.client.api import DISK_SECONDS, quoted, request
-from builder.engine.client.errors import EngineHTTPError
-from builder.engine.reference import split_tag
-from builder.errors import ConflictError, ImageStateError
+from builder.base import files
+from builder.base.errors import ConflictError, ImageStateError
+from builder.engine import containers
+from builder.engine.client import DISK_SECONDS, EngineHTTPError, quoted, request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
+
+
+# The cache file of facts about an engine, kept between runs. It may be deleted at any time.
+
+_VERSION = 1
+_LARGEST = 64 << 20
+
+
+def load_cache(path: Path) -> dict[str, Any]:
+    """Returns the sections of the file; none where it is missing, damaged or of another version."""
+    try:
+        value = json.loads(files.read_plain_file(path, _LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(value, dict) or value.get("version") != _VERSION:
+        return {}
+    return {key: section for key, section in value.items() if isinstance(section, dict)}
+
+
+def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
+    """Replaces one section; the others stay as they are in the file now.
+
+    Atomic for a reader. Of two writers at once the later one wins, and the other's facts are asked for again. A folder
+    that cannot be written to is no error: the next run is only slower.
+    """
+    value = {**load_cache(path), "version": _VERSION, section: content}
+    files.write_state(path, json.dumps(value).encode())
+
+
+# Image references, ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``, taken apart.
+# https://github.com/distribution/reference/blob/main/reference.go
+
+DIGEST = "sha256:[0-9a-f]{64}"
+"""The regular expression of a digest."""
+
+
+def split_tag(name: str) -> tuple[str, str]:
+    """Splits ``repository[:tag]``; the tag is ``latest`` by default. A colon before a slash belongs to a port."""
+    repository_name, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        return name, "latest"
+    return repository_name, tag
+
+
+def repository(reference: str) -> str:
+    """Returns the reference without its tag and digest."""
+    return split_tag(reference.partition("@")[0])[0]
+
+
+def familiar(reference: str) -> str:
+    """Returns the reference as engines show it: without ``docker.io/`` and ``library/``."""
+    for prefix in ("docker.io/", "index.docker.io/"):
+        if reference.startswith(prefix):
+            return reference.removeprefix(prefix).removeprefix("library/")
+    return reference.removeprefix("library/")
+
+
+def with_registry(repository_name: str) -> str:
+    """Returns the full name for containerd, with ``docker.io/library/`` where the repository names no registry."""
+    first, slash, _ = repository_name.partition("/")
+    if not slash:
+        return f"docker.io/library/{repository_name}"
+    has_registry = "." in first or ":" in first or first == "localhost"
+    return repository_name if has_registry else f"docker.io/{repository_name}"
+
+
+# Images in the engine: their tags, their content, and their identity. An engine's id of an image depends on its image
+# store, and on the containerd store it changes with attestations and compression. The fingerprint covers what a
+# container of the image sees, and nothing else.
 
 _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
@@ -65,7 +135,7 @@ class ImageDetails:
     digests: tuple[str, ...] = ()
 
 
-def listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
+def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
     """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them.
 
     An engine with the containerd store fails it where an image is removed at that moment: it is asked again.
@@ -81,24 +151,24 @@ def listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = No
     return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
 
 
-def tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
+def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
     """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
 
     A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
     containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.tags` only asks for changes.
     """
     patterns = list(references)
-    images = listing(endpoint, {"reference": patterns} if patterns else {})
+    images = image_listing(endpoint, {"reference": patterns} if patterns else {})
     return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
 
 
 def disk_size(endpoint: Endpoint, name: str) -> int:
     """Returns the size in bytes of the image of the tag ``name``, as ``docker image ls`` counts it: on the containerd
     store packed and unpacked layers together. 0 where there is no such tag."""
-    return sum(image["Size"] for image in listing(endpoint, {"reference": [name]}))
+    return sum(image["Size"] for image in image_listing(endpoint, {"reference": [name]}))
 
 
-def inspect(endpoint: Endpoint, reference: str) -> ImageDetails | None:
+def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
     """Returns the image of this tag, digest or id; None where the engine has none."""
     try:
         description = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
@@ -152,23 +222,23 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
     An id is a digest over the content, so its fingerprint never changes: it is stored in the file ``cache``, and only
     ids that are not in there are inspected.
     """
-    from builder.engine import cache_file
+    from concurrent.futures import ThreadPoolExecutor
 
-    cached = cache_file.load(cache).get(_SECTION, {})
+    cached = load_cache(cache).get(_SECTION, {})
     requested = set(ids)
     result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
     if missing := sorted(requested - result.keys()):
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(max_workers=4) as pool:
-            for id_, image in zip(missing, pool.map(lambda id_: inspect(endpoint, id_), missing), strict=True):
+            for id_, image in zip(missing, pool.map(lambda id_: inspect_image(endpoint, id_), missing), strict=True):
                 if image is not None:
                     result[id_] = fingerprint(image)
-        cache_file.store(cache, _SECTION, {**(cached if len(cached) < _LARGEST_CACHE else {}), **result})
+        store_cache(cache, _SECTION, {**(cached if len(cached) < _LARGEST_CACHE else {}), **result})
     return result
 
 
-def tag(endpoint: Endpoint, image: str, name: str) -> None:
+def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
     """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it.
 
     Raises ImageStateError where there is no such image.
@@ -188,13 +258,13 @@ def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
     Does nothing where no image has the tag, and where it is the image's last one: without it the image would be
     deleted, which is for `remove`.
     """
-    image = inspect(endpoint, name)
+    image = inspect_image(endpoint, name)
     if image is None or len(image.tags) < 2:
         return False
-    return remove(endpoint, name)
+    return remove_image(endpoint, name)
 
 
-def remove(endpoint: Endpoint, name: str) -> bool:
+def remove_image(endpoint: Endpoint, name: str) -> bool:
     """Removes a tag, and with its last tag the image; returns False where no image has the tag.
 
     Raises ConflictError where a container uses the image: it is then not deleted.
@@ -215,3 +285,83 @@ def _platform(description: Mapping[str, Any]) -> str:
     if _IMPLIED_VARIANTS.get(architecture) == variant:
         variant = ""
     return "/".join(filter(None, (description.get("Os") or "linux", architecture, variant)))
+
+
+# The disk space of images in the engine, and the containers that use them. The engine keeps each layer once, however
+# many images share it: a layer is identified by its own digest and those of all layers below it. Its size comes from
+# the image's history: that of the unpacked layer, on either image store. The containerd store keeps the packed layer
+# as well, whose size no request to the engine returns.
+
+Layer = tuple[str, ...]
+"""A layer: its digest and those of all layers below it."""
+
+# The instructions that change no file, as BuildKit and the builder before it write them into the history.
+NO_LAYER = re.compile(
+    r"(?:/bin/sh -c #\(nop\) +)?(?:ARG|CMD|ENTRYPOINT|ENV|EXPOSE|HEALTHCHECK|LABEL|MAINTAINER|ONBUILD|SHELL|STOPSIGNAL"
+    r"|USER|VOLUME)\b"
+)
+
+
+def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
+    """Returns all images of the engine, those without a tag included."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    listing = image_listing(endpoint)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        inspected = pool.map(lambda id_: inspect_image(endpoint, id_), sorted({image["Id"] for image in listing}))
+        return tuple(image for image in inspected if image is not None)
+
+
+def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
+    """Returns the ids of the images that have this label (``key`` or ``key=value``) and no tag."""
+    return frozenset(image["Id"] for image in image_listing(endpoint, {"dangling": ["true"], "label": [label]}))
+
+
+def layers(image: ImageDetails) -> tuple[Layer, ...]:
+    """Returns the layers of an image, the lowest first."""
+    return tuple(image.layers[:end] for end in range(1, len(image.layers) + 1))
+
+
+def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[Layer, int]:
+    """Returns the unpacked size in bytes of each layer of these images; 0 where the history does not tell it."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    measured = tuple(of_images)
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        histories = pool.map(lambda image: history(endpoint, image), measured)
+        sizes: dict[Layer, int] = {}
+        for image, steps in zip(measured, histories, strict=True):
+            of_image = _sizes(steps, len(image.layers))
+            for layer, size in zip(layers(image), of_image, strict=True):
+                sizes[layer] = size or sizes.get(layer, 0)
+    return sizes
+
+
+def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
+    """Returns the history of an image, oldest step first; empty for one that was removed since it was listed."""
+    try:
+        steps = request(endpoint, "GET", f"/images/{quoted(image.id)}/history")
+    except EngineHTTPError as error:
+        if error.is_not_found:
+            return []
+        raise
+    return list(reversed(steps or []))
+
+
+def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
+    """Returns the sizes of ``count`` layers; the history lists steps without telling which of them made a layer."""
+    not_empty = [entry for entry in steps if entry["Size"]]
+    changing = [entry for entry in steps if not NO_LAYER.match(str(entry["CreatedBy"]))]
+    for made in (not_empty, changing):
+        if len(made) == count:
+            return [int(str(entry["Size"])) for entry in made]
+    return [0] * count
+
+
+def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
+    """Returns the names of the containers, running or not, that use each image, by the image's id."""
+    names: dict[str, tuple[str, ...]] = {}
+    for container in containers.container_listing(endpoint):
+        name = next(iter(container.get("Names") or ()), container["Id"][:12]).lstrip("/")
+        names[container["ImageID"]] = (*names.get(container["ImageID"], ()), name)
+    return names

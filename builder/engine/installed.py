@@ -1,6 +1,7 @@
-"""The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are.
+"""This page reads what an image contains, whoever built it.
 
-Read in a container of it, so for any image, whoever built it: the Python is the one that has vLLM, wherever that is.
+The base image comes first, then the GPU probe, the Python packages, the system packages, and all files.
+The list of files needs no start of the image. The probe and the packages are read in a container.
 """
 
 from __future__ import annotations
@@ -9,17 +10,174 @@ import base64
 import json
 import re
 import signal
+import struct
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import containers
-from builder.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError
+from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, ImageStateError, SourceError
+from builder.engine import containers, registry
+from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request, stream
+from builder.engine.images import fingerprint, inspect_image
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    import tarfile
+    from collections.abc import Collection, Iterable, Mapping
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from builder.engine.containers import Container
+
+
+# Base images, resolved to a registry's digest, or to the fingerprint of an image that only this engine has.
+
+# Where a firewall drops packets, a registry never answers; the user waits this long and no longer.
+REGISTRY_WAIT = 8.0
+LOCAL = "local:"
+
+
+def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one).
+
+    The engine asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no
+    registry has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
+    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``).
+    """
+    try:
+        path = f"/distribution/{quoted(reference)}/json"
+        distribution = request(endpoint, "GET", path, headers=registry.auth_headers(reference), timeout=wait)
+    except EngineHTTPError as error:
+        why = error.explanation
+    except EngineTimeoutError:
+        why = f"the registry has not answered for {wait:g} seconds"
+    else:
+        _check_platform(reference, platform, distribution.get("Platforms") or ())
+        return str(distribution["Descriptor"]["digest"])
+    local = local_fingerprint(endpoint, reference, platform)
+    if local is None:
+        raise SourceError(
+            f"base image {reference} cannot be resolved: {why}",
+            hint="check its name and the network, or `docker pull` or import it so that the engine has it",
+        )
+    return LOCAL + local
+
+
+def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
+    """Returns the fingerprint of the engine's own image of this reference; None where it has none.
+
+    Raises SourceError where ``platform`` is given and the image is for another.
+    """
+    image = inspect_image(endpoint, reference)
+    if image is None:
+        return None
+    if platform and not _same_platform(platform, image.platform):
+        raise SourceError(f"the engine's image {reference} is for {image.platform}, and {platform} is asked for")
+    return fingerprint(image)
+
+
+def _check_platform(reference: str, platform: str, offered: Iterable[Mapping[str, Any]]) -> None:
+    names = [
+        "/".join(filter(None, (entry.get("os"), entry.get("architecture"), entry.get("variant"))))
+        for entry in offered
+        # Attestations are listed as images of an unknown platform.
+        if entry.get("os") not in {None, "", "unknown"}
+    ]
+    if names and not any(_same_platform(platform, name) for name in names):
+        raise SourceError(f"base image {reference} is for {', '.join(sorted(set(names)))}, not for {platform}")
+
+
+def _same_platform(requested: str, offered: str) -> bool:
+    """True if both name the same platform; a variant counts only where both have one."""
+    return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))
+
+
+# A look at the GPU from inside an image: the card, the software that is to use it, and one of vLLM's own kernels.
+
+# Importing vLLM reads some gigabytes from a cold disk, and a kernel may be compiled first.
+PROBE_SECONDS = 900
+
+# Each part says by itself what went wrong: the first failure must not hide the next. The last line is the answer.
+_PROBE = """\
+import importlib.metadata, json
+facts = {"card": "", "capability": "", "architectures": [], "failures": {}, "versions": {}, "wanted": []}
+def part(name, look):
+    try:
+        look()
+    except BaseException as error:
+        facts["failures"][name] = f"{type(error).__name__}: {error}"[:2000]
+def card():
+    import torch
+    facts["available"] = bool(torch.cuda.is_available())
+    if facts["available"]:
+        facts["card"] = torch.cuda.get_device_name(0)
+        facts["capability"] = ".".join(map(str, torch.cuda.get_device_capability(0)))
+        facts["architectures"] = list(torch.cuda.get_arch_list())
+def platform():
+    import vllm
+    from vllm.platforms import current_platform
+    if not current_platform.is_cuda():
+        raise RuntimeError(f"vLLM takes the platform for {current_platform.device_name or 'none'}")
+def kernel():
+    import torch
+    from vllm import _custom_ops
+    given = torch.ones(2, 64, dtype=torch.bfloat16, device="cuda")
+    result = torch.empty_like(given)
+    _custom_ops.rms_norm(result, given, torch.ones_like(given[0]), 1e-6)
+    torch.cuda.synchronize()
+    if not bool(torch.allclose(result.float(), given.float(), atol=0.02)):
+        raise RuntimeError("rms_norm of ones is not ones")
+for name in ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache"):
+    try:
+        facts["versions"][name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+part("torch", card)
+part("import", platform)
+part("named", lambda: facts["wanted"].extend(
+    line for line in importlib.metadata.requires("vllm") or () if line.lower().startswith("flashinfer")))
+if facts.get("available"):
+    part("kernel", kernel)
+print()
+print(json.dumps(facts))
+"""
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """The answers: the ``card`` and its compute ``capability``, empty where torch has no GPU; the ``architectures``
+    that torch has kernels for; the ``versions`` of FlashInfer's packages; what vLLM's metadata name of them
+    (``wanted``); and the ``failures`` of torch, of the import of vLLM and of its kernel, by those names."""
+
+    card: str
+    capability: str
+    architectures: tuple[str, ...]
+    versions: Mapping[str, str]
+    wanted: tuple[str, ...]
+    failures: Mapping[str, str]
+
+
+def read_gpu(container: Container, python: str) -> GpuFacts:
+    """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
+    result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
+    try:
+        return parse_gpu_facts(json.loads((result.output.strip().splitlines() or [""])[-1]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ImageStateError(f"its Python does not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
+
+
+def parse_gpu_facts(answer: Mapping[str, Any]) -> GpuFacts:
+    """The facts of an answer. Raises KeyError or TypeError for another text."""
+    return GpuFacts(
+        card=" ".join(str(answer["card"]).split()),
+        capability=str(answer["capability"]),
+        architectures=tuple(map(str, answer["architectures"])),
+        versions={str(name): str(version) for name, version in answer["versions"].items()},
+        wanted=tuple(map(str, answer["wanted"])),
+        failures={str(name): str(text) for name, text in answer["failures"].items()},
+    )
+
+
+# The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a
+# container of it, so for any image, whoever built it: the Python is the one that has vLLM, wherever that is.
 
 READ_SECONDS = 300
 _KILLED = 128 + signal.SIGKILL
@@ -117,7 +275,7 @@ class InstalledSoftware:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(
+def read_installed(
     endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "", seconds: float = READ_SECONDS
 ) -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
@@ -248,7 +406,7 @@ def _commit_of(version: str, *texts: str) -> str | None:
 
 def _plain_values(text: str) -> dict[str, str]:
     """The keys of a flat YAML file that have one plain value."""
-    from builder.yaml import yaml_file
+    from builder.base import yaml_file
 
     try:
         data = yaml_file.load(text, METADATA)
@@ -257,3 +415,115 @@ def _plain_values(text: str) -> dict[str, str]:
     if not isinstance(data, dict):
         return {}
     return {str(key): str(value) for key, value in data.items() if isinstance(value, str | int | float)}
+
+
+# The packages of the distribution in an image.
+
+# dpkg-query(1): of the packages that are installed whole, `name:arch` where several processors' are there.
+_LIST = ("dpkg-query", "--show", "--showformat", r"${db:Status-Abbrev}\t${binary:Package}\t${Version}\n")
+_SECONDS = 60.0
+# Of both the names and the versions: deb-control(5), deb-version(7).
+_WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
+
+
+def read_system_packages(
+    endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = ""
+) -> dict[str, str]:
+    """Returns the versions of the Debian packages in ``image`` by their names; none where it has no dpkg, or its
+    programs do not run here. Raises ImageStateError for a missing image, and BuildFailedError where it does not
+    answer."""
+    with containers.running(endpoint, image, labels=labels, platform=platform) as container:
+        if not containers.can_execute(container):
+            return {}
+        result = container.run(_LIST, timeout=_SECONDS)
+    if result.exit_code:
+        return {}
+    rows = (line.split("\t") for line in result.output.splitlines() if line.startswith("ii "))
+    return {row[1]: row[2] for row in rows if len(row) == 3 and all(map(_WORD.fullmatch, row[1:]))}
+
+
+# The files of an image: what they are, read from the engine's export of a container that never starts. Nothing of the
+# image runs, so an image of a stranger, or for another processor, can be listed, too.
+# https://docs.docker.com/reference/api/engine/ (ContainerExport)
+
+_CHUNK = 1 << 20
+_WAIT = 900.0  # seconds of silence: the engine unpacks an image first that has not been used
+# What the engine itself puts into a container.
+_OF_CONTAINERS = frozenset({".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"})
+_MOUNTED = ("dev/", "proc/", "sys/")
+_ELF = b"\x7fELF"
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """A file, folder or link: ``kind`` as tar has it, ``content`` the SHA-256 of its bytes or where a link leads,
+    ``modified`` in seconds since 1970; ``is_compiled`` for an ELF file."""
+
+    kind: str
+    mode: int
+    owner: str
+    content: str
+    modified: int
+    is_compiled: bool = False
+
+
+def image_file_listing(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, ImageFile]:
+    """Returns every file of ``image`` by its path. ``labels`` are those of the container that is made for it and
+    removed again. Raises ImageStateError for a missing image, and for an export that breaks off."""
+    import tarfile
+
+    from builder.engine.archives import StreamFile
+
+    files: dict[str, ImageFile] = {}
+    with containers.created(endpoint, image, labels) as container_id:
+        pieces = stream(endpoint, f"/containers/{container_id}/export", idle=_WAIT)
+        try:
+            with tarfile.open(fileobj=StreamFile(pieces, lambda _: None), mode="r|", bufsize=_CHUNK) as archive:
+                for member in archive:
+                    path = member.name.removeprefix("./")
+                    if path not in _OF_CONTAINERS and not path.startswith(_MOUNTED):
+                        files[f"/{path}"] = _file(archive, member)
+        except tarfile.TarError as error:
+            raise ImageStateError(f"the files of {image} cannot be read: {error}") from None
+    return files
+
+
+def elf_sections(content: bytes) -> dict[str, str]:
+    """Returns the SHA-256 of each section of a 64-bit ELF file by its name; empty for any other file
+    (https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.sheader.html)."""
+    if not content.startswith(_ELF) or len(content) < 64 or content[4] != 2:
+        return {}
+    order = "<" if content[5] == 1 else ">"
+    try:
+        return _sections(content, order)
+    except (struct.error, ValueError):
+        return {}
+
+
+def _sections(content: bytes, order: str) -> dict[str, str]:
+    table, size, count, names = struct.unpack_from(f"{order}Q10xHHH", content, 40)
+    headers = [struct.unpack_from(f"{order}II16xQQ", content, table + size * each) for each in range(count)]
+    if names >= len(headers):
+        return {}
+    strings = content[headers[names][2] :]
+    return {
+        strings[name : strings.index(b"\0", name)].decode(errors="replace"): sha256(
+            b"" if kind == 8 else content[offset : offset + length]  # 8: takes no place in the file
+        ).hexdigest()
+        for name, kind, offset, length in headers
+        if kind
+    }
+
+
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:
+    content, is_compiled = member.linkname, False
+    file = archive.extractfile(member) if member.isreg() else None
+    if file:
+        digest, piece = sha256(), file.read(_CHUNK)
+        is_compiled = piece.startswith(_ELF)
+        while piece:
+            digest.update(piece)
+            piece = file.read(_CHUNK)
+        content = digest.hexdigest()
+    owner = f"{member.uid}:{member.gid}"
+    return ImageFile(member.type.decode(), member.mode, owner, content, int(member.mtime), is_compiled)

@@ -1,27 +1,99 @@
-"""A cache of every tag and its image, kept up to date from the engine's events.
+"""The tag cache lists every tag and its image without a slow request to the engine.
 
-On the containerd image store the engine computes the size of each image for each listing, layer by layer: measured
-20 ms an image of 17 layers, 4 s for 200 of them, and there is no cheaper request. Its record of events takes 2 ms. So
-the tags are cached, and updated from the events of images since.
-
-Changes made past the engine (with `ctr`, by root) are not seen. Callers that must be certain use `images.inspect`.
+The engine's events come first, then the cache that they keep up to date.
+Changes made past the engine are not seen. Callers that must be certain inspect the image instead.
 """
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from builder.engine import cache_file, events, images
-from builder.engine.reference import split_tag
+from builder.engine import client, images
+from builder.engine.client import raw
+from builder.engine.images import split_tag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.engine.events import EngineEvent, EventMarker
+    from builder.engine.client import Endpoint
+
+
+# The engine's own record of recent events. The engine keeps the last 256 events in memory and loses them when it
+# restarts. That the record reaches back far enough is proved by an event that was seen before and is still in it, the
+# `EventMarker`.
+
+_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class EventMarker:
+    """The identity of an event: its time, in nanoseconds since 1970 by the engine's clock, and the id of its object."""
+
+    nanoseconds: int
+    id: str
+
+
+@dataclass(frozen=True)
+class EngineEvent:
+    """One event: ``action`` on the object with this ``id`` and ``name``, whose ``kind`` is image, container …"""
+
+    marker: EventMarker
+    kind: str
+    action: str
+    name: str
+
+    @property
+    def id(self) -> str:
+        """The engine's id of the object."""
+        return self.marker.id
+
+
+def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
+    """Lists the events after ``since``, oldest first; None where the record no longer reaches back to it.
+
+    Without ``since``: all events in the record.
+    """
+    events = _record(endpoint, since.nanoseconds if since else 0)
+    if since is None:
+        return events
+    markers = [event.marker for event in events]
+    return events[markers.index(since) + 1 :] if since in markers else None
+
+
+def latest_event(events: Sequence[EngineEvent], before: EventMarker | None = None) -> EventMarker | None:
+    """Returns the marker of the last of these events; ``before`` where there are none."""
+    return events[-1].marker if events else before
+
+
+def _record(endpoint: Endpoint, nanoseconds: int) -> list[EngineEvent]:
+    # With an end in the past the engine returns its record and does not wait for more.
+    query = {"since": _timestamp(nanoseconds), "until": _timestamp(time.time_ns())}
+    return [_event(value) for value in client.objects([raw(endpoint, "GET", "/events", query=query, timeout=10)])]
+
+
+def _event(value: dict[str, Any]) -> EngineEvent:
+    actor = value.get("Actor") or {}
+    return EngineEvent(
+        marker=EventMarker(int(value.get("timeNano") or 0), str(actor.get("ID", ""))),
+        kind=str(value.get("Type", "")),
+        action=str(value.get("Action", "")),
+        name=str((actor.get("Attributes") or {}).get("name", "")),
+    )
+
+
+def _timestamp(nanoseconds: int) -> str:
+    return f"{nanoseconds // _SECOND}.{nanoseconds % _SECOND:09d}"
+
+
+# A cache of every tag and its image, kept up to date from the engine's events. On the containerd image store the
+# engine computes the size of each image for each listing, layer by layer: measured 20 ms an image of 17 layers, 4 s
+# for 200 of them, and there is no cheaper request. Its record of events takes 2 ms. So the tags are cached, and
+# updated from the events of images since. Changes made past the engine (with `ctr`, by root) are not seen. Callers
+# that must be certain use `images.inspect`.
 
 _SECTION = "tags"
 # Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
@@ -38,7 +110,7 @@ class TaggedImages:
     fingerprints: dict[str, str]
 
 
-def find(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
+def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
     """Returns the images ``names`` (``repository:number``) that the engine has, cached in the file ``path``.
 
     ``repositories`` are best the same each time: the cache of the tags is for one set of them. Raises EngineError where
@@ -47,34 +119,36 @@ def find(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], 
     requested = list(names)
     if not requested:
         return TaggedImages({}, {})
-    ids = tags(endpoint, repositories, path)
+    ids = cached_tags(endpoint, repositories, path)
     existing = {name: ids[name] for name in requested if name in ids}
     fingerprints = images.fingerprints(endpoint, existing.values(), path)
     return TaggedImages(ids, {name: fingerprints[id_] for name, id_ in existing.items() if id_ in fingerprints})
 
 
-def tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
+def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
     """Returns the same as `images.tags`, cached in the file ``path`` for one set of references.
 
     The cache is only for an engine on this machine, since the clocks of two machines differ.
     """
     patterns = sorted(references)
     if not endpoint.host.startswith("unix://"):
-        return images.tags(endpoint, patterns)
-    cache = cache_file.load(path).get(_SECTION, {})
+        return images.image_tags(endpoint, patterns)
+    cache = images.load_cache(path).get(_SECTION, {})
     marker = _marker(cache, endpoint, patterns)
-    recent = events.list_since(endpoint, marker) if marker else None
+    recent = list_since(endpoint, marker) if marker else None
     if marker is None or recent is None:
         # The marker is taken before the listing, so that events during the listing are not lost.
-        last = events.latest(events.list_since(endpoint, None) or [])
-        return _store(path, endpoint, patterns, last, images.tags(endpoint, patterns))
-    last = events.latest(recent, marker)
+        last = latest_event(list_since(endpoint, None) or [])
+        return _store(path, endpoint, patterns, last, images.image_tags(endpoint, patterns))
+    last = latest_event(recent, marker)
     current: dict[str, str] = cache["tags"]
     changed = _changed_names(recent, current)
     if changed is None:
-        current = images.tags(endpoint, patterns)
+        current = images.image_tags(endpoint, patterns)
     elif names := [name for name in changed if _matches(name, patterns)]:
-        current = {name: id_ for name, id_ in current.items() if name not in changed} | images.tags(endpoint, names)
+        current = {name: id_ for name, id_ in current.items() if name not in changed} | images.image_tags(
+            endpoint, names
+        )
     elif last == marker:
         return current
     return _store(path, endpoint, patterns, last, current)
@@ -119,7 +193,7 @@ def _marker(cache: dict[str, Any], endpoint: Endpoint, patterns: Sequence[str]) 
     nanoseconds, actor = cache.get("nanoseconds"), cache.get("actor")
     if not isinstance(nanoseconds, int) or not isinstance(actor, str) or not isinstance(cache.get("tags"), dict):
         return None
-    return events.EventMarker(nanoseconds, actor)
+    return EventMarker(nanoseconds, actor)
 
 
 def _store(
@@ -133,5 +207,5 @@ def _store(
             "actor": marker.id,
             "tags": current,
         }
-        cache_file.store(path, _SECTION, content)
+        images.store_cache(path, _SECTION, content)
     return current

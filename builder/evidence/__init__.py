@@ -1,1 +1,1 @@
-"""The evidence of numbered images: records of runs, their files, what they belong to, and the standing they give."""
+"""The evidence about an image, and the verdict whether it is enough for a model."""

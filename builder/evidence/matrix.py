@@ -1,19 +1,35 @@
-"""Numbers, models and proofs as a table: a word for each, and the run that it comes from.
+"""This page shows the recorded runs of several images together.
 
-The project's own runs decide. What others ran is named beside, and makes no cell proven.
+The table of numbers, models and proofs comes first, then two images side by side.
+The statements of machines that built a number again come last.
+The project's own runs decide each cell.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import re
+import subprocess
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+from builder.base import files, words
+from builder.base.errors import Location, Problem, UsageError
+from builder.evidence import store
 
-    from builder.evidence.overview import ImageEvidence, JudgedRun
-    from builder.evidence.record import Kind
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from builder.base.project import Project
+    from builder.evidence.records import Evidence, Figure, Kind
+    from builder.evidence.standing import ImageEvidence, JudgedRun
     from builder.lock.model import ImageName, Lock
+
+
+# Numbers, models and proofs as a table: a word for each, and the run that it comes from. The project's own runs
+# decide. What others ran is named beside, and makes no cell proven.
 
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
 _NEVER: CellWord = "never tried"
@@ -70,7 +86,9 @@ def models_of(lock: Lock, evidence: Iterable[ImageEvidence]) -> tuple[str, ...]:
     return tuple(sorted({*lock.models, *filter(None, run_with)}))
 
 
-def of(images: Collection[ImageName], models: Collection[str], evidence: Mapping[ImageName, ImageEvidence]) -> Matrix:
+def build_matrix(
+    images: Collection[ImageName], models: Collection[str], evidence: Mapping[ImageName, ImageEvidence]
+) -> Matrix:
     """The table of these images and models, by the last runs of each image."""
     wanted = frozenset(models)
     cells: dict[tuple[ImageName, str], tuple[MatrixCell, ...]] = {}
@@ -116,3 +134,213 @@ def _cells(name: ImageName, model: str, runs: list[JudgedRun]) -> Iterator[Matri
 
 def _path(name: ImageName, judged: JudgedRun) -> str:
     return f"evidence/{name.repository}/{name.number}/{judged.file}"
+
+
+# The runs of two images side by side: those of the same kind, name and model, and the figures that both measured.
+
+
+@dataclass(frozen=True)
+class FigurePair:
+    """One figure of two runs, under the same conditions; None where a run has not measured it."""
+
+    before: Figure | None
+    after: Figure | None
+
+    @property
+    def figure(self) -> Figure:
+        """Either of the two, for what they have in common."""
+        figure = self.before or self.after
+        if figure is None:
+            raise ValueError("a pair of nothing")
+        return figure
+
+    @property
+    def change(self) -> float | None:
+        """The change of the mean as a fraction; None where there is nothing to compare."""
+        if not (self.before and self.after and self.before.values and self.after.values and self.before.mean):
+            return None
+        return (self.after.mean - self.before.mean) / abs(self.before.mean)
+
+
+@dataclass(frozen=True)
+class RunPair:
+    """The last runs of one kind, name and model on two images; None where an image has no such run. ``unlike`` tells
+    what else differs between the two than the image, so that their figures cannot be compared; ``goldens`` names the
+    conversations that both have and that give other tokens."""
+
+    kind: Kind
+    name: str
+    model: str | None
+    before: JudgedRun | None
+    after: JudgedRun | None
+    unlike: tuple[str, ...]
+    figures: tuple[FigurePair, ...]
+    goldens: tuple[str, ...]
+
+
+def pairs_side_by_side(before: Sequence[JudgedRun], after: Sequence[JudgedRun]) -> tuple[RunPair, ...]:
+    """The pairs of two images' last runs; the project's own go before those of others."""
+    old, new = _by_name(before), _by_name(after)
+    return tuple(_pair(old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]))
+
+
+def _by_name(runs: Sequence[JudgedRun]) -> dict[tuple[Kind, str, str | None], JudgedRun]:
+    named: dict[tuple[Kind, str, str | None], JudgedRun] = {}
+    for each in sorted(runs, key=lambda judged: bool(judged.run.foreign)):
+        named.setdefault((each.run.kind, each.run.name, each.run.subject.model), each)
+    return named
+
+
+def _pair(before: JudgedRun | None, after: JudgedRun | None) -> RunPair:
+    some = before or after
+    if some is None:
+        raise ValueError("a pair of nothing")
+    run = some.run
+    if before is None or after is None:
+        return RunPair(run.kind, run.name, run.subject.model, before, after, (), (), ())
+    old, new = before.run, after.run
+    unlike = tuple(_unlike(old, new))
+    goldens = tuple(sorted(c for c, ids in old.goldens.items() if new.goldens.get(c, ids) != ids)) if not unlike else ()
+    return RunPair(run.kind, run.name, run.subject.model, before, after, unlike, _figures(old, new), goldens)
+
+
+def _figures(old: Evidence, new: Evidence) -> tuple[FigurePair, ...]:
+    def keyed(run: Evidence) -> dict[tuple[object, ...], Figure]:
+        return {(figure.name, figure.unit, *sorted(figure.at.items())): figure for figure in run.figures}
+
+    first, second = keyed(old), keyed(new)
+    return tuple(FigurePair(first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second]))
+
+
+def _unlike(old: Evidence, new: Evidence) -> Iterator[str]:
+    if old.set != new.set:
+        yield {"prove": "other conversations", "bench": "another profile"}.get(old.kind, "another probe")
+    if old.version != new.version:
+        yield f"{old.version} and {new.version}"
+    if old.subject.machine != new.subject.machine:
+        yield "another machine"
+    if dict(old.sampling) != dict(new.sampling):
+        yield "other sampling"
+    if dict(old.subject.overrides) != dict(new.subject.overrides):
+        yield "other options in the command"
+
+
+# Statements that a machine built a number again and got the same content: ``evidence/REPOSITORY/N/witnesses/``. A
+# statement names its machine by a digest alone, so that two of one machine count once. It is signed where the owner
+# names an SSH key (``ssh-keygen -Y sign``); https://man.openbsd.org/ssh-keygen.
+
+FOLDER = "witnesses"
+_NAMESPACE = "builder-witness"
+_LARGEST = 64 << 10
+_FILE = re.compile(r"[0-9a-f]{16}\.json")
+_MACHINE_ID = Path("/etc/machine-id")
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One machine's statement: at ``stated`` (RFC 3339) it built ``image`` and got the content ``fingerprint`` with the
+    manifest ``digest``. ``platform`` is the machine's own, ``versions`` those of what built it."""
+
+    image: str
+    fingerprint: str
+    digest: str
+    machine: str
+    platform: str
+    versions: Mapping[str, str]
+    stated: str
+
+
+@dataclass(frozen=True)
+class Witnesses:
+    """The statements about a number, one a machine, of which ``signed`` have a signature that fits; and the
+    problems of the others."""
+
+    statements: tuple[Witness, ...] = ()
+    signed: int = 0
+    problems: tuple[Problem, ...] = ()
+
+
+def state_witness(
+    project: Project,
+    name: ImageName,
+    fingerprint: str,
+    digest: str,
+    platform: str,
+    versions: Mapping[str, str],
+    key: Path | None,
+) -> Path:
+    """Writes this machine's statement, in place of an earlier one, and returns its file; signed with the private SSH
+    ``key``, if given. Raises UsageError where that cannot sign."""
+    machine = sha256(b"builder\0" + _machine_id()).hexdigest()[:16]
+    statement = Witness(str(name), fingerprint, digest, machine, platform, dict(versions), words.now())
+    folder = store.evidence_folder(project, name) / FOLDER
+    path = folder / f"{machine}.json"
+    content = f"{json.dumps(asdict(statement), indent=2)}\n".encode()
+    signature = _signed(content, key) if key else None
+    files.make_folder(folder)
+    path.with_suffix(".json.sig").unlink(missing_ok=True)
+    files.write_atomically(path, content)
+    if signature:
+        files.write_atomically(path.with_suffix(".json.sig"), signature)
+    return path
+
+
+def read_statements(project: Project, name: ImageName, fingerprint: str) -> Witnesses:
+    """Reads the statements about a number whose content is ``fingerprint``: one of other content, or with a signature
+    that does not fit, is a problem."""
+    folder = store.evidence_folder(project, name) / FOLDER
+    statements, problems, signed = [], [], 0
+    for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
+        shown = Location(f"evidence/{name.repository}/{name.number}/{FOLDER}/{path.name}")
+        try:
+            content = files.read_plain_file(path, _LARGEST)
+            statement = Witness(**json.loads(content))
+        except (OSError, ValueError, TypeError) as error:
+            problems.append(Problem(shown, f"it is no statement of a witness: {error}"))
+            continue
+        if not _FILE.fullmatch(path.name) or statement.image != str(name) or statement.machine != path.stem:
+            problems.append(Problem(shown, f"it is not about {name}, or not under the name of its machine"))
+        elif statement.fingerprint != fingerprint:
+            problems.append(Problem(shown, f"it tells of other content than images.lock: {statement.fingerprint}"))
+        elif (fits := _signature_fits(path, content)) is False:
+            problems.append(Problem(shown, "its signature does not fit: the statement was changed after it was signed"))
+        else:
+            statements.append(statement)
+            signed += fits is True
+    return Witnesses(tuple(statements), signed, tuple(problems))
+
+
+def _machine_id() -> bytes:
+    try:
+        return files.read_plain_file(_MACHINE_ID, _LARGEST).strip()
+    except OSError:
+        import socket
+
+        return socket.gethostname().encode()
+
+
+def _signed(content: bytes, key: Path) -> bytes:
+    argv = ["ssh-keygen", "-Y", "sign", "-q", "-n", _NAMESPACE, "-f", str(key.absolute())]
+    try:
+        done = subprocess.run(argv, input=content, capture_output=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UsageError(f"{key}: cannot sign: {error}", hint="ssh-keygen signs: it is in openssh-client") from None
+    if done.returncode:
+        message = done.stderr.decode(errors="replace").strip()
+        raise UsageError(
+            f"{key}: cannot sign: {message}", hint="name a private SSH key, or its public half where an agent has it"
+        )
+    return done.stdout
+
+
+def _signature_fits(path: Path, content: bytes) -> bool | None:
+    """True where the signature beside a statement is one of it, False where it is not, None where there is none or
+    nothing here can check it."""
+    signature = path.with_suffix(".json.sig")
+    if not signature.is_file():
+        return None
+    argv = ["ssh-keygen", "-Y", "check-novalidate", "-q", "-n", _NAMESPACE, "-s", str(signature)]
+    try:
+        return subprocess.run(argv, input=content, capture_output=True, check=False, timeout=60).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return None

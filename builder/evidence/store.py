@@ -1,8 +1,7 @@
-"""The files of evidence: ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, one for each run, never changed.
+"""Evidence lies in files, one for each run, and a file never changes.
 
-They are committed with images.lock, and come with clones, archives and registries: so a file counts only where it is a
-plain one of no more than ``LARGEST`` bytes, holds what the schema says, and has the digest of its content in its name.
-The folder says which number a run belongs to, so that one that is renumbered takes its runs along as they are.
+The files come first, then the evidence of a proof, and runs that travel with an image.
+A file of others counts only after it has been checked, and it stays marked as theirs.
 """
 
 from __future__ import annotations
@@ -15,17 +14,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder import redaction
-from builder.errors import FileProblemsError, Location, Problem, UnsafePathError
-from builder.evidence import document
-from builder.lock import name_kinds
+from builder.base import files, redaction
+from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
+from builder.base.project import below_project
+from builder.evidence import records
+from builder.lock import kinds
 from builder.lock.model import ImageName
-from builder.project import below
-from builder.storage import atomic_file, regular_file, state_file
 
 if TYPE_CHECKING:
-    from builder.evidence.record import Evidence
-    from builder.project import Project
+    from collections.abc import Sequence
+
+    from builder.base.project import Project
+    from builder.evidence.records import Evidence
+
+
+# The files of evidence: ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, one for each run, never changed.
+# They are committed with images.lock, and come with clones, archives and registries: so a file counts only where it
+# is a plain one of no more than ``LARGEST`` bytes, holds what the schema says, and has the digest of its content in
+# its name. The folder says which number a run belongs to, so that one that is renumbered takes its runs along as they
+# are.
 
 LARGEST = 256 * 1024
 LARGEST_RAW = 64 * 1024 * 1024
@@ -51,12 +58,14 @@ class KeptEvidence:
     files: tuple[str, ...] = ()
 
 
-def folder(project: Project, name: ImageName) -> Path:
+def evidence_folder(project: Project, name: ImageName) -> Path:
     """The folder of a number's runs, which may not exist. Raises UnsafePathError where a link leads it elsewhere."""
-    return below(below(project.root, project.evidence), project.evidence / name.repository / str(name.number))
+    return below_project(
+        below_project(project.root, project.evidence), project.evidence / name.repository / str(name.number)
+    )
 
 
-def add(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
+def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
     """Writes one run of the image ``name``, and returns its file; ``raw`` is the whole output of its tool, which stays
     on this machine, and of neither a secret. A run that is there already stays as it is. Findings that no file has the
     room for are left out and counted.
@@ -64,38 +73,38 @@ def add(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None
     Raises ValueError for a record that the schema does not take, OSError where it cannot be written, UnsafePathError
     where the folder is a link that leads out of the project.
     """
-    target = folder(project, name)
+    target = evidence_folder(project, name)
     if raw is not None:
         evidence = replace(evidence, raw=_keep_raw(project, raw))
     evidence = _fitted(replace(evidence, sequence=_next_sequence(project, name)))
-    if fault := document.problem(evidence):
+    if fault := records.evidence_problem(evidence):
         raise ValueError(f"evidence of {name}: {fault}")
-    digest = document.identity(evidence)
+    digest = records.evidence_identity(evidence)
     if copy := _with_digest(target, digest):
         return copy
     path = target / _file_name(evidence, digest)
-    atomic_file.make_folder(target)
-    below(project.evidence, target)
-    atomic_file.write(path, document.text(evidence).encode())
+    files.make_folder(target)
+    below_project(project.evidence, target)
+    files.write_atomically(path, records.evidence_text(evidence).encode())
     return path
 
 
 def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
     """The runs of a numbered image in the order in which they were added, those of others among them. Raises
     FileProblemsError for a file that is no evidence, UnsafePathError for a folder that is a link."""
-    kept = look(project, name)
+    kept = look_for_runs(project, name)
     if kept.problems:
         raise FileProblemsError(kept.problems, hint=_HINT)
     return kept.runs
 
 
-def look(project: Project, name: ImageName) -> KeptEvidence:
+def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     """The runs of a numbered image, with the problems of files that are no evidence."""
     if not project.evidence.exists():
         return KeptEvidence()
     shown = f"evidence/{name.repository}/{name.number}"
     try:
-        place = folder(project, name)
+        place = evidence_folder(project, name)
         names = _file_names(place)
     except (OSError, UnsafePathError) as error:
         message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
@@ -123,16 +132,16 @@ def last_runs(kept: KeptEvidence) -> tuple[tuple[Evidence, str], ...]:
 
 def of_project(project: Project) -> dict[ImageName, KeptEvidence]:
     """The runs of every number that has some, by image."""
-    return {name: look(project, name) for name in images(project)}
+    return {name: look_for_runs(project, name) for name in evidence_images(project)}
 
 
-def images(project: Project) -> tuple[ImageName, ...]:
+def evidence_images(project: Project) -> tuple[ImageName, ...]:
     """The numbers that have a folder of evidence, sorted; links are not followed."""
     names = []
     for path, folders, _ in os.walk(project.evidence):
         repository = os.path.relpath(path, project.evidence)
         numbers = [int(each) for each in folders if re.fullmatch("[1-9][0-9]{0,17}", each)]
-        if numbers and name_kinds.is_a(name_kinds.REPOSITORY, repository):
+        if numbers and kinds.is_a(kinds.REPOSITORY, repository):
             names += [ImageName(repository, number) for number in numbers]
     return tuple(sorted(names))
 
@@ -142,7 +151,7 @@ def read_file(path: Path, shown: str) -> Evidence:
     return _read_file(str(path), path.name, shown)
 
 
-def read(name: str, content: bytes, shown: str) -> Evidence:
+def read_run(name: str, content: bytes, shown: str) -> Evidence:
     """The run in the content of a file of this name. Raises FileProblemsError where it is none."""
     parts = _NAME.fullmatch(name)
     if parts is None:
@@ -150,8 +159,8 @@ def read(name: str, content: bytes, shown: str) -> Evidence:
     if len(content) > LARGEST:
         raise FileProblemsError((Problem(Location(shown), f"larger than {LARGEST:,} bytes"),), hint=_HINT)
     try:
-        evidence, digest = document.parse(content, shown)
-    except document.UnreadableError as error:
+        evidence, digest = records.parse_evidence(content, shown)
+    except records.UnreadableError as error:
         raise FileProblemsError(error.problems, hint=_HINT) from None
     if not digest.startswith(parts["digest"]) or name != _file_name(evidence, parts["digest"]):
         message = "its content does not match the digest in its name: it was changed after it was written"
@@ -161,43 +170,43 @@ def read(name: str, content: bytes, shown: str) -> Evidence:
 
 def file_name(evidence: Evidence) -> str:
     """The name of a run's file."""
-    return _file_name(evidence, document.identity(evidence))
+    return _file_name(evidence, records.evidence_identity(evidence))
 
 
-def raw(project: Project, digest: str) -> bytes | None:
+def raw_answers(project: Project, digest: str) -> bytes | None:
     """The whole output of a tool, by its digest (``sha256:…``); None where this machine does not have it."""
     try:
-        content = regular_file.read(_raw_path(project, digest), LARGEST_RAW)
+        content = files.read_plain_file(_raw_path(project, digest), LARGEST_RAW)
     except OSError:
         return None
     return content if f"sha256:{hashlib.sha256(content).hexdigest()}" == digest else None
 
 
-def move(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
+def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
     """Gives the runs of an image with this content its new number. After a merge the folder holds those of two images:
     the others stay, and so do files that are no evidence. Killed in between, the same call finishes it. Raises OSError,
     UnsafePathError."""
     if not project.evidence.is_dir():
         return
-    source, target = folder(project, origin), folder(project, to)
+    source, target = evidence_folder(project, origin), evidence_folder(project, to)
     moved = False
-    for path in files(source):
+    for path in evidence_files(source):
         try:
             evidence = read_file(path, str(path))
         except FileProblemsError:
             continue
         if evidence.subject.fingerprint == fingerprint:
-            atomic_file.make_folder(target)
+            files.make_folder(target)
             path.rename(target / path.name)
             moved = True
     if moved:
-        atomic_file.sync_folder(target)
-        atomic_file.sync_folder(source)
+        files.sync_folder(target)
+        files.sync_folder(source)
         with contextlib.suppress(OSError):
             source.rmdir()  # only where nothing is left in it
 
 
-def files(path: Path) -> list[Path]:
+def evidence_files(path: Path) -> list[Path]:
     """The files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder there belongs
     to a repository whose name begins with this one's."""
     return [path / name for name in _file_names(path)]
@@ -214,19 +223,19 @@ def _file_names(path: Path) -> list[str]:
 
 def _read_file(path: str, name: str, shown: str) -> Evidence:
     try:
-        content = regular_file.read(path, LARGEST)
+        content = files.read_plain_file(path, LARGEST)
     except OSError as error:
         raise FileProblemsError((Problem(Location(shown), error.strerror or str(error)),), hint=_HINT) from None
-    return read(name, content, shown)
+    return read_run(name, content, shown)
 
 
 def _next_sequence(project: Project, name: ImageName) -> int:
-    return min(1 + max((run.sequence for run in look(project, name).runs), default=0), _LAST_SEQUENCE)
+    return min(1 + max((run.sequence for run in look_for_runs(project, name).runs), default=0), _LAST_SEQUENCE)
 
 
 def _with_digest(path: Path, digest: str) -> Path | None:
     """The file of a run that is there already."""
-    for each in files(path):
+    for each in evidence_files(path):
         parts = _NAME.fullmatch(each.name)
         if parts and digest.startswith(parts["digest"]):
             return each
@@ -252,7 +261,7 @@ def _fitted(evidence: Evidence) -> Evidence:
     while True:
         left_out = {_LEFT_OUT: count - len(kept)} if len(kept) < count else {}
         fitted = replace(evidence, findings=tuple(kept), counts={**evidence.counts, **left_out})
-        if not kept or len(document.text(fitted).encode(errors="replace")) <= LARGEST:
+        if not kept or len(records.evidence_text(fitted).encode(errors="replace")) <= LARGEST:
             return fitted
         kept = kept[: len(kept) // 2]
 
@@ -269,7 +278,7 @@ def _keep_raw(project: Project, content: bytes) -> str | None:
     content = redaction.redacted(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     if len(content) <= LARGEST_RAW:
-        state_file.write(_raw_path(project, digest), content)
+        files.write_state(_raw_path(project, digest), content)
     return digest
 
 
@@ -277,3 +286,94 @@ def _raw_path(project: Project, digest: str) -> Path:
     if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
         raise ValueError(f"`{digest}` is no digest")
     return project.raw_evidence / digest.removeprefix("sha256:")
+
+
+# The findings of `prove` about an image, and how they are kept as evidence of a numbered image.
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The evidence for one model and the texts behind it; ``stand_in`` says why the tokenizer is not the model's own,
+    ``reference`` names the image that it was compared with."""
+
+    evidence: Evidence
+    raw: bytes
+    stand_in: str = ""
+    reference: str = ""
+
+
+@dataclass(frozen=True)
+class ProvedImage:
+    """The result for one model of an image: its run, the file that keeps it, and what it was compared with.
+    ``stand_in`` says why the tokenizer is not the model's own, and is empty where it is."""
+
+    image: ImageName
+    evidence: Evidence
+    file: str
+    stand_in: str = ""
+    reference: str = ""
+
+
+def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
+    """Keeps a proof as evidence of a number."""
+    evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
+    path = add_run(project, name, evidence, proof.raw)
+    return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
+
+
+# Runs on their way to other machines and back: what goes along with an image, and what is taken of it. A run of
+# others is checked like any file of theirs, and marked as theirs by whoever takes it: nothing in it can say that it
+# is the project's own. One that the project has already stays as it is.
+
+MOST_RUNS = 1000
+_LONGEST_ORIGIN = 500
+
+
+def traveling_runs(
+    project: Project, name: ImageName, fingerprint: str
+) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
+    """The runs that go along with an image of this content, the last ones where there are very many, and the problems
+    of files that stay behind."""
+    kept = look_for_runs(project, name)
+    runs = tuple(run for run in kept.runs if run.subject.fingerprint == fingerprint)
+    return runs[-MOST_RUNS:], kept.problems
+
+
+def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
+    """The texts of runs by the names of their files."""
+    return {file_name(run): records.evidence_text(run) for run in runs}
+
+
+def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:
+    """The runs in texts of others by file name, all of the image with this content. Raises FileProblemsError where one
+    is no such run; ``shown`` is what messages call the place."""
+    if not isinstance(texts, dict) or len(texts) > MOST_RUNS:
+        raise FileProblemsError((Problem(Location(shown), "its evidence is not what this program writes"),))
+    return tuple(_read(name, text, fingerprint, shown) for name, text in texts.items())
+
+
+def take(project: Project, name: ImageName, runs: Sequence[Evidence], origin: str) -> int:
+    """Keeps runs of others as such, ``origin`` being where they came from; returns how many were new. Raises OSError,
+    UnsafePathError."""
+    before = set(_names(project, name))
+    for run in runs:
+        by_way_of = f"{origin}, before: {run.foreign}" if run.foreign else origin
+        add_run(project, name, replace(run, foreign=_traveling_cut(by_way_of)))
+    return len(set(_names(project, name)) - before)
+
+
+def _read(name: object, text: object, fingerprint: str, shown: str) -> Evidence:
+    if not isinstance(name, str) or not isinstance(text, str):
+        raise FileProblemsError((Problem(Location(shown), "its evidence is not what this program writes"),))
+    run = read_run(name, text.encode(errors="surrogatepass"), f"{shown}: {name}")
+    if run.subject.fingerprint != fingerprint:
+        raise FileProblemsError((Problem(Location(shown), f"{name} is evidence of another image"),))
+    return run
+
+
+def _names(project: Project, name: ImageName) -> list[str]:
+    return [path.name for path in evidence_files(evidence_folder(project, name))]
+
+
+def _traveling_cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_ORIGIN else f"{text[: _LONGEST_ORIGIN - 1]}…"

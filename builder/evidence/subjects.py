@@ -1,28 +1,116 @@
-"""The subject that a run of a pairing would have now, from images.lock and the project's files alone.
+"""The subject of a run is the image, the model and the recipe parts that the run belongs to.
 
-A run records the same parts of what it really used (`of_arguments`, `of_template`); `staleness` compares the two.
+The subjects of many images come first, then the subject of one pairing.
+Both are read from images.lock and the project's files alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import arguments, command, finding, option_places, volumes
-from builder.definitions.recipes import recipe as recipes
-from builder.errors import FileProblemsError, UnsafePathError, UsageError
-from builder.evidence.present_subjects import NOTHING, PresentSubjects, RequiredRuns, ServedFacts
-from builder.storage import regular_file
+from builder.base import files, hub_cache
+from builder.base.errors import FileProblemsError, UnsafePathError, UsageError
+from builder.definitions import command, container, recipe
+from builder.evidence.records import Subject
 
 if TYPE_CHECKING:
-    from builder.definitions.recipes.recipe import Recipe
-    from builder.evidence.record import Kind, Subject
+    from builder.base.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.evidence.records import Kind
     from builder.lock.model import ImageName, Lock, Pairing
-    from builder.project import Project
+
+
+# The subjects that runs of many images would have now, by facts of recipes that are read once, or remembered.
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class RequiredRuns:
+    """The runs that count beside the last proof: probes by name, and benchmarks where a figure is required."""
+
+    probes: tuple[str, ...] = ()
+    has_figures: bool = False
+
+
+@dataclass(frozen=True)
+class ServedFacts:
+    """The parts of a subject that a recipe tells: its file, model and revision, the digests of its arguments by the
+    kind of run, none where its command cannot be rendered, and that of its template. ``is_whole`` if no other file has
+    a part in them. ``requires`` is what the recipe requires."""
+
+    file: str
+    model: str | None
+    revision: str | None
+    arguments: Mapping[Kind, str]
+    template: str | None
+    is_whole: bool
+    requires: RequiredRuns
+
+
+class PresentSubjects:
+    """The subjects that runs of a lock's images would have now. ``read`` gives the facts of a recipe that images.lock
+    names, None of one that is gone or cannot be read."""
+
+    def __init__(self, lock: Lock, environ: Mapping[str, str], read: Callable[[str], ServedFacts | None]) -> None:
+        self._lock = lock
+        self._environ = environ
+        self._read = read
+        self._facts: dict[str, ServedFacts | None] = {}
+        self._subjects: dict[tuple[ImageName, str | None, Kind], Subject] = {}
+        self._pairings = {
+            (pairing.image, model): pairing
+            for model, paired in lock.models.items()
+            for pairing in (paired.pairing, *paired.previous)
+        }
+
+    def of(self, image: ImageName, model: str | None, kind: Kind) -> Subject:
+        """The subject of a run of this kind with the recipe of the pairing."""
+        key = (image, model, kind)
+        if key not in self._subjects:
+            self._subjects[key] = self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
+        return self._subjects[key]
+
+    def with_recipe(
+        self, image: ImageName, model: str | None, kind: Kind, facts: ServedFacts | None, overrides: Mapping[str, str]
+    ) -> Subject:
+        """The subject of a run of this kind with a recipe of these facts, which were told the ``overrides``."""
+        record = self._lock.image(image)
+        pairing = self._pairings.get((image, model or ""))
+        revision = pairing.revision if pairing else None
+        if facts and facts.model == model and facts.revision:
+            revision = facts.revision
+        if model and revision and not hub_cache.is_commit(revision):
+            revision = hub_cache.revision(self._environ, model, revision) or revision
+        return Subject(
+            image=str(image),
+            fingerprint=record.fingerprint if record else "",
+            model=model,
+            revision=revision,
+            template=facts.template if facts else None,
+            recipe=facts.file if facts else pairing.recipe if pairing else None,
+            arguments=facts.arguments.get(kind) if facts else None,
+            overrides=dict(overrides),
+        )
+
+    def recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
+        """The facts of the recipe of a pairing; None where there is none, or it cannot be read."""
+        pairing = self._pairings.get((image, model or ""))
+        if pairing is None or pairing.recipe is None:
+            return None
+        if pairing.recipe not in self._facts:
+            self._facts[pairing.recipe] = self._read(pairing.recipe)
+        return self._facts[pairing.recipe]
+
+
+# The subject that a run of a pairing would have now, from images.lock and the project's files alone. A run records
+# the same parts of what it really used (`of_arguments`, `of_template`); `staleness` compares the two.
 
 _DIFFERING: tuple[Kind, Kind] = ("prove", "bench")  # a probe depends on the same as a benchmark
 _LARGEST_TEMPLATE = 4 * 1024 * 1024
@@ -50,7 +138,7 @@ _OF_THE_ADDRESS = frozenset({"api-key", "host", "model", "port", "revision", "se
 _KEYS = frozenset({"VLLM_API_KEY"})
 
 
-def present(
+def present_subject(
     project: Project,
     lock: Lock,
     image: ImageName,
@@ -78,11 +166,11 @@ def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = N
     template, the parsers and the like, else every option, and the environment, but the model, its revision and the
     address. ``words`` are those of a `ServeCommand`, ``env`` is the recipe's. The order of options does not count."""
     options: dict[str, list[str | None]] = {}
-    for used in option_places.options(words):
+    for used in command.options(words):
         name = used.option.lstrip("-").replace("_", "-")
         wanted = name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS
         if wanted:
-            values = arguments.values(words, used.option) if used.goes_on else (used.value,)
+            values = command.values(words, used.option) if used.goes_on else (used.value,)
             options[name] = [None if value is None else _plain(value) for value in values]
     variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
     text = json.dumps([options, variables], sort_keys=True)
@@ -119,8 +207,8 @@ def _plain(value: str) -> str:
 
 def _recorded(project: Project, file: str) -> Recipe | None:
     try:
-        path = finding.recorded(project, file)
-        return recipes.load(project, path) if path else None
+        path = recipe.recorded(project, file)
+        return recipe.load_recipe(project, path) if path else None
     except (FileProblemsError, UnsafePathError, UsageError):
         return None
 
@@ -128,13 +216,13 @@ def _recorded(project: Project, file: str) -> Recipe | None:
 def _facts(project: Project, recipe: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]) -> ServedFacts:
     requires = RequiredRuns(recipe.requires.probes, bool(recipe.requires.figures))
     try:
-        words = command.render(recipe, overrides).words
+        words = command.render_command(recipe, overrides).words
     except (FileProblemsError, UsageError):
         return ServedFacts(recipe.file, recipe.model, recipe.revision, {}, None, is_whole=True, requires=requires)
     behaviour, server = (of_arguments(kind, words, recipe.env) for kind in _DIFFERING)
     digests: dict[Kind, str] = {"prove": behaviour, "bench": server, "probe": server}
     template = _mounted_template(project, recipe, words, environ)
-    names_template = arguments.option(words, "--chat-template", "--chat_template") is not None
+    names_template = command.option(words, "--chat-template", "--chat_template") is not None
     is_whole = not (names_template and recipe.volumes)
     return ServedFacts(recipe.file, recipe.model, recipe.revision, digests, template, is_whole, requires)
 
@@ -142,7 +230,7 @@ def _facts(project: Project, recipe: Recipe, overrides: Mapping[str, str], envir
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """The digest of the chat template, where it is a file of this machine that the recipe mounts, or is written in the
     command itself; None of one in the image or the model, which those tell."""
-    value = arguments.option(words, "--chat-template", "--chat_template")
+    value = command.option(words, "--chat-template", "--chat_template")
     if not value:
         return None
     if "{" in value or "\n" in value:
@@ -150,13 +238,13 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
     mounts = []
     for text in used.volumes:
         try:
-            mounts.append(volumes.parse(text, environ, project.root))
+            mounts.append(container.parse_volume(text, environ, project.root))
         except ValueError:
             continue
     for mount in reversed(mounts):
         try:
             rest = PurePosixPath(value).relative_to(mount.target)
-            return of_template(regular_file.read(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
+            return of_template(files.read_plain_file(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
         except (ValueError, OSError):
             continue
     return None

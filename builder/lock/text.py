@@ -1,26 +1,78 @@
-"""images.lock as text: stable order, one value a line, blocks separated by blank lines.
+"""The text of images.lock has a stable order, one value a line.
 
-A diff shows only what changed. Changes of two branches to different blocks merge without a conflict, since
-
-- the current number, and the image that serves a model, are not lines that every build rewrites: each number and each
-  pairing has its ``sequence``, and the highest counts;
-- within a number, lines that may change later lie between lines that never do.
-
-Two branches that each add a number to one repository conflict in git: ``builder lock --renumber`` keeps both numbers.
-
-The last line ends the YAML document: a file without it was cut off.
+The reader for any YAML layout comes first, then the choice between it and the quick reader, then the writer.
+Two branches that change different blocks merge without a conflict.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from builder.lock import file_data
-from builder.lock.file_problems import END
-from builder.lock.lines import LONGEST_KEY, quote
+from builder.base.errors import NewerLockError, Problem
+from builder.lock import kinds
+from builder.lock.kinds import (
+    CORRECT,
+    END,
+    LONGEST_KEY,
+    RENUMBER,
+    WrongError,
+    lock_error,
+    quote,
+    read_layout,
+    refuse_cut_off,
+)
+from builder.lock.model import VERSION, Lock
 
 if TYPE_CHECKING:
-    from builder.lock.model import Lock
+    from builder.lock.yaml_tree import Tree
+
+
+# Parsing the text of images.lock, without conflict markers in it: by the quick reader, or as any YAML.
+
+
+def parse_lock(content: str, file: str) -> Lock:
+    """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, as
+    `reading.parse` does."""
+    refuse_cut_off(content, file)
+    data = read_layout(content)
+    if data is not None:
+        try:
+            return kinds.lock_of(data)
+        except WrongError:
+            pass  # parsed again below, with the place of each problem
+    return _parse_yaml(content, file)
+
+
+def _parse_yaml(content: str, file: str) -> Lock:
+    from builder.lock.yaml_tree import read_tree
+
+    tree = read_tree(content, file)
+    _refuse_other_version(tree)
+    try:
+        lock = kinds.lock_of(tree.data)
+    except WrongError as error:
+        wrong = [Problem(tree.place(path), message) for path, message in error.problems]
+        raise lock_error([*tree.problems, *wrong], CORRECT) from None
+    if tree.problems:
+        only_numbers = len(tree.duplicates) == len(tree.problems) and all(key.is_number for key in tree.duplicates)
+        raise lock_error(tree.problems, RENUMBER if only_numbers else CORRECT)
+    return lock
+
+
+def _refuse_other_version(tree: Tree) -> None:
+    version = tree.data.get("version") if isinstance(tree.data, dict) else None
+    if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
+        message = f"{tree.file} is version {version[:20]}; this builder reads {VERSION}"
+        problem = Problem(tree.place(("version",)), message)
+        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
+
+
+# images.lock as text: stable order, one value a line, blocks separated by blank lines. A diff shows only what
+# changed. Changes of two branches to different blocks merge without a conflict, since - the current number, and the
+# image that serves a model, are not lines that every build rewrites: each number and each pairing has its
+# ``sequence``, and the highest counts; - within a number, lines that may change later lie between lines that never
+# do. Two branches that each add a number to one repository conflict in git: ``builder lock --renumber`` keeps both
+# numbers. The last line ends the YAML document: a file without it was cut off.
 
 HEADER = f"""\
 # images.lock: what every numbered image was built from, and which image serves which model.
@@ -34,9 +86,9 @@ class _Apart(dict[Any, Any]):
     """A mapping whose blocks are separated by blank lines."""
 
 
-def dump(lock: Lock) -> str:
+def dump_lock(lock: Lock) -> str:
     """``lock`` as the text of images.lock. Raises UsageError for a string that is not Unicode text."""
-    data: dict[str, Any] = file_data.data_of(lock)
+    data: dict[str, Any] = kinds.data_of(lock)
     definitions = {name: _Apart(platforms) for name, platforms in data.get("definitions", {}).items()}
     images = {name: {**block, "numbers": _Apart(block["numbers"])} for name, block in data.get("images", {}).items()}
     out = [f"{HEADER}version: {data['version']}"]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from builder.errors import Location, Problem
-from builder.lock.file_problems import TAKE_BACK, lock_error
-from builder.yaml import subset, yaml_file
+from builder.base import yaml_file
+from builder.base.errors import Location, Problem
+from builder.lock.kinds import TAKE_BACK, lock_error
 
 if TYPE_CHECKING:
-    from builder.lock.lines import Data
-    from builder.lock.value_kinds import Path
+    from builder.lock.kinds import Data, ValuePath
+
 
 _DEEPEST = 32  # far below what overflows the stack of the C parser, far above what a lock needs
 _NOTHING = ("", "~", "null", "Null", "NULL")
@@ -34,7 +34,7 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
     def descend_resolver(self, parent: yaml.Node | None, _index: object) -> None:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise subset.refused(parent, "blocks within blocks, too deep")
+            raise yaml_file.refused(parent, "blocks within blocks, too deep")
 
     def ascend_resolver(self) -> None:
         self.depth -= 1
@@ -44,7 +44,7 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
 class DuplicateKey:
     """A key that stands twice in its block, and both places."""
 
-    path: Path
+    path: ValuePath
     first: Location
     again: Location
 
@@ -60,11 +60,11 @@ class Tree:
 
     file: str
     data: Data = None
-    places: dict[Path, Location] = field(default_factory=dict)
+    places: dict[ValuePath, Location] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     duplicates: list[DuplicateKey] = field(default_factory=list)
 
-    def place(self, path: Path) -> Location:
+    def place(self, path: ValuePath) -> Location:
         """The place of the value at ``path``."""
         return self.places.get(path, Location(self.file))
 
@@ -75,7 +75,7 @@ def read_tree(text: str, file: str) -> Tree:
     tree = Tree(file)
     seen: set[int] = set()
 
-    def data_of(node: yaml.Node, where: yaml.Node, path: Path) -> Data:
+    def data_of(node: yaml.Node, where: yaml.Node, path: ValuePath) -> Data:
         tree.places[path] = _place(file, where.start_mark)
         if id(node) in seen:  # aliases of aliases can stand for more than any memory holds
             raise lock_error([Problem(tree.places[path], "an alias has no place in this file")], TAKE_BACK)
@@ -87,7 +87,7 @@ def read_tree(text: str, file: str) -> Tree:
         plain = not getattr(node, "style", None)
         return None if plain and node.value in _NOTHING else str(node.value)
 
-    def block_of(node: yaml.MappingNode, path: Path) -> Data:
+    def block_of(node: yaml.MappingNode, path: ValuePath) -> Data:
         block: dict[str, Data] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):

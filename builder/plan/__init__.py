@@ -1,0 +1,1 @@
+"""The plan of an image and its Dockerfile. Pure: no disk, no network, no engine."""

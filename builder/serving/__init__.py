@@ -1,1 +1,1 @@
-"""Serving a model: its image, its containers, its weights and its state."""
+"""A model that is served: its image, weights, container and state."""

@@ -11,19 +11,20 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes.container import LABEL, STOPPING_SECONDS
-from builder.engine import services
+from builder.definitions.container import LABEL, STOPPING_SECONDS
+from builder.engine import containers
 from builder.lock.model import ImageName
-from builder.serving import lookup, machine_memory, preparation, room
-from builder.serving.running import PROJECT, REQUEST
+from builder.serving import memory, preparation, starting
+from builder.serving.running import PROJECT, REQUEST, find_all
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.serving.image_selection import ServedImage
+    from builder.numbers.workspace import Workspace
     from builder.serving.preparation import PlannedContainer, PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
-    from builder.workspace import Workspace
+    from builder.serving.selection import ServedImage
+
 
 SUFFIX = "-candidate"
 _MARK = " (candidate)"
@@ -42,19 +43,19 @@ def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | Serv
     return replace(prepared, containers=tuple(_renamed(planned, request) for planned in prepared.containers))
 
 
-def fits(prepared: PreparedServer, proc: Path = machine_memory.PROC) -> bool:
+def fits(prepared: PreparedServer, proc: Path = memory.PROC) -> bool:
     """True if it may run beside what is being served. A GPU with memory of its own is not looked into: there it may
     not."""
-    from builder.errors import ConflictError
+    from builder.base.errors import ConflictError
 
     gpus = [planned for planned in prepared.containers if planned.settings.gpus]
     if any(planned.engine.node for planned in prepared.containers):
         return False
     for planned in gpus:
-        if machine_memory.shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) is None:
+        if memory.shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) is None:
             return False
     try:
-        room.require(prepared, (), lambda _: None, proc)
+        starting.require_room(prepared, (), lambda _: None, proc)
     except ConflictError:
         return False
     return True
@@ -64,7 +65,7 @@ def step_aside(server: RunningServer) -> None:
     """Stops a server in whose place a candidate runs. Its containers stay: the engine starts them again with the
     machine, if nobody has done so before."""
     for member in server.members:
-        services.halt(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
+        containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
 
 def running(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
@@ -72,7 +73,7 @@ def running(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
     mark = f"{workspace.project.root}{_MARK}"
     return tuple(
         server
-        for server in lookup.find_all(workspace).servers
+        for server in find_all(workspace).servers
         if server.labels.get(PROJECT) == mark and server.labels.get(f"{LABEL}.recipe") == recipe
     )
 

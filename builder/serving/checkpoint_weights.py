@@ -1,6 +1,7 @@
-"""The weights of a recipe that serves a checkpoint of the project: which revision, where it lies, and what it needs.
+"""A recipe can serve the weights of one of the project's own checkpoints.
 
-A pairing names it in its revision (``NAME@REVISION``), so that image and weights go forward and back together.
+The weights of the checkpoint come first, then the weights of a source in their place.
+The pairing records the checkpoint's revision, so that image and weights move together.
 """
 
 from __future__ import annotations
@@ -9,20 +10,27 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.checkpoints import checkpoints_lock, record, result_place
-from builder.definitions.recipes.container import HOME
-from builder.errors import ConflictError, ImageStateError, UsageError
-from builder.serving.image_selection import SelectedImage
+from builder.base import files, hub_cache
+from builder.base.errors import ConflictError, ImageStateError, UsageError
+from builder.base.words import did_you_mean
+from builder.definitions.container import HOME
+from builder.lock import checkpoints_lock
+from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.checkpoints.record import CheckpointName
-    from builder.definitions.recipes.recipe import Recipe
+    from builder.base.project import Project
+    from builder.definitions.checkpoint_definition import CheckpointDefinition, CheckpointSource
+    from builder.definitions.recipe import Recipe
+    from builder.lock.checkpoints_lock import CheckpointName, RecordedSource
     from builder.lock.model import Lock, NumberedImage
-    from builder.project import Project
-    from builder.serving.image_selection import ServedImage
+    from builder.serving.selection import ServedImage
+
+
+# The weights of a recipe that serves a checkpoint of the project: which revision, where it lies, and what it needs. A
+# pairing names it in its revision (``NAME@REVISION``), so that image and weights go forward and back together.
 
 _FOLDERS = "/checkpoints"
 _NAME_OPTION = re.compile(r"--served[-_]model[-_]name\b")
@@ -38,10 +46,10 @@ class ServedWeights:
     checkpoint: CheckpointName | None
 
 
-def latest(project: Project, name: str) -> str | None:
+def latest_weights(project: Project, name: str) -> str | None:
     """The revision of a checkpoint that was made last, as a pairing names it; None where none was."""
-    revision = checkpoints_lock.read(project).current(name)
-    return str(record.CheckpointName(name, revision)) if revision else None
+    revision = checkpoints_lock.read_checkpoints_lock(project).current(name)
+    return str(checkpoints_lock.CheckpointName(name, revision)) if revision else None
 
 
 def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
@@ -52,7 +60,9 @@ def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
     return model.pairing.revision
 
 
-def served(project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage) -> ServedWeights | None:
+def served_weights(
+    project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage
+) -> ServedWeights | None:
     """The weights that the recipe of ``selection`` serves; None for a recipe that names no checkpoint.
 
     Those that the pairing names count: a checkpoint at a revision, or the model's own from before it had one; else the
@@ -63,17 +73,17 @@ def served(project: Project, environ: Mapping[str, str], lock: Lock, selection: 
     if recipe.checkpoint is None:
         return None
     paired = paired_revision(lock, selection)
-    if paired and record.parse_name(paired) is None:
+    if paired and checkpoints_lock.parse_name(paired) is None:
         return ServedWeights(replace(recipe, revision=paired), (), None)
-    name = record.parse_name(paired or latest(project, recipe.checkpoint) or "")
-    made = checkpoints_lock.read(project).find(name.name, name.revision) if name else None
+    name = checkpoints_lock.parse_name(paired or latest_weights(project, recipe.checkpoint) or "")
+    made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
         what = name.short if name else f"the checkpoint {recipe.checkpoint}"
         raise ImageStateError(
             f"{what} was not made yet: {recipe.file} serves it",
             hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
         )
-    place = result_place.of(project, environ, name.name, made.folder)
+    place = checkpoints_lock.result_place(project, environ, name.name, made.folder)
     if not place.has(name.revision):
         raise ImageStateError(
             f"{name.short} is not on this machine: {place.folder(name.revision)} is missing",
@@ -89,15 +99,15 @@ def served(project: Project, environ: Mapping[str, str], lock: Lock, selection: 
     return ServedWeights(changed, () if named else ("--served-model-name", made.model), name)
 
 
-def warning(project: Project, lock: Lock, selection: ServedImage) -> str:
+def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
     """A warning where a newer revision was made than the one that is paired, or the pairing names none; empty
     otherwise."""
     recipe = selection.recipe
     paired = paired_revision(lock, selection)
     if recipe.checkpoint is None or paired is None:
         return ""
-    newest = record.parse_name(latest(project, recipe.checkpoint) or "")
-    name = record.parse_name(paired)
+    newest = checkpoints_lock.parse_name(latest_weights(project, recipe.checkpoint) or "")
+    name = checkpoints_lock.parse_name(paired)
     if newest is None or name == newest:
         return ""
     now = f"paired with {name.short}" if name else "paired with its own weights"
@@ -105,23 +115,23 @@ def warning(project: Project, lock: Lock, selection: ServedImage) -> str:
     return f"{recipe.model} is {now}: {moves}"
 
 
-def missing(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> str:
+def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, model: str) -> str:
     """A line that says so where the checkpoint that a model is paired with is no longer here; empty otherwise."""
     paired = lock.models.get(model)
-    name = record.parse_name(paired.pairing.revision or "") if paired else None
+    name = checkpoints_lock.parse_name(paired.pairing.revision or "") if paired else None
     if name is None:
         return ""
-    made = checkpoints_lock.read(project).find(name.name, name.revision)
-    if made and result_place.of(project, environ, name.name, made.folder).has(name.revision):
+    made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision)
+    if made and checkpoints_lock.result_place(project, environ, name.name, made.folder).has(name.revision):
         return ""
     return f"{model} is paired with {name.short}, which is not on this machine: it has to be made again"
 
 
-def named(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
+def named_weights(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
     """The checkpoint called ``text``, ``NAME`` or ``NAME@`` and the first digits of a revision. Raises UsageError for
     one that was not made, or is no form of ``model``; ConflictError for an image that lacks a mod that it needs."""
     name, _, start = text.partition("@")
-    records = checkpoints_lock.read(project)
+    records = checkpoints_lock.read_checkpoints_lock(project)
     revisions = records.checkpoints.get(name, {})
     matching = [each for each in revisions if each.startswith(start)] if start else [records.current(name) or ""]
     if len(matching) != 1 or matching[0] not in revisions:
@@ -130,7 +140,7 @@ def named(project: Project, text: str, model: str, image: NumberedImage) -> Chec
     revision = revisions[matching[0]]
     if revision.model != model:
         raise UsageError(f"{name} is a form of {revision.model}, and not of {model}")
-    chosen = record.CheckpointName(name, matching[0])
+    chosen = checkpoints_lock.CheckpointName(name, matching[0])
     if lacking := [mod for mod in revision.mods if mod not in image.mods]:
         raise ConflictError(f"the image does not carry {', '.join(lacking)}, and {chosen.short} cannot be read without")
     return chosen
@@ -154,3 +164,114 @@ def _inside(folder: Path, name: CheckpointName, *, is_cache: bool) -> tuple[str,
         return f"{HOME}/.cache/huggingface/hub/{model}/snapshots/{name.revision}", ()
     inside = f"{_FOLDERS}/{name.name}"
     return inside, (f"{folder}:{inside}:ro",)
+
+
+# The weights of a source that a checkpoint was made from, served in the place of the checkpoint's.
+
+# The links of a snapshot lead to blobs beside it, so the whole folder of the model is mounted.
+_INSIDE = "/checkpoint-source"
+
+
+@dataclass(frozen=True)
+class SourceWeights:
+    """A recipe whose ``{model}`` is a source of ``checkpoint``, and the arguments ``extra`` that give it the name of
+    the model; ``requested`` is the source with the commit that was taken."""
+
+    recipe: Recipe
+    extra: tuple[str, ...]
+    checkpoint: CheckpointName
+    requested: str
+
+
+def source_weights_of(
+    project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage, source: str = ""
+) -> SourceWeights:
+    """The source called ``source`` of the checkpoint that the recipe of ``selection`` serves, or the one that its first
+    step takes over, at the commit that the checkpoint was made from.
+
+    Raises UsageError for a recipe that serves no checkpoint or a source that there is not, ImageStateError for one that
+    is not here as a whole, and what `checkpoint_weights.served` does.
+    """
+    from builder.definitions import checkpoint_definition
+
+    served = served_weights(project, environ, lock, selection)
+    if served is None or served.checkpoint is None:
+        raise UsageError(
+            f"{selection.recipe.file} serves no checkpoint of this project: there is no source to compare with",
+            hint="its `model` has to be `checkpoint:NAME`; `builder checkpoints list` shows them",
+        )
+    definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
+    name = _named(definition, source)
+    made = checkpoints_lock.read_checkpoints_lock(project).find(served.checkpoint.name, served.checkpoint.revision)
+    recorded = made.sources.get(name) if made else None
+    if recorded is None:
+        raise UsageError(f"{served.checkpoint.short} was made without a source called `{name}`")
+    written = definition.sources[name]
+    requested = f"{written}" if recorded.commit is None else f"{written.model}@{recorded.commit}"
+    mounted, inside = _places(project, environ, written, recorded)
+    _require_whole(mounted, inside, written, recorded)
+    model = f"{_INSIDE}/{inside}".rstrip("/")
+    recipe = replace(
+        selection.recipe,
+        checkpoint=None,
+        revision=None,
+        defaults={**selection.recipe.defaults, "model": model},
+        volumes=(*selection.recipe.volumes, f"{mounted}:{_INSIDE}:ro"),
+    )
+    return SourceWeights(recipe, served.extra, served.checkpoint, requested)
+
+
+def _named(definition: CheckpointDefinition, source: str) -> str:
+    from builder.definitions.checkpoint_definition import TakeStep
+
+    if not source:
+        return next(step.source for step in definition.steps if isinstance(step, TakeStep))
+    if source in definition.sources:
+        return source
+    suggestion = did_you_mean(source, definition.sources, code=True)
+    raise UsageError(
+        f"{definition.name} has no source `{source}`" + (f"; {suggestion}" if suggestion else ""),
+        hint=f"there are: {', '.join(definition.sources)}",
+    )
+
+
+def _places(
+    project: Project, environ: Mapping[str, str], written: CheckpointSource, recorded: RecordedSource
+) -> tuple[Path, str]:
+    """The folder to mount, and the path of the weights in it."""
+    if written.model and recorded.commit:
+        return hub_cache.folder(environ, written.model), f"snapshots/{recorded.commit}"
+    return checkpoints_lock.expanded(project, environ, written.folder or ""), ""
+
+
+def _require_whole(mounted: Path, inside: str, written: CheckpointSource, recorded: RecordedSource) -> None:
+    """Raises ImageStateError where files are missing, since a build fetches only what it needs, or others by now."""
+    from builder.sources import safetensors_files
+    from builder.sources.safetensors_files import HeaderError
+
+    folder = mounted / inside
+    wanted = {"config.json", *recorded.files}
+    listing = folder / safetensors_files.NAME
+    if listing.exists():
+        try:
+            wanted |= set(
+                safetensors_files.parse_index(
+                    files.read_plain_file(listing.resolve(), safetensors_files.LARGEST_INDEX)
+                ).values()
+            )
+        except HeaderError as error:
+            raise ImageStateError(f"{listing}: {error}") from None
+    missing = sorted(name for name in wanted if not (folder / name).exists())
+    if missing:
+        fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all of it"
+        lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
+        raise ImageStateError(
+            f"{written} is not on this machine as a whole: {lacks} missing, such as {missing[0]}",
+            hint=fetches if written.model else f"they have to be in {folder}",
+        )
+    for name, file in recorded.files.items():
+        if (folder / name).stat().st_size != file.size:
+            raise ImageStateError(
+                f"{folder / name} is not what the checkpoint was made from: it has another size",
+                hint="`builder checkpoints build NAME --update` makes it from the source as it is now",
+            )

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.child_process import memory_file
-from builder.engine.client import endpoint
-from builder.errors import SourceError, UsageError
-from builder.events import TransferProgress
-from builder.storage import huggingface_cache
+from builder.base import hub_cache
+from builder.base.errors import SourceError, UsageError
+from builder.base.events import TransferProgress
+from builder.base.processes import memory_file
+from builder.engine import client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from builder.base.events import Report
     from builder.definitions.configuration import Node
-    from builder.events import Report
+
 
 # Relative to the user's home on the node.
 _DEFAULT_HOME = ".cache/huggingface"
@@ -41,7 +42,7 @@ class Destination:
 
 def destination(environ: Mapping[str, str], node: Node) -> Destination:
     """Returns the destination of models for ``node``. Raises UsageError if the node is not reached over ssh."""
-    address = endpoint.of_node(environ, node.name, node.engine).host
+    address = client.of_node(environ, node.name, node.engine).host
     parts = urlsplit(address)
     if parts.scheme != "ssh" or not parts.hostname or parts.netloc.startswith("-") or "@-" in parts.netloc:
         raise UsageError(
@@ -67,7 +68,7 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
 
     Raises SourceError if the node cannot be reached or refuses it.
     """
-    cached_model = huggingface_cache.find_model(environ, model)
+    cached_model = hub_cache.find_model(environ, model)
     total = cached_model.size if cached_model else 0
     with memory_file() as stderr:
         with subprocess.Popen(
@@ -89,7 +90,7 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
 
 
 def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
-    folder = huggingface_cache.folder(environ, model)
+    folder = hub_cache.folder(environ, model)
     return [
         "rsync",
         *("--recursive", "--links", "--perms", "--times"),
@@ -97,7 +98,7 @@ def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
         "--copy-unsafe-links",
         # A file that was interrupted never has the name of the complete one.
         f"--partial-dir={_PARTIAL_DIR}",
-        f"--exclude=*{huggingface_cache.INCOMPLETE}",
+        f"--exclude=*{hub_cache.INCOMPLETE}",
         "--mkpath",
         # The name of a branch leads to a commit of the same length, and may do so twice in a second.
         "--modify-window=-1",

@@ -1,25 +1,113 @@
-"""Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other."""
+"""This page records which image and which revision serve a model.
+
+The images that have answered come first, then the revisions of a model, then its pairing.
+The record of answers may be deleted. An image that does not start is then put back at most once more.
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from builder.lock import reading
+from builder.base import files, hub_cache, words
+from builder.base.errors import UnsafePathError
+from builder.base.hub_cache import revision
+from builder.definitions import recipe
+from builder.lock import lock_file
 from builder.serving import checkpoint_weights
-from builder.storage import huggingface_cache
-from builder.storage.huggingface_cache import revision
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.definitions.recipes.recipe import Recipe
-    from builder.lock.model import Lock, Pairing
-    from builder.project import Project
-    from builder.storage.huggingface_cache import CachedModel
-    from builder.workspace import Workspace
+    from builder.base.hub_cache import CachedModel
+    from builder.base.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.lock.model import ImageName, Lock, Pairing
+    from builder.numbers.workspace import Workspace
 
-__all__ = ["RevisionChange", "cached", "change", "record", "revision", "to_record"]
+
+# The images that have answered for a model on this machine, how long they took to start, and those that another one
+# took the place of. Kept in the state folder by model and fingerprint. Where it is deleted nothing is known to have
+# answered: an image that does not start is then put back at most once more.
+
+Outcome = Literal["answered", "replaced"]
+_LARGEST = 64 << 20
+_MOST_IMAGES = 200  # of a model; the latest are kept
+# A candidate compiles what the current image has compiled before, so that its start may take several times as long.
+_TIMES = 5
+LEAST_SECONDS = 15 * 60.0
+_LONGEST_START = 24 * 3600.0
+# A first start may download the model and compile all of it.
+_SECONDS_WITHOUT_A_RECORD = 60 * 60.0
+
+
+@dataclass(frozen=True)
+class StartLimit:
+    """The ``seconds`` in which a candidate has to answer, and where that number comes from."""
+
+    seconds: float
+    reason: str
+
+
+def outcomes(project: Project, model: str) -> Mapping[str, str]:
+    """The outcome of each image that was started for a model, by its fingerprint."""
+    return {fingerprint: outcome for fingerprint, (outcome, _) in _of_model(project, model).items()}
+
+
+def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
+    """The limit for a candidate of ``model`` to answer: five times the longest recorded start of the image that
+    the model is paired with, at least 15 minutes; an hour where no start of that image is recorded."""
+    paired = lock.models.get(model or "")
+    current = lock.image(paired.pairing.image) if paired else None
+    seconds = _of_model(project, model or "").get(current.fingerprint, ("", 0.0))[1] if current else 0.0
+    if paired is None or not seconds:
+        return StartLimit(_SECONDS_WITHOUT_A_RECORD, "no start of the current image is recorded")
+    if _TIMES * seconds < LEAST_SECONDS:
+        return StartLimit(LEAST_SECONDS, f"{paired.pairing.image} took {words.duration_text(seconds)}")
+    return StartLimit(_TIMES * seconds, f"{_TIMES} times the {words.duration_text(seconds)} of {paired.pairing.image}")
+
+
+def record_answered(project: Project, model: str, fingerprint: str, outcome: Outcome, seconds: float = 0.0) -> None:
+    """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer; nothing is written
+    where both are known."""
+    of_model = _of_model(project, model)
+    before = of_model.pop(fingerprint, ("", 0.0))
+    latest = (outcome, max(seconds, before[1]))
+    if latest == before:
+        return
+    of_model[fingerprint] = latest
+    kept = list(of_model.items())[-_MOST_IMAGES:]
+    entries = {each: {"outcome": latest_outcome, "seconds": round(took, 1)} for each, (latest_outcome, took) in kept}
+    files.write_state(project.answered, json.dumps({**_read(project), model: entries}, indent=1).encode())
+
+
+def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
+    """The outcome and the seconds of each image of a model, by its fingerprint. Earlier versions wrote the outcome
+    alone."""
+    recorded = _read(project).get(model)
+    entries: dict[str, tuple[str, float]] = {}
+    for fingerprint, entry in recorded.items() if isinstance(recorded, dict) else ():
+        fields = entry if isinstance(entry, dict) else {"outcome": entry}
+        seconds = fields.get("seconds")
+        # Anybody may have written the file, and a wait with a limit that is no time has no end.
+        took = seconds if isinstance(seconds, int | float) and seconds is not True else 0.0
+        took = took if 0 < took < _LONGEST_START else 0.0
+        entries[fingerprint] = (str(fields.get("outcome")), took)
+    return entries
+
+
+def _read(project: Project) -> dict[str, object]:
+    try:
+        content = json.loads(files.read_plain_file(project.answered, _LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+# Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other.
+
+__all__ = ["RevisionChange", "cached", "change_revision", "record_revision", "revision", "to_record"]
 
 
 @dataclass(frozen=True)
@@ -39,12 +127,14 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
     that the recipe requests, or else that revision as the recipe writes it; of a recipe that serves a checkpoint the
     one that was made last (``NAME@REVISION``)."""
     if recipe and recipe.checkpoint and recipe.model == model:
-        return checkpoint_weights.latest(project, recipe.checkpoint)
+        return checkpoint_weights.latest_weights(project, recipe.checkpoint)
     requested = recipe.revision if recipe and recipe.model == model else None
-    return revision(environ, model, requested or huggingface_cache.MAIN) or requested
+    return revision(environ, model, requested or hub_cache.MAIN) or requested
 
 
-def change(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> RevisionChange | None:
+def change_revision(
+    project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing
+) -> RevisionChange | None:
     """Returns the change from the revision that ``pairing`` names to the one that ``recipe`` would serve now; None if
     there is none, or one of the two is not known."""
     if recipe.model is None or pairing.revision is None or recipe.checkpoint:
@@ -56,24 +146,24 @@ def change(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing
     return RevisionChange(recipe.model, before, now)
 
 
-def warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
+def revision_warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
     """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
-    model = reading.read(project.lock).models.get(recipe.model or "")
-    return str(change(project, environ, recipe, model.pairing) or "") if model else ""
+    model = lock_file.read_lock(project.lock).models.get(recipe.model or "")
+    return str(change_revision(project, environ, recipe, model.pairing) or "") if model else ""
 
 
-def record(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
+def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
     """Fills in the revision of a pairing that was made before the model was downloaded, or the checkpoint that
     ``recipe`` serves was made; returns it if it was written.
 
     A revision that is recorded already stays: a change is for the user to judge.
     """
-    if not _lacks_revision(reading.read(workspace.project.lock), model):
+    if not _lacks_revision(lock_file.read_lock(workspace.project.lock), model):
         return None
     commit = to_record(workspace.project, workspace.environment, model, recipe)
     if not commit:
         return None
-    from builder.numbered import images_lock
+    from builder.numbers import images_lock
 
     with images_lock.transaction(workspace) as transaction:
         if not _lacks_revision(transaction.lock, model):
@@ -87,9 +177,7 @@ def record(workspace: Workspace, model: str, recipe: Recipe | None = None) -> st
 def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedModel]:
     """Returns the models of ``lock`` that the cache has, by name. Their revision is the one that the pairing names if
     the cache has it, and otherwise that of ``main``."""
-    models = {
-        name: cached_model for name in lock.models if (cached_model := huggingface_cache.find_model(environ, name))
-    }
+    models = {name: cached_model for name in lock.models if (cached_model := hub_cache.find_model(environ, name))}
     for name, cached_model in models.items():
         named = lock.models[name].pairing.revision
         if named and (commit := revision(environ, name, named)):
@@ -102,4 +190,68 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
 
 
 def _short(text: str) -> str:
-    return text[:7] if huggingface_cache.is_commit(text) else text
+    return text[:7] if hub_cache.is_commit(text) else text
+
+
+# The pairing of a model with an image: by which recipe, and at which revision of the model.
+
+
+@dataclass(frozen=True)
+class PairingSource:
+    """The source of a model's pairings with images of a repository: ``recipe`` is the one by which it is served,
+    ``first_recipe`` the file of its very first one, ``revision`` the revision of the model to record in a new one."""
+
+    first_recipe: str | None
+    revision: str | None
+    recipe: Recipe | None = None
+
+
+def source(
+    project: Project,
+    environ: Mapping[str, str],
+    lock: Lock,
+    model: str,
+    repository: str,
+    adopted: str = "",
+    named: Recipe | None = None,
+) -> PairingSource:
+    """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe that was
+    ``named``, else the one for the model and the repository, where there is exactly one; the revision is the one that a
+    build would record. ``adopted`` is the name that the image was adopted from, which the recipe may have as well."""
+    names = (repository, adopted.removesuffix(":latest"))
+    matching = None if model in lock.models else named or _matching_recipe(project, model, names)
+    recipe = matching or _paired_by(project, lock, model)
+    revision = to_record(project, environ, model, recipe)
+    return PairingSource(matching.file if matching else None, revision, recipe)
+
+
+def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
+    """The pairing of a model with an image; an earlier one with it keeps what it recorded."""
+    from builder.numbers import pointers
+
+    record = lock.models.get(model)
+    result = pointers.pairing_with(record, image)
+    if origin.first_recipe and record is None:
+        result = replace(result, recipe=origin.first_recipe)
+    is_new = record is None or image not in {p.image for p in (record.pairing, *record.previous)}
+    if result.revision is None or is_new:
+        result = replace(result, revision=origin.revision or result.revision)
+    return result
+
+
+def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
+    """The recipe of the model's pairing, where it still exists and is one of the project's."""
+    file = lock.models[model].pairing.recipe if model in lock.models else None
+    try:
+        path = recipe.recorded(project, file)
+    except UnsafePathError:
+        return None
+    return recipe.read_recipe(project, path).recipe if path else None
+
+
+def _matching_recipe(project: Project, model: str, names: tuple[str, ...]) -> Recipe | None:
+    """The recipe for the model on an image of one of these names; None unless there is exactly one."""
+    matching = [
+        recipe for _, recipe in recipe.readable_recipes(project) if recipe.model == model and recipe.repository in names
+    ]
+    return matching[0] if len(matching) == 1 else None

@@ -1,32 +1,213 @@
-"""Waiting for a started server until it answers, or until it is clear that it never will."""
+"""This page waits until a server answers, or until it is certain that the server never will.
+
+The cause of a crash comes first, then the phases of a start, the wait, known faults of the GB10, and the metrics.
+The causes and phases are recognised in the lines that vLLM logs.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder import humanize
-from builder.definitions.recipes import cluster_guard
-from builder.definitions.recipes.container import LABEL
-from builder.engine import services
-from builder.errors import ConflictError, NoImageHelpsError, ServeFailedError
-from builder.events import Message, Report
-from builder.evidence import gate
-from builder.lock import reading
-from builder.redaction import redacted
-from builder.serving import crash_cause, phases, starting
+from builder.base import files, words
+from builder.base.errors import ConflictError, NoImageHelpsError, ServeFailedError
+from builder.base.events import Diagnosis, Message, Report, Stage
+from builder.base.redaction import redacted
+from builder.definitions import cluster, command
+from builder.definitions.container import LABEL
+from builder.engine import containers
+from builder.lock import lock_file
 from builder.serving.running import answers
-from builder.storage import plain_file
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from builder.engine.services import Service
-    from builder.project import Project
-    from builder.serving.answered import StartLimit
+    from builder.base.project import Project
+    from builder.engine.containers import Service
+    from builder.lock.model import ImageName, NumberedImage
+    from builder.serving.model_revision import StartLimit
     from builder.serving.running import RunningServer, ServerMember
+    from builder.serving.selection import SelectedImage
     from builder.serving.starting import StartedServer
+
+
+# The cause of a server's end, read from the lines that it logged, and what to do about it.
+
+# What vLLM puts before each line of its processes, and its own logger before the message (0.19 to 0.32).
+_PREFIX = re.compile(r"^(?:\([\w ]+pid=\d+\)\s?)?(?:(?:INFO|WARNING|ERROR)\s[\d-]+\s[\d:.]+\s\[[^\]]*\]\s?)?")
+_ERROR = re.compile(r"(?:^|(?<=[\s.:(]))[A-Z]\w*(?:Error|Exception|Interrupt): \S.*")
+_BARE = re.compile(r"(?:[\w]+\.)*[A-Z]\w*(?:Error|Exception)")
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+# Programs that end before Python has anything to raise: argparse, and the shell.
+_REFUSED = re.compile(
+    r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
+    r"|.*\bexec \S+ failed: .*"
+)
+# pydantic gives each fault lines of its own, with the place above it where it is a field's.
+_VALIDATION = re.compile(r"validation errors? for \w+")
+_VALIDATION_END = re.compile(r"\s*\[type=\w+.*$|\s*\[type=\w+,.*")
+_VALUE_ERROR = re.compile(r"^\s*(?:Value|Assertion) error, ")
+_FURTHER = "For further information visit"
+# The last errors of processes that only tell that another one ended, which has logged the cause before.
+_NO_CAUSE = re.compile(
+    r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
+    r"|EngineDeadError|EngineCore encountered an issue|stack trace above for the root cause"
+)
+
+
+@dataclass(frozen=True)
+class KnownCause:
+    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image does not
+    help, unless the cause is ``in_image``."""
+
+    pattern: re.Pattern[str]
+    hint: str
+    in_image: bool = False
+
+
+_KNOWN = (
+    KnownCause(
+        re.compile(
+            r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings="
+        ),
+        "the model itself takes no more: a smaller `--max-model-len`, in the recipe or as an option of `builder run`",
+    ),
+    KnownCause(
+        re.compile(
+            r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
+            r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
+            r"|couldn't connect to 'http|Cannot find the requested files in the"
+        ),
+        "the model is not there: `builder download {model}` fetches it, or says why it cannot be had",
+    ),
+    KnownCause(
+        re.compile(r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error"),
+        "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
+    ),
+    KnownCause(
+        re.compile("address already in use", re.IGNORECASE),
+        "`--port N` takes another port; `builder status` shows what serves on this one",
+    ),
+    KnownCause(
+        # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
+        # later take half of MemAvailable where the GPU is integrated, and raise the same where that is too little.
+        re.compile(
+            r"Device memory budget \(\d+ B\) is too small for one I/O operation"
+            r"|buffer_size \(\d+ B\) exceeds device memory budget"
+        ),
+        "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
+        " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
+        " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
+        in_image=True,
+    ),
+)
+
+
+def crash_cause(lines: Sequence[str]) -> str:
+    """Returns the cause in a line: the last error that names one; empty if there is none."""
+    texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
+    for index in range(len(texts) - 1, -1, -1):
+        if error := _error(texts, index):
+            return error
+    return ""
+
+
+def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:
+    """Returns the cause that ``lines`` give, where its remedy is known; None for any other."""
+    text = crash_cause(lines)
+    return next((each for each in _KNOWN if each.pattern.search(text)), None) if text else None
+
+
+def _error(texts: Sequence[str], index: int) -> str:
+    """The error that the line at ``index`` tells, with the lines that belong to it; empty where it tells none."""
+    text = texts[index]
+    if _NO_CAUSE.search(text):
+        return ""
+    if match := _ERROR.search(text):
+        return _validation(texts[index + 1 :]) or match[0] if _VALIDATION.search(text) else match[0]
+    if _BARE.fullmatch(text):
+        frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
+        frame = next(frames, None)
+        return f"{text} in {frame['file']}, line {frame['line']}" if frame else text
+    return text if _REFUSED.match(text) else ""
+
+
+def _validation(following: Sequence[str]) -> str:
+    """The first fault that pydantic tells, without what it was given."""
+    field = ""
+    for line in following:
+        if not line.strip() or _FURTHER in line:
+            continue
+        if not line.startswith(" "):
+            if field or not re.fullmatch(r"[\w.]+", line):
+                break
+            field = line
+            continue
+        told = _VALIDATION_END.sub("", line).strip()
+        return _VALUE_ERROR.sub("", told) if _VALUE_ERROR.match(told) else f"{field}: {told}" if field else told
+    return ""
+
+
+# The phases of a server's start, recognised in the lines that vLLM logs.
+
+READY = "ready"
+
+# Log lines of vLLM 0.19 to 0.32, in the order of a start (v1/worker/gpu_model_runner.py, v1/engine/core.py,
+# model_executor/model_loader/, compilation/, model_executor/warmup/); uvicorn writes the last.
+_PHASES = (
+    (r"Fetching \d+ files|Downloading", "downloading the model"),
+    (r"Starting to load model|Loading weights|[Ll]oading safetensors|checkpoint shards", "loading weights"),
+    (r"torch\.compile|Dynamo bytecode|[Cc]ompil(e|ing) (a graph|and warming)|Cache the graph", "compiling"),
+    (r"[Aa]utotun(e|ing)|Warming up|warmup starting|Initial profiling|Model loading took", "warming up"),
+    (r"Capturing CUDA graphs|CUDA graph capture|Profiling CUDA graph", "capturing graphs"),
+    (r"Graph capturing finished|init engine|Starting vLLM (API )?server|Waiting for application", "starting to answer"),
+    (r"Application startup complete", READY),
+)
+_PATTERNS = tuple((re.compile(pattern), name) for pattern, name in _PHASES)
+_PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
+# Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
+_SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
+_LEFT_OUT = re.compile(
+    r"\b(?:disable[sd]?|disabling|skip(?:ped|ping|s)?|not supported|turned off|without)\b", re.IGNORECASE
+)
+# A profiler that is off while graphs are captured says so by the same word.
+_CAN_BE_LEFT_OUT = frozenset({"compiling", "warming up"})
+
+
+@dataclass(frozen=True)
+class Phase(Stage):
+    """A phase; ``percent`` is how much of it is done, if the log says so."""
+
+    percent: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.percent is None else f"{self.name}, {self.percent} %"
+
+
+def of_line(line: str) -> Phase | None:
+    """Returns the phase that a line of the log belongs to; None if it shows none."""
+    # A progress bar redraws its line after \r: only its last state counts.
+    last = line.rpartition("\r")[2]
+    name = next((name for pattern, name in _PATTERNS if pattern.search(last)), None)
+    if name is None or _SETTINGS.search(last) or (name in _CAN_BE_LEFT_OUT and _LEFT_OUT.search(last)):
+        return None
+    percent = _PERCENT.search(last)
+    return Phase(name, int(percent[1] or percent[2]) if percent else None)
+
+
+def latest_phase(lines: Iterable[str]) -> Phase | None:
+    """Returns the last phase in these lines; None if they show none."""
+    return next((phase for line in reversed(list(lines)) if (phase := of_line(line))), None)
+
+
+# Waiting for a started server until it answers, or until it is clear that it never will.
 
 _POLL_SECONDS = 0.5
 # Logging may be set so that the log does not show that the server answers.
@@ -44,7 +225,7 @@ _SETTLE_SECONDS = 1.0
 _STOPPED = frozenset({0, 130, 137, 143})
 
 
-def wait(
+def wait_until_ready(
     project: Project,
     started: StartedServer,
     report: Report,
@@ -57,6 +238,8 @@ def wait(
     If it crashes repeatedly or the limit is over, it is removed, its log is kept, and ServeFailedError says why. If the
     wait is interrupted, a server that this command started is stopped, and one that was running before goes on.
     """
+    from builder.serving import starting
+
     server = started.server
     # The engine probes seldom once the server has answered: the health it reports may be ten minutes old.
     service = server.head.service
@@ -69,18 +252,18 @@ def wait(
         return _watch(server, report, crashes, limit)
     except _EndedError as error:
         failure = _failure(project, started, error)
-        starting.remove(server)
+        starting.remove_server(server)
         raise failure from None
     except _OverdueError as error:
         path = _keep_log(project, started.server, server.head)[0]
-        starting.remove(server)
+        starting.remove_server(server)
         raise ServeFailedError(
             str(error), log=project.relative(path), hint="the log says how far the start got"
         ) from None
     except KeyboardInterrupt:
         if not started.was_running:
             report(Message(f"stopping {server.name}; with `--detach` it starts without anybody waiting"))
-            starting.remove(server)
+            starting.remove_server(server)
         raise
 
 
@@ -109,15 +292,15 @@ def _watch(server: RunningServer, report: Report, most_crashes: int, start_limit
     head = server.head
     limit = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
-    phase: phases.Phase | None = None
+    phase: Phase | None = None
     if start_limit:
-        most = humanize.duration(start_limit.seconds)
+        most = words.duration_text(start_limit.seconds)
         report(Message(f"waiting for {server.name} for at most {most} ({start_limit.reason})"))
     while True:
         service, ended = _look(server)
-        lines = services.log(head.engine.endpoint, service.id, after=after)
+        lines = containers.container_log(head.engine.endpoint, service.id, after=after)
         after = lines[-1].written if lines else after
-        for latest in filter(None, (phases.of_line(line.text) for line in lines)):
+        for latest in filter(None, (of_line(line.text) for line in lines)):
             if latest != phase:
                 phase = latest
                 report(phase)
@@ -155,7 +338,7 @@ def _look(server: RunningServer) -> tuple[Service, tuple[_EndedMember, ...]]:
 
 
 def _states(server: RunningServer) -> list[Service]:
-    states = [services.find(member.engine.endpoint, member.service.id) for member in server.members]
+    states = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
     existing = [state for state in states if state is not None]
     if len(existing) < len(states):
         raise _stopped_error(server)
@@ -166,10 +349,10 @@ def _stopped_error(server: RunningServer) -> ConflictError:
     return ConflictError(f"{server.name} was stopped from outside while it started")
 
 
-def _is_ready(server: RunningServer, service: Service, phase: phases.Phase | None, *, is_due: bool) -> bool:
+def _is_ready(server: RunningServer, service: Service, phase: Phase | None, *, is_due: bool) -> bool:
     """Tells whether the server answers: by its log if it has no health check, as its port is not known; otherwise by
     its health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
-    is_logged = phase is not None and phase.name == phases.READY
+    is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
     return service.health == "healthy" or ((is_logged or is_due) and answers(server))
@@ -181,15 +364,15 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
     texts, logs = [], []
     ended_logs = [(ended, *_keep_log(project, started.server, ended.member)) for ended in error.ended]
     # Those that ended because another did have nothing to tell.
-    causes = [each for each in ended_logs if cluster_guard.ENDED_ELSEWHERE not in each[2]]
+    causes = [each for each in ended_logs if cluster.ENDED_ELSEWHERE not in each[2]]
     for ended, path, lines in causes or ended_logs:
         name, node = started.server.labels[LABEL], started.server.node_of(ended.member)
         times = f" {ended.crashes} times" if ended.crashes > 1 else ""
         problem = f"{name}{node and f' on node {node}'} ended{times} before it answered"
-        cause = crash_cause.cause(lines)
+        cause = crash_cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
         logs.append(project.relative(path))
-    known_cause = next((each for _, _, lines in causes or ended_logs if (each := crash_cause.known_cause(lines))), None)
+    known_cause = next((each for _, _, lines in causes or ended_logs if (each := known_crash_cause(lines))), None)
     model = started.selection.recipe.model or started.server.name
     hints = [known_cause.hint.format(model=model)] if known_cause else []
     no_image_helps = known_cause is not None and not known_cause.in_image
@@ -202,20 +385,157 @@ def _failure(project: Project, started: StartedServer, error: _EndedError) -> Se
 
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
-    lines = [line.text for line in services.log(member.engine.endpoint, member.service.id)]
+    lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
     node = server.node_of(member)
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain_file.write(path, redacted("\n".join([*lines, ""])).encode())
+    files.write_plain_file(path, redacted("\n".join([*lines, ""])).encode())
     return path, lines
 
 
 def _rollback_hint(project: Project, started: StartedServer) -> str:
+    from builder.evidence import requirements
+
     name = started.selection.recipe.model
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     model = lock.models.get(name or "")
-    if name and model and (before := gate.pairing_before(project, {}, lock, name)):
+    if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
         return f"`builder rollback {name}` goes back to {before.image}; then `builder run` again"
     if model and model.previous:
         return f"no image that {name} was paired with before can take its place: look at the log"
     return f"no other image was ever paired with {name or 'it'} to go back to: look at the log"
+
+
+# The known faults of the GB10's software that a numbered image has and a recipe meets. docs/image-contents.md lists
+# them with their sources; `tests/mods/test_known_faults.py` reads vLLM's in its releases.
+
+# https://github.com/vllm-project/vllm/issues/52504, 42354 and 41725
+_HANGING_NCCL = "2.28.9"
+_FIRST_INSTANTTENSOR = "0.2.1"
+# https://github.com/vllm-project/vllm/pull/53007, looked for up to 0.33
+LARGE_DRAFTER_BLOCKS = ">=0.30,<0.34"
+
+
+def of_selection(project: Project, selection: SelectedImage, nodes: int) -> tuple[Diagnosis, ...]:
+    """The faults that the selected image has where its recipe serves on so many ``nodes``. Raises FileProblemsError for
+    a recipe whose command cannot be rendered."""
+    words = command.render_command(selection.recipe, {}, ()).words
+    packages = packages_of(project, selection.image, selection.record)
+    return tuple(of_software(selection.name, packages, words, nodes))
+
+
+def packages_of(project: Project, name: ImageName, image: NumberedImage) -> dict[str, str]:
+    """The versions of the packages and sources of an image, by name, as far as its build directory tells them."""
+    from builder.numbers import adopted, build_directory
+
+    directory = project.build_directory(name.repository, name.number)
+    inside = adopted.read_adopted(directory) if image.adopted else None
+    packages = (
+        inside.packages if inside else build_directory.packages(build_directory.read_if_possible(directory) or ())
+    )
+    return {**packages, **{source: version.version for source, version in image.versions.items()}}
+
+
+def of_software(name: str, packages: Mapping[str, str], words: Sequence[str], nodes: int) -> Iterator[Diagnosis]:
+    """The faults of an image called ``name`` with these ``packages``, where ``words`` serve on so many ``nodes``."""
+    nccl = next((packages[package] for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12") if package in packages), "")
+    if nodes > 1 and nccl == _HANGING_NCCL:
+        message = f"{name} has NCCL {nccl}: over several nodes, tensor parallelism with CUDA graphs hangs"
+        remedy = "take an image with NCCL 2.29.7 (vLLM 0.27.1 to 0.32); `--enforce-eager` serves without CUDA graphs"
+        yield Diagnosis("NCCL", "warning", message, remedy)
+    loads_with = command.option(words, "--load-format", "--load_format")
+    loader = packages.get("instanttensor", "")
+    if loads_with == "instanttensor" and loader and not _is_in(loader, f">={_FIRST_INSTANTTENSOR}"):
+        message = f"{name} has InstantTensor {loader}, which counts the page cache as used memory: the start may stop"
+        remedy = "`instanttensor==0.2.2` under `python.packages` in image.yaml, or `--load-format auto` in the recipe"
+        yield Diagnosis("loader", "warning", message, remedy)
+    if _drafts_with_dflash(words) and _is_in(packages.get("vllm", ""), LARGE_DRAFTER_BLOCKS):
+        message = f"{name} has vLLM {packages['vllm']}, in which a drafter with sliding windows takes more KV cache"
+        remedy = "vLLM 0.28 and 0.29 take less; a smaller `--max-model-len` leaves room, too"
+        yield Diagnosis("drafter", "warning", message, remedy)
+
+
+def _is_in(version: str, versions: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion
+
+    try:
+        return bool(version) and SpecifierSet(versions).contains(version, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def _drafts_with_dflash(words: Sequence[str]) -> bool:
+    text = command.option(words, "--speculative-config", "--speculative_config", "-sc")
+    try:
+        value = json.loads(text or "")
+    except ValueError:
+        return False
+    return isinstance(value, dict) and value.get("method") == "dflash"
+
+
+# The metrics of a running server, from the text that vLLM gives at ``/metrics``. Their names:
+# https://docs.vllm.ai/en/stable/design/metrics.html; the format of the text:
+# https://prometheus.io/docs/instrumenting/exposition_formats/
+
+
+@dataclass(frozen=True)
+class ServerMetrics:
+    """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1;
+    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those of them that the model took."""
+
+    running: int
+    waiting: int
+    prompt_tokens: int
+    generated_tokens: int
+    drafted: int
+    accepted: int
+    cache_used: float
+
+    @property
+    def acceptance(self) -> float | None:
+        """The share of the drafted tokens that was accepted, of 1; None if none were drafted."""
+        return self.accepted / self.drafted if self.drafted else None
+
+
+def read_metrics(text: str) -> ServerMetrics | None:
+    """Reads the metrics from the text; returns None if it is not vLLM's."""
+    sums = metric_totals(text)
+    if "vllm:num_requests_running" not in sums:
+        return None
+    return ServerMetrics(
+        running=_count(sums["vllm:num_requests_running"]),
+        waiting=_count(sums["vllm:num_requests_waiting"]),
+        prompt_tokens=_count(sums["vllm:prompt_tokens_total"]),
+        generated_tokens=_count(sums["vllm:generation_tokens_total"]),
+        drafted=_count(sums["vllm:spec_decode_num_draft_tokens_total"]),
+        accepted=_count(sums["vllm:spec_decode_num_accepted_tokens_total"]),
+        cache_used=sums["vllm:kv_cache_usage_perc"],
+    )
+
+
+def metric_totals(text: str) -> defaultdict[str, float]:
+    """The samples of vLLM in the text by their names; each of several engines has one of its own, and they are added
+    up. 0 for a name that is not there."""
+    sums: defaultdict[str, float] = defaultdict(float)
+    for line in text.splitlines():
+        if line.startswith("vllm:"):
+            name, value = _sample(line)
+            sums[name] += value
+    return sums
+
+
+def _count(value: float) -> int:
+    """``value`` as a count; 0 for what is no number, which the format allows."""
+    return int(value) if math.isfinite(value) else 0
+
+
+def _sample(line: str) -> tuple[str, float]:
+    """Parses ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may hold blanks and braces: the value is what follows
+    the last one."""
+    name = line.partition(" ")[0].partition("{")[0]
+    value = (line.rpartition("}")[2] if "}" in line else line.partition(" ")[2]).split()
+    try:
+        return name, float(value[0])
+    except (IndexError, ValueError):
+        return name, 0.0

@@ -1,4 +1,7 @@
-"""Running servers: containers that carry this program's label, and what their labels say."""
+"""Running servers are containers with this program's label.
+
+The servers and their labels come first, then outdated servers, then the lookup on the engine and all nodes.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,25 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from builder.definitions.recipes import arguments, container
-from builder.definitions.recipes.cluster import RANK
-from builder.definitions.recipes.container import ADDRESS, LABEL, PORT_INSIDE
+from builder.base.errors import EngineError, UsageError
+from builder.definitions import command, configuration, container
+from builder.definitions.cluster import RANK
+from builder.definitions.container import ADDRESS, LABEL, PORT_INSIDE
+from builder.engine import client as endpoints
 from builder.engine import containers
-from builder.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.engine.services import Service
+    from builder.base.project import Project
+    from builder.definitions.configuration import Node
+    from builder.engine.client import Endpoint
+    from builder.engine.containers import Service
+    from builder.lock.model import ImageName, Lock
+    from builder.numbers.workspace import Workspace
+
+
+# Running servers: containers that carry this program's label, and what their labels say.
 
 # The request, so that the server can be started in the same way again, and a digest of the resulting settings.
 REQUEST = f"{LABEL}.asked"
@@ -109,8 +120,8 @@ class RunningServer:
         if self.port is None:
             return ""
         engine = urlsplit(self.head.engine.endpoint.host)
-        listening = arguments.reached_at(self.labels.get(ADDRESS) or self.labels.get(f"{LABEL}.host"))
-        host = engine.hostname if listening == arguments.LOOPBACK and engine.hostname else listening
+        listening = command.reached_at(self.labels.get(ADDRESS) or self.labels.get(f"{LABEL}.host"))
+        host = engine.hostname if listening == command.LOOPBACK and engine.hostname else listening
         return f"http://[{host}]:{self.port}/v1" if ":" in host else f"http://{host}:{self.port}/v1"
 
     def is_named(self, text: str) -> bool:
@@ -135,7 +146,7 @@ def answers(server: RunningServer) -> bool:
 
 def listening_host(service: Service) -> str:
     """Returns the address that the server listens on, as its own container reaches it."""
-    return arguments.reached_at(service.labels.get(f"{LABEL}.host"))
+    return command.reached_at(service.labels.get(f"{LABEL}.host"))
 
 
 def _nodes(member: ServerMember) -> tuple[str, ...]:
@@ -146,3 +157,130 @@ def rank(member: ServerMember) -> int:
     """Returns the rank of a container among those that serve together, from 0; 0 if it serves alone."""
     rank_label = member.service.labels.get(RANK, "")
     return int(rank_label) if rank_label.isdecimal() else 0
+
+
+# Servers that still serve a model from an image that it is no longer paired with.
+
+
+@dataclass(frozen=True)
+class SupersededServer:
+    """The server ``name`` of a ``model``, which was started from ``image``, while the model is ``paired`` with
+    another."""
+
+    name: str
+    model: str
+    image: str
+    paired: ImageName
+
+
+def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -> tuple[SupersededServer, ...]:
+    """The servers of ``models`` on the user's own engine that another image is paired with in ``lock``; nodes are not
+    asked, since one that is switched off would be waited for."""
+    if not models:
+        return ()
+    by_name = {
+        superseded.name: superseded
+        for service in containers.labelled(workspace.engine, LABEL)
+        if service.is_up and (superseded := of_labels(workspace.project, lock, service.labels))
+    }
+    return tuple(by_name[name] for name in sorted(by_name) if by_name[name].model in models)
+
+
+def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> SupersededServer | None:
+    """The server with these labels, if it serves a model of this project which is paired with another image;
+    None for any other, and for one that another program starts and stops. An image that the recipe names by its number
+    is no pairing's."""
+    model, image = labels.get(f"{LABEL}.model", ""), labels.get(f"{LABEL}.image", "")
+    paired = lock.models.get(model)
+    if paired is None or labels.get(PROJECT) != str(project.root) or str(paired.pairing.image) == image:
+        return None
+    if paired.pairing.recipe != labels.get(f"{LABEL}.recipe") or labels.get(STARTED_BY):
+        return None
+    nodes = labels.get(NODES, "")
+    return SupersededServer(labels[LABEL] + (f"@{nodes}" if nodes else ""), model, image, paired.pairing.image)
+
+
+# Looking up running servers, on the user's own engine and on the nodes, all of them or by name.
+
+
+@dataclass(frozen=True)
+class RunningServers:
+    """All servers, sorted by name. ``unreachable`` says of each node whose engine does not answer why."""
+
+    servers: tuple[RunningServer, ...]
+    unreachable: tuple[str, ...]
+
+
+def engine_of_node(environ: Mapping[str, str], node: Node) -> ServingEngine:
+    """The engine of a node. Raises EngineError for a docker context that does not exist."""
+    return ServingEngine(endpoints.of_node(environ, node.name, node.engine), node.name)
+
+
+def find_all(workspace: Workspace) -> RunningServers:
+    """Finds the servers on this engine and on the nodes of builder.yaml. Raises EngineError if this engine does not
+    answer; a node may be switched off."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    config = configuration.load_configuration(workspace.project)
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        lookups = [
+            (node, pool.submit(_node_members, workspace.environment, node, config.node_timeout))
+            for node in config.nodes
+        ]
+        members = {member.service.id: member for member in _members(ServingEngine(workspace.engine), 60)}
+        unreachable = []
+        for node, lookup in lookups:
+            try:
+                for member in lookup.result():
+                    # A node may be this very machine, under a name of its own.
+                    members.setdefault(member.service.id, member)
+            except EngineError as error:
+                unreachable.append(f"{node.name}: {error.message}")
+    return RunningServers(_grouped(tuple(members.values())), tuple(unreachable))
+
+
+def find_server(workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` serves one") -> RunningServer:
+    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, or more
+    than one; ``hint`` is the advice where nothing is served at all."""
+    running = find_all(workspace)
+    if (match := pick(workspace.project, running, text)) is not None:
+        return match
+    names = ", ".join(server.name for server in running.servers)
+    unreachable = f"; {'; '.join(running.unreachable)}" if running.unreachable else ""
+    problem = f"`{text}` is not being served" if text else "this project serves nothing"
+    raise UsageError(f"{problem}{unreachable}", hint=f"served now: {names}" if names else hint)
+
+
+def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
+    """Returns the server called ``text``, or the only one if that is None; None if there is no such server. A server of
+    another project is found by its own name or its container's only, as that project may have a recipe or a model of
+    the same name. Raises UsageError if several match."""
+    of_project = tuple(server for server in running.servers if server.labels.get(PROJECT) == str(project.root))
+    exact = tuple(server for server in running.servers if text in {server.name, server.head.service.name})
+    matches = exact or tuple(server for server in of_project if text is None or server.is_named(text))
+    if len(matches) > 1:
+        raise UsageError(
+            f"`{text}` is served several times" if text else "several are served",
+            hint=f"say which: {', '.join(server.name for server in matches)}",
+        )
+    return matches[0] if matches else None
+
+
+def _node_members(environ: Mapping[str, str], node: Node, timeout: float) -> tuple[ServerMember, ...]:
+    return _members(engine_of_node(environ, node), timeout)
+
+
+def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
+    return tuple(ServerMember(engine, service) for service in containers.labelled(engine.endpoint, LABEL, timeout))
+
+
+def _grouped(members: tuple[ServerMember, ...]) -> tuple[RunningServer, ...]:
+    """Groups the containers that serve together: those with the same name and the same list of several nodes."""
+    groups: dict[tuple[str, ...], list[ServerMember]] = {}
+    for member in members:
+        labels = member.service.labels
+        together = "," in labels.get(NODES, "")
+        key = (labels[LABEL], labels[NODES]) if together else (labels[LABEL], labels.get(NODES, ""), member.service.id)
+        groups.setdefault(key, []).append(member)
+    servers = [RunningServer(tuple(sorted(group, key=rank))) for group in groups.values()]
+    return tuple(sorted(servers, key=lambda server: server.name))

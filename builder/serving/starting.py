@@ -1,26 +1,281 @@
-"""Starting a prepared server, from exactly the image that was checked."""
+"""A prepared server starts from exactly the image that was checked.
+
+Free memory comes first, then the request to the engine, free ports, the start, and the compile caches.
+Each numbered image has its own compile cache.
+"""
 
 from __future__ import annotations
 
+import errno
+import math
+import os
+import shutil
+import socket
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
 
-from builder.definitions.recipes.cluster_network import RDMA_DEVICES
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, services
-from builder.engine.client.errors import EngineHTTPError
-from builder.errors import ConflictError, ImageStateError, NoImageHelpsError, ServeFailedError, UsageError
-from builder.serving import engine_request, ports
+from builder.base.errors import (
+    BuilderError,
+    ConflictError,
+    ImageStateError,
+    NoImageHelpsError,
+    ServeFailedError,
+    UnsafePathError,
+    UsageError,
+)
+from builder.base.events import Message
+from builder.base.project import below_project
+from builder.definitions import container
+from builder.definitions.cluster import RDMA_DEVICES
+from builder.definitions.container import COMPILE_CACHES, GPU_MEMORY, LABEL, compile_cache
+from builder.engine import containers
+from builder.engine.client import EngineHTTPError
+from builder.serving.memory import PROC, shared_with_gpu
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from builder.definitions.recipes.container import ContainerSettings
-    from builder.engine.services import Service
-    from builder.serving.image_selection import ServedImage
+    from builder.base.events import Report
+    from builder.definitions.container import ContainerSettings, GpuMemory, HealthCheck
+    from builder.engine.client import Endpoint
+    from builder.engine.containers import Service
+    from builder.lock.model import ImageName
+    from builder.serving.memory import MachineMemory, MemoryRule
     from builder.serving.preparation import PlannedContainer, PreparedServer
+    from builder.serving.selection import ServedImage
+
+
+# Room for a server in the memory of its machine, looked at before it starts: a Spark that runs out of memory ends
+# nothing, it freezes.
+
+_FORCE = "`--force` starts it all the same"
+
+
+@dataclass(frozen=True)
+class Shortage:
+    """A reason why a server does not fit, and what would help."""
+
+    reason: str
+    remedy: str
+
+
+def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
+    """Raises ConflictError where the server does not fit into the memory of its machines, or reports it if the request
+    insists. The memory of the containers ``leaving`` counts as free. Looks at nothing where no GPU is used."""
+    shortages = [
+        shortage
+        for planned in prepared.containers
+        if planned.settings.gpus and (shortage := _shortage(planned, prepared.memory, leaving, proc))
+    ]
+    if not shortages:
+        return
+    reasons = list(dict.fromkeys(shortage.reason for shortage in shortages))
+    if prepared.memory.insist:
+        for reason in reasons:
+            report(Message(f"{reason}; started all the same"))
+        return
+    raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0].remedy)
+
+
+def _shortage(planned: PlannedContainer, rule: MemoryRule, leaving: Collection[Service], proc: Path) -> Shortage | None:
+    label = planned.settings.labels.get(GPU_MEMORY)
+    if label is None:
+        return None
+    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc)
+    if memory is None:
+        return None
+    here = containers.labelled(planned.engine.endpoint, LABEL)
+    ids = {service.id for service in leaving}
+    freed = sum(_taken(service, memory.total) for service in here if service.id in ids)
+    others = [service for service in here if service.is_up and service.id not in ids]
+    available = min(memory.total, memory.available + freed)
+    where = f"node {planned.engine.node}" if planned.engine.node else "this machine"
+    return memory_shortage(container.of_label(label), MachineMemoryNow(memory, available, where), rule, others)
+
+
+def _taken(service: Service, total: int) -> int:
+    return container.of_label(service.labels.get(GPU_MEMORY, "")).of(total) if service.is_up else 0
+
+
+@dataclass(frozen=True)
+class MachineMemoryNow:
+    """The memory of a machine, of which ``available`` bytes can be had when the server starts; ``name`` is for
+    messages."""
+
+    memory: MachineMemory
+    available: int
+    name: str
+
+
+def memory_shortage(
+    wanted: GpuMemory, machine: MachineMemoryNow, rule: MemoryRule, others: Sequence[Service] = ()
+) -> Shortage | None:
+    """The reason why ``wanted`` does not fit into a machine on which ``others`` serve, or None.
+
+    vLLM itself ends where less than its share is available when it starts; what it leaves over is the machine's.
+    """
+    total = machine.memory.total
+    needed = wanted.of(total)
+    share = f"{needed / container.GIB:.1f} GiB"
+    if not wanted.gibibytes:
+        share += f" ({wanted}{', the default,' if wanted.is_default else ''} of {_gib(total)})"
+    if not wanted.is_minimum and total - needed < rule.reserve:
+        left = max(0, total - needed)
+        return Shortage(
+            f"the server would take {share} of the memory of {machine.name}, and leave {_gib(left)}: "
+            f"less than the reserve of {_gib(rule.reserve)}",
+            f"{_less(wanted, total, total - rule.reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
+        )
+    if needed > machine.available:
+        servers = " and ".join(_named(service) for service in others)
+        stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
+        return Shortage(
+            f"the server needs {share}, and {machine.name} has {_gib(machine.available)} of memory available"
+            + (f" beside {servers}" if servers else ""),
+            f"{stops}{_less(wanted, total, machine.available)}; {_FORCE}",
+        )
+    return None
+
+
+def _named(service: Service) -> str:
+    label = service.labels.get(GPU_MEMORY)
+    return service.labels[LABEL] + (f" (which was given {label})" if label else "")
+
+
+def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
+    """Advice to take no more than ``fitting`` bytes."""
+    if wanted.gibibytes:
+        return f"a smaller --gpu-memory-utilization-gb fits (up to {max(0, fitting) // container.GIB})"
+    share = math.floor(fitting / total * 100) / 100
+    return f"`--gpu-mem {share:.2f}` would fit, if the model does" if share > 0 else "no share of it would fit"
+
+
+def _gib(size: int) -> str:
+    return f"{size / container.GIB:.1f} GiB"
+
+
+# Export of a container for the Engine API: https://docs.docker.com/reference/api/engine/ (containers/create).
+
+_SECOND = 1_000_000_000
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+# Every probe adds three entries to the engine's event log, which holds 256, and which `list` reads for what happened to
+# images. So the engine probes often while the server starts (engines before 25 have no such setting), and seldom once
+# it has answered. One failure is enough then: whoever needs the current state probes at once (`running.answers`).
+_STARTING_INTERVAL = 15
+_INTERVAL = 600
+_RETRIES = 1
+
+
+def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Returns the body of the request; secrets are taken from ``environ``, if they are set."""
+    secrets = {name: environ[name] for name in settings.secrets if name in environ}
+    bindings: dict[str, list[dict[str, str]]] = {}
+    for port in settings.ports:
+        binding = {"HostPort": str(port.port), **({"HostIp": port.address} if port.address else {})}
+        bindings.setdefault(f"{port.inside}/{port.protocol}", []).append(binding)
+    return {
+        "Image": settings.image,
+        # Where it is left out, the image's own runs the command; an empty one runs none.
+        **({} if settings.keep_entrypoint else {"Entrypoint": []}),
+        "Cmd": list(settings.argv),
+        "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
+        "Labels": dict(settings.labels),
+        "Healthcheck": _health(settings.health) if settings.health else {"Test": ["NONE"]},
+        "StopSignal": settings.stop_signal,
+        "StopTimeout": settings.stop_seconds,
+        "ExposedPorts": {port: {} for port in bindings},
+        "HostConfig": {
+            "NetworkMode": settings.network,
+            "PortBindings": bindings,
+            "IpcMode": settings.ipc,
+            **({"ShmSize": _bytes(settings.shm_size)} if settings.shm_size else {}),
+            "Ulimits": [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in settings.ulimits.items()],
+            "Mounts": [
+                {
+                    "Type": "bind",
+                    "Source": mount.source,
+                    "Target": mount.target,
+                    "ReadOnly": mount.read_only,
+                    # The engine may be on another machine, where only it can create the folder.
+                    "BindOptions": {"CreateMountpoint": mount.ours},
+                }
+                for mount in settings.mounts
+            ],
+            "RestartPolicy": {"Name": settings.restart},
+            "Init": settings.init,
+            "Devices": [
+                {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"} for path in settings.devices
+            ],
+            "CapAdd": list(settings.capabilities),
+            **({"Memory": _bytes(settings.memory)} if settings.memory else {}),
+            **({"MemorySwap": _bytes(settings.memory_swap)} if settings.memory_swap else {}),
+            **({"PidsLimit": settings.pids} if settings.pids else {}),
+            "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}] if settings.gpus else [],
+        },
+    }
+
+
+def _health(health: HealthCheck) -> dict[str, Any]:
+    return {
+        "Test": ["CMD", *health.argv],
+        "Interval": _INTERVAL * _SECOND,
+        "Timeout": health.timeout * _SECOND,
+        "Retries": _RETRIES,
+        "StartPeriod": health.start_period * _SECOND,
+        "StartInterval": _STARTING_INTERVAL * _SECOND,
+    }
+
+
+def _bytes(size: str) -> int:
+    """Returns ``16g`` as a number of bytes."""
+    unit = _UNITS.get(size[-1].lower())
+    return int(size[:-1]) * unit if unit else int(size)
+
+
+# A check that a port is free, made before a server spends ten minutes on loading a model to find that it is not.
+
+
+def require_free(endpoint: Endpoint, host: str | None, port: int, leaving: Collection[str] = ()) -> None:
+    """Raises ConflictError if a container of this program uses ``port`` on the engine, or, where the engine runs on
+    this machine, anything else does. The containers in ``leaving`` (by name) do not count.
+    """
+    services_on_port = tuple(
+        service for service in containers.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up
+    )
+    for service in services_on_port:
+        if service.name not in leaving:
+            image = service.labels.get(f"{LABEL}.image", service.image)
+            raise ConflictError(
+                f"port {port} is in use: {service.name} serves there from {image}",
+                hint=f"`builder stop {service.name}` ends it; `--port N` takes another port",
+            )
+    if not services_on_port and endpoint.host.startswith("unix://") and not _can_listen(host, port):
+        raise ConflictError(
+            f"port {port} is in use on this machine",
+            hint=f"`ss -ltnp 'sport = :{port}'` shows by what; `--port N` takes another port",
+        )
+
+
+def _can_listen(host: str | None, port: int) -> bool:
+    """False only if the port is in use; any other problem is better described by the server itself."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or "0.0.0.0",  # noqa: S104
+            port,
+            type=socket.SOCK_STREAM,
+        )[0]
+        with socket.socket(family, kind, protocol) as test_socket:
+            test_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            test_socket.bind(address)
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE
+    return True
+
+
+# Starting a prepared server, from exactly the image that was checked.
 
 
 @dataclass(frozen=True)
@@ -32,7 +287,7 @@ class StartedServer:
     was_running: bool
 
 
-def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
+def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
     """Starts the server without waiting for it to answer; does nothing if it is running already with these settings.
 
     Raises ConflictError if it is running with other settings, or its port or name is taken; ServeFailedError if an
@@ -50,7 +305,7 @@ def start(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer
     require_free_port(prepared, leaving=[service.name for service in existing if service])
     for planned, service in zip(prepared.containers, existing, strict=True):
         if service:
-            containers.remove(planned.engine.endpoint, service.id)
+            containers.remove_container(planned.engine.endpoint, service.id)
     created: list[ServerMember] = []
     try:
         for planned in prepared.containers:
@@ -70,13 +325,13 @@ def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
     """The containers that the server has already, in the order of those that it needs; None for each that is missing.
     Earlier releases gave a container the server's name alone."""
     return tuple(
-        services.find(planned.engine.endpoint, planned.settings.name) or _of_earlier_release(planned)
+        containers.find_container(planned.engine.endpoint, planned.settings.name) or _of_earlier_release(planned)
         for planned in prepared.containers
     )
 
 
 def _of_earlier_release(planned: PlannedContainer) -> Service | None:
-    service = services.find(planned.engine.endpoint, planned.settings.labels[LABEL])
+    service = containers.find_container(planned.engine.endpoint, planned.settings.labels[LABEL])
     return service if service and LABEL in service.labels else None
 
 
@@ -90,17 +345,17 @@ def require_free_port(prepared: PreparedServer, leaving: Sequence[str] = ()) -> 
     settings = prepared.head.settings
     if port := prepared.port:
         host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
-        ports.require_free(prepared.head.engine.endpoint, host, int(port), leaving)
+        require_free(prepared.head.engine.endpoint, host, int(port), leaving)
 
 
-def remove(server: RunningServer) -> None:
+def remove_server(server: RunningServer) -> None:
     """Ends the server at once, and removes its containers."""
     _remove(server.members)
 
 
 def _remove(members: Sequence[ServerMember]) -> None:
     for member in members:
-        containers.remove(member.engine.endpoint, member.service.id)
+        containers.remove_container(member.engine.endpoint, member.service.id)
 
 
 def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
@@ -138,9 +393,7 @@ def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMemb
         _make_folders(planned.settings)
     return ServerMember(
         planned.engine,
-        services.create(
-            planned.engine.endpoint, planned.settings.name, engine_request.request_body(planned.settings, environ)
-        ),
+        containers.create(planned.engine.endpoint, planned.settings.name, request_body(planned.settings, environ)),
     )
 
 
@@ -162,7 +415,7 @@ def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> N
 
 def _start(member: ServerMember) -> None:
     try:
-        services.start(member.engine.endpoint, member.service.id)
+        containers.start_service(member.engine.endpoint, member.service.id)
     except EngineHTTPError as error:
         name = member.service.labels[LABEL]
         if "gpu" in error.explanation.casefold():  # of each release of Docker in other words
@@ -175,3 +428,96 @@ def _start(member: ServerMember) -> None:
         if RDMA_DEVICES in error.explanation:
             hint = "`builder nodes check` looks for the RoCE devices; `rdma: []` in builder.yaml does without them"
         raise ServeFailedError(f"{name} cannot be started: {error.explanation}", hint=hint) from None
+
+
+# Compile caches: folders on this machine with what a numbered image compiled while it served, one for each number, so
+# that no other build reads them (`container.compile_cache`). They are of no use once the image is gone.
+
+_INSIDE = "/run/builder/compiled"
+_REMOVING = 600.0  # seconds
+_BLOCK = 512  # bytes: what st_blocks counts
+
+
+@dataclass(frozen=True)
+class CompileCache:
+    """The folder of one number, below that of all of them (``root``), and the bytes on disk of what serving wrote into
+    it."""
+
+    name: ImageName
+    root: Path
+    folder: Path
+    size: int
+
+
+def find_compile_caches(
+    endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]
+) -> tuple[CompileCache, ...]:
+    """Returns the compile caches of these numbers that exist; none where the engine runs on another machine, as the
+    folders are there, too."""
+    if not endpoint.host.startswith("unix://"):
+        return ()
+    caches = []
+    for name in names:
+        folder = Path(compile_cache(environ, name.repository, name.number))
+        if _is_folder(folder):
+            root = folder.parents[len(PurePath(name.repository).parts)]
+            caches.append(CompileCache(name, root, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
+    return tuple(caches)
+
+
+def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
+    """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
+    be removed and why; empty if all is gone.
+
+    A container writes as root. Files that this user may not remove are removed in a container of ``image``, if one is
+    given, with no other folder mounted.
+    """
+    try:
+        below_project(cache.root, cache.folder)
+    except UnsafePathError as error:
+        return error.message
+    for path in _cache_folders(cache.folder):
+        shutil.rmtree(path, ignore_errors=True)
+    if remaining := _cache_folders(cache.folder):
+        reason = _remove_as_root(endpoint, image, cache.folder, remaining) if image else "it belongs to another user"
+        if reason:
+            return f"{cache.folder} stays: {reason}; `sudo rm -r {cache.folder}` removes it"
+    try:
+        cache.folder.rmdir()
+    except FileNotFoundError:
+        return ""  # another prune was here, too
+    except OSError as error:
+        return f"{cache.folder} stays: {error.strerror}"
+    return ""
+
+
+def disk_usage(path: Path) -> int:
+    """Returns the bytes on disk of ``path`` and everything below it. A file with several names counts once, links are
+    not followed, and what may not be read counts as 0."""
+    below = (Path(folder, name) for folder, folders, files in os.walk(path) for name in (*folders, *files))
+    sizes: dict[tuple[int, int], int] = {}
+    for file in (path, *below):
+        with suppress(OSError):
+            stat = file.lstat()
+            sizes[stat.st_dev, stat.st_ino] = stat.st_blocks * _BLOCK
+    return sum(sizes.values())
+
+
+def _cache_folders(folder: Path) -> list[Path]:
+    """The folders in it that serving made. A link that the user put in place of one is left alone."""
+    return [path for path in (folder / name for name in COMPILE_CACHES) if _is_folder(path)]
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove_as_root(endpoint: Endpoint, image: str, folder: Path, remaining: Iterable[Path]) -> str:
+    argv = ["rm", "-rf", "--", *(f"{_INSIDE}/{path.name}" for path in remaining)]
+    mounts = {str(folder): _INSIDE}
+    try:
+        with containers.running(endpoint, image, labels={"builder.prune": "compiled"}, mounts=mounts) as container:
+            result = container.run(argv, timeout=_REMOVING)
+    except BuilderError as error:
+        return error.message
+    return result.output.strip()

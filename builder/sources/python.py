@@ -1,26 +1,193 @@
-"""Python packages: uv resolves the whole closure for the target platform, with the hashes of all files that suit it."""
+"""uv resolves Python packages for the target platform, with the hashes of their files.
+
+Stub wheels come first, then upload dates, the uv program, the resolution, and the download of one web file.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+import time
+import zipfile
 from dataclasses import dataclass, replace
+from json import dumps as quoted
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from builder import timestamp
+from builder.base import http_client, words
+from builder.base.errors import SourceError
+from builder.base.http_client import NoAnswerError
+from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE
-from builder.definitions.package_name import canonical
-from builder.errors import SourceError
-from builder.lock.pins import LockedPackage, PythonPin
-from builder.sources import stub_wheels, upload_dates, uv_program
+from builder.lock.model import LockedPackage, PythonPin
+from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from builder.definitions.image import ImageDefinition, PythonRequirements
-    from builder.lock.pins import SourcePin
-    from builder.sources.environment import UserSettings
+    from builder.lock.model import SourcePin
+    from builder.sources.git import UserSettings
+
+
+# Wheels that only say which packages there are already, for the resolver. A base image of others has packages that no
+# index has: built there, or patched since. As wheels without anything in them they take part in the resolution as
+# they are, and ask for nothing.
+
+# a JSON string of ASCII is a TOML string
+
+
+def resolvable(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
+    """Those of ``packages`` whose versions a resolver can compare; distributions give some others."""
+    from packaging.version import InvalidVersion, Version
+
+    def is_version(text: str) -> bool:
+        try:
+            Version(text)
+        except InvalidVersion:
+            return False
+        return True
+
+    return tuple(package for package in packages if is_version(package.version))
+
+
+def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
+    """Writes a wheel for each package into a new ``folder``."""
+    folder.mkdir()
+    for package in packages:
+        stem = f"{re.sub('[-_.]+', '_', package.name)}-{package.version}"
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+            archive.writestr(f"{stem}.dist-info/METADATA", _metadata(package))
+            archive.writestr(
+                f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            archive.writestr(f"{stem}.dist-info/RECORD", "")
+
+
+def project_lines(packages: Iterable[LockedPackage]) -> list[str]:
+    """The lines of a pyproject.toml by which uv takes these versions to need nothing, wherever it finds them."""
+    lines = []
+    for package in packages:
+        lines += ["[[tool.uv.dependency-metadata]]", f"name = {quoted(package.name)}"]
+        lines += [f"version = {quoted(package.version)}", "requires-dist = []"]
+    return lines
+
+
+def _metadata(package: LockedPackage) -> str:
+    return f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n"
+
+
+# Upload dates of packages: a closure as of a day, and what an index without dates means for it. uv leaves out every
+# file that is newer than a date, and also every file that its index gives no date of (PEP 700), but for those in a
+# folder of wheels. Left at that, an index without dates would have nothing at all, or only old versions that need
+# none of its packages.
+
+_UNDATED = re.compile(r"warning: `(?P<file>[^`]+)` is missing an upload date.*")
+_PROGRESS = re.compile(r"Resolved \d+ packages? in .*")
+_SUFFIX = re.compile(r"(\.tar\.\w+|\.zip|\.tgz)$")
+# Each run of uv finds packages without a date that those before it did not come to. An index that gives none takes as
+# many as its packages are nested; beyond these, no date is asked for.
+_RUNS = 12
+
+
+class Dated(NamedTuple):
+    """The outcome of resolving a closure as of a day: uv's lock, its messages, and the packages whose index gives no
+    dates. Without ``limited`` it is the closure of today."""
+
+    lock: dict[str, Any]
+    messages: str
+    undated: frozenset[str]
+    limited: bool
+
+
+def compile_as_of(
+    compile_closure: Callable[[list[str]], tuple[dict[str, Any], str]],
+    as_of: str,
+    exempt: Collection[str],
+    requested: frozenset[str],
+) -> Dated:
+    """Runs ``compile_closure`` with the options of uv for nothing newer than ``as_of`` (RFC 3339; empty for no limit)
+    but the packages ``exempt``.
+
+    Packages whose index gives no dates are taken whatever their age; where all that is ``requested`` is among them, no
+    index is asked for a date any more.
+    """
+    undated: frozenset[str] = frozenset()
+    for _ in range(_RUNS if as_of else 0):
+        lock, messages = compile_closure(_options(as_of, sorted({*exempt, *undated})))
+        more = _undated(messages) - undated
+        if not more:
+            return Dated(lock, _without_warnings(messages), undated, limited=True)
+        undated |= more
+        if requested and requested <= undated:
+            break
+    lock, messages = compile_closure(["--quiet"])
+    return Dated(lock, messages, undated, limited=False)
+
+
+def _options(as_of: str, exempt: list[str]) -> list[str]:
+    options = ["--exclude-newer", as_of]
+    for name in exempt:
+        options += ["--exclude-newer-package", f"{name}=false"]
+    return options
+
+
+def _undated(messages: str) -> frozenset[str]:
+    """The normalised names of the packages that uv left out files of because they have no date."""
+    matches = (_UNDATED.fullmatch(line) for line in messages.splitlines())
+    return frozenset(_package(match["file"]) for match in matches if match)
+
+
+def _package(file: str) -> str:
+    """The package of a wheel or a source distribution, by its file name."""
+    name = file.partition("-")[0] if file.endswith(".whl") else _SUFFIX.sub("", file).rpartition("-")[0]
+    return canonical(name)
+
+
+def _without_warnings(messages: str) -> str:
+    """The messages that are left with ``--quiet``, without which uv tells of packages that have no date."""
+    lines = messages.splitlines()
+    return "\n".join(line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line))).strip()
+
+
+# The uv that this program brings along, and what the user's settings mean to it.
+
+_FIND_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
+
+
+def path() -> str:
+    """The path of the program."""
+    from uv import find_uv_bin
+
+    with _FIND_LOCK:
+        return find_uv_bin()
+
+
+def only_wheels() -> bool:
+    """True unless the user's environment lets the code of packages run on this machine, which no file of a project
+    may."""
+    return os.environ.get("UV_NO_BUILD", "").lower() not in {"0", "false", "no"}
+
+
+def options_of_user() -> tuple[str, ...]:
+    """The options that the user's environment decides."""
+    return ("--no-build",) if only_wheels() else ()
+
+
+def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
+    """The user's settings as uv's own variables: an address may hold a password, and arguments anybody may list.
+    ``links`` are the folders and addresses with wheels."""
+    named = {
+        "SSL_CERT_FILE": str(settings.ca_file or ""),
+        "UV_DEFAULT_INDEX": settings.index_url,
+        "UV_INDEX": " ".join(settings.extra_index_urls),
+        "UV_FIND_LINKS": ",".join(links),
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+# Python packages: uv resolves the whole closure for the target platform, with the hashes of all files that suit it.
 
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--color", "never"]
@@ -96,7 +263,7 @@ def _limits(wants: PythonRequirements) -> tuple[str, ...]:
     )
 
 
-def resolve(
+def resolve_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...] = ()
 ) -> ResolvedClosure:
     """Resolves the closure of all requested packages; those that are ``inherited`` keep their version.
@@ -109,10 +276,10 @@ def resolve(
     wants, platform = request.wants, request.platform
     _refuse_repositories(request.requirements)
     # A day to come leaves nothing out, and an index without dates need not be asked for them.
-    as_of = request.as_of if request.as_of < timestamp.now() else ""
+    as_of = request.as_of if request.as_of < words.now() else ""
     target = target_options(wants, platform)
     own = {name for index in wants.indexes for name in index.packages}
-    dated = upload_dates.compile_as_of(
+    dated = compile_as_of(
         lambda options: compile_closure(request, settings, inherited, [*target, *options]),
         as_of,
         # Those that are installed already are fixed to their versions, whatever their age.
@@ -127,7 +294,7 @@ def resolve(
                 f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
                 " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
             )
-        if uv_program.only_wheels() and _NO_WHEEL.search(error):
+        if only_wheels() and _NO_WHEEL.search(error):
             hint = (
                 "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
                 " on this machine: `UV_NO_BUILD=0` in the environment allows that to all packages"
@@ -168,15 +335,15 @@ def compile_closure(
 
     with tempfile.TemporaryDirectory(prefix="builder-") as folder:
         project = Path(folder) / "pyproject.toml"
-        brought = stub_wheels.resolvable(package for package in inherited if not package.hashes)
+        brought = resolvable(package for package in inherited if not package.hashes)
         direct = _names(request.requirements) if brought else frozenset()
         preferred = (*(package for package in brought if package.name in direct), *request.previous)
         lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]))
-        lines += stub_wheels.project_lines(brought)
+        lines += project_lines(brought)
         links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
         project.write_text("\n".join(lines) + "\n", encoding="utf-8")
         if brought:
-            stub_wheels.write(Path(folder) / "stubs", brought)
+            write(Path(folder) / "stubs", brought)
             links.append(str(Path(folder) / "stubs"))
         constraints = Path(folder) / "constraints.txt"
         fixed = [package for package in inherited if package.hashes]
@@ -185,17 +352,17 @@ def compile_closure(
         lock = Path(folder) / "pylock.toml"
         if preferred:
             lock.write_text(_preferences(preferred), encoding="utf-8")
-        options = [*options, *uv_program.options_of_user(), "--output-file", str(lock)]
+        options = [*options, *options_of_user(), "--output-file", str(lock)]
         options += ["--constraints", str(constraints), "--python-version", request.wants.version]
         process = subprocess.run(
-            [uv_program.path(), "pip", "compile", str(project), *_COMPILE, *options],
+            [path(), "pip", "compile", str(project), *_COMPILE, *options],
             # uv reads the overrides and indexes of a pyproject.toml only in the folder that it is run in.
             cwd=folder,
             capture_output=True,
             text=True,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**os.environ, **uv_program.variables(settings, links)},
+            env={**os.environ, **variables(settings, links)},
         )
         if process.returncode:
             return {}, process.stderr.strip() or "uv said nothing"
@@ -270,7 +437,7 @@ def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
         hashes = (sha256_of(package["name"], file) for file in files)
         packages.append(LockedPackage(package["name"], package["version"], tuple(sorted(hashes))))
         newest = max([newest, *(f["upload-time"] for f in files if "upload-time" in f)])
-    stamp = timestamp.of(newest)
+    stamp = words.timestamp_of(newest)
     return PythonPin(requested, stamp, tuple(sorted(packages, key=lambda package: package.name)))
 
 
@@ -295,3 +462,41 @@ def sha256_of(name: str, file: dict[str, Any]) -> str:
     if (digest := file["hashes"].get("sha256")) is None:
         raise SourceError(f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}")
     return str(digest)
+
+
+# Download of one file from an address that anybody can read, with the user's proxies and certificates.
+
+_PAUSES = (1.0, 3.0)  # seconds before the second and third try
+_BUSY = (429, 500, 502, 503, 504)  # a server that asks to come back later
+_NETWORK = "look at the network and at HTTPS_PROXY, and run this again"
+
+
+def download_web_file(address: str, largest: int, ca_file: Path | None, notify: Callable[[str], None]) -> bytes:
+    """The content of the file at ``address``, of at most ``largest`` bytes. Raises SourceError."""
+    shown = git.split(address).url
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            return _receive(address, largest, ca_file)
+        except NoAnswerError as error:
+            if not error.transient:
+                raise SourceError(f"{shown} cannot be fetched: {error}") from None
+            if tries > len(_PAUSES):
+                message = f"{shown} does not answer ({tries} tries): {error}"
+                raise SourceError(message, hint=_NETWORK) from None
+            notify(f"{shown} does not answer: {error}; trying again in {_PAUSES[tries - 1]:g} s")
+            time.sleep(_PAUSES[tries - 1])
+
+
+def _receive(address: str, largest: int, ca_file: Path | None) -> bytes:
+    with http_client.following(ca_file) as client:
+        answer = http_client.send(client, "GET", address, largest=largest, headers={"Accept-Encoding": "identity"})
+    if answer.status_code in _BUSY:
+        raise NoAnswerError(f"the server says {http_client.status(answer)}", transient=True)
+    if not answer.is_success:
+        raise SourceError(
+            f"{git.split(address).url}: the server says {http_client.status(answer)}",
+            hint="does the address lead to the file itself, and may anybody read it?",
+        )
+    return answer.content

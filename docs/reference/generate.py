@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from builder.cli.command_table import GROUPS
-from builder.cli.main import cli
-from builder.explaining import exit_codes, keys, notes
+from builder.cli.main import GROUPS, cli
+from builder.commands import explaining
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.explaining.keys import DescribedFile
+    from builder.commands.explaining import DescribedFile
+
 
 HERE = Path(__file__).parent
 MADE = "<!-- Written by `make reference`. Change the program, and not this page. -->\n\n"
@@ -88,7 +88,7 @@ def files() -> str:
         "`builder schema` prints each of these as JSON Schema. A key that is not here is an error, with its line.\n",
         "`NAME` in a key stands for a name that you choose, `[]` for each item of a list.\n",
     ]
-    return "\n".join([*parts, *(part for file in keys.every() for part in _described(file))])
+    return "\n".join([*parts, *(part for file in explaining.every_key() for part in _described(file))])
 
 
 def json_outputs() -> str:
@@ -99,7 +99,7 @@ def json_outputs() -> str:
         "Every key is there, whatever its value. Later versions may add keys; `schema_version` changes when one goes",
         "or gets another meaning. `builder schema build-json` prints the JSON Schema of the first of these.\n",
     ]
-    return "\n".join([*parts, *(part for output in keys.outputs().values() for part in _described(output))])
+    return "\n".join([*parts, *(part for output in explaining.outputs().values() for part in _described(output))])
 
 
 def _described(file: DescribedFile) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _described(file: DescribedFile) -> Iterator[str]:
 
 
 def codes() -> str:
-    rows = [f"| {each.code} | {_cell('; '.join(each.meanings))} |" for each in exit_codes.every()]
+    rows = [f"| {each.code} | {_cell('; '.join(each.meanings))} |" for each in explaining.every()]
     return "\n".join(["# Exit codes\n", "| code | what it means |", "|---|---|", *rows])
 
 
@@ -124,7 +124,7 @@ def recipe_notes() -> str:
         ("Notes, which keep it from nothing", False),
     ):
         parts += [f"## {heading}\n", "| message | what it means | what to do |", "|---|---|---|"]
-        wanted = [each for each in notes.every() if each.keeps is keeps]
+        wanted = [each for each in explaining.every_note() if each.keeps is keeps]
         parts += [f"| {_cell(_plain(each.says))} | {_cell(each.means)} | {_cell(each.do)} |" for each in wanted]
         parts.append("")
     return "\n".join(parts)

@@ -6,11 +6,18 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from builder.bisecting import search
-from builder.bisecting.candidate import BisectCandidate
-from builder.bisecting.difference import Axis, BisectSubject, Row
-from builder.bisecting.search import Answers, Conclusion, ListPoints, TryCandidate
-from builder.bisecting.trials import Trial
+from builder.lab.bisect import search
+from builder.lab.bisect.search import (
+    Answers,
+    Axis,
+    BisectCandidate,
+    BisectSubject,
+    Conclusion,
+    ListPoints,
+    Row,
+    Trial,
+    TryCandidate,
+)
 
 
 @dataclass

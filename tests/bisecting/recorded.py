@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.bisecting.segmenting import RecordedBuild
 from builder.building import work_folder
-from builder.numbered import build_directory, build_files
+from builder.lab.bisect.search import RecordedBuild
+from builder.numbers import build_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.plan.model import Plan
+    from builder.plan.plan_model import Plan
 
 
 def record(folder: Path, plan: Plan) -> RecordedBuild:
-    work_folder.write(folder, plan.files)
-    directory = build_directory.parse(folder, folder.name, lambda file: (folder / file).read_bytes())
-    return RecordedBuild(directory, build_files.read(directory))
+    work_folder.write_work_folder(folder, plan.files)
+    directory = build_directory.parse_build_directory(folder, folder.name, lambda file: (folder / file).read_bytes())
+    return RecordedBuild(directory, build_directory.read_build_files(directory))

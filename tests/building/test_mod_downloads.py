@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import mod_downloads
-from builder.definitions.mods import mod_reading
-from builder.definitions.mods.mod import Mod
-from builder.errors import FileProblemsError, SourceError
-from builder.project import Project
-from builder.sources import web_file
-from builder.storage import unfinished_file
+from builder.base import files
+from builder.base.errors import FileProblemsError, SourceError
+from builder.base.project import Project
+from builder.building import mod_choice
+from builder.definitions.mod import Mod, load_mod
+from builder.sources import python
 from tests import projects, web_server, workspaces
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from tests.web_server import Web
 
+
 TEMPLATE = b"{{ messages }}\n"
 CHANGED = b"changed\n"
 DIGEST = hashlib.sha256(TEMPLATE).hexdigest()
@@ -29,7 +29,7 @@ DIGEST = hashlib.sha256(TEMPLATE).hexdigest()
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(web_file, "_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(python, "_PAUSES", (0.01, 0.01))
     with web_server.serving() as server:
         server.files["/model/chat.jinja"] = TEMPLATE
         yield server
@@ -39,7 +39,7 @@ def fetch(project: Project, address: str, sha256: str = DIGEST) -> Mod:
     yaml = f"description: x\nfiles:\n  - {{from: '{address}', to: ., sha256: '{sha256}'}}\n"
     projects.write(project.mods / "chat/mod.yaml", yaml)
     workspace = workspaces.workspace(project, workspaces.NO_ENGINE)
-    ((mod,),) = mod_downloads.fetch(workspace, [(mod_reading.load(project, "chat"),)])
+    ((mod,),) = mod_choice.fetch_mod_files(workspace, [(load_mod(project, "chat"),)])
     return mod
 
 
@@ -64,10 +64,10 @@ def test_a_file_that_no_mod_names_any_more_is_stale(tmp_path: Path, web: Web) ->
     for name in (*parts, "mine"):
         projects.write(project.downloads / name, "x")
     (project.downloads / ("c" * 64)).symlink_to(tmp_path)
-    with unfinished_file.beside(project.downloads / "another"):
-        assert [path.name for path in mod_downloads.stale(project)] == sorted([*parts, DIGEST])
+    with files.beside(project.downloads / "another"):
+        assert [path.name for path in mod_choice.stale(project)] == sorted([*parts, DIGEST])
     projects.write(project.mods / "broken/mod.yaml", "files: [")
-    assert mod_downloads.stale(project) == ()
+    assert mod_choice.stale(project) == ()
 
 
 def test_the_content_hash_is_that_of_the_content_and_not_of_the_address(tmp_path: Path, web: Web) -> None:
@@ -75,7 +75,7 @@ def test_the_content_hash_is_that_of_the_content_and_not_of_the_address(tmp_path
     web.files["/mirror/chat.jinja"] = TEMPLATE
     first, second = (fetch(project, f"{web.url}/{folder}/chat.jinja") for folder in ("model", "mirror"))
     assert first.content_hash == second.content_hash
-    assert mod_reading.load(project, "chat").content_hash == first.content_hash
+    assert load_mod(project, "chat").content_hash == first.content_hash
 
 
 def test_another_content_is_an_error_with_both_hashes(tmp_path: Path, web: Web) -> None:
@@ -124,7 +124,7 @@ def test_what_is_too_large_or_leads_elsewhere_is_refused(
     web.redirects["/file/passwd"] = "file:///etc/passwd"
     with pytest.raises(SourceError):
         fetch(project, f"{web.url}/file/passwd")
-    monkeypatch.setattr(mod_downloads, "LARGEST_FILE", 5)
+    monkeypatch.setattr(mod_choice, "LARGEST_FILE", 5)
     with pytest.raises(SourceError, match="more than 5 bytes"):
         fetch(project, f"{web.url}/model/chat.jinja")
     assert list(project.downloads.glob("*")) == []

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
 from builder.building import mod_dry_run
-from builder.definitions.mods import mod_reading
-from builder.errors import FileProblemsError
-from builder.pinning import packages
-from builder.project import Project
+from builder.definitions import mod
+from builder.pins import packages
 from tests import projects
 from tests.commands.mod_project import INC, NEW, RELEASES, ModProject, diff, made
 from tests.conftest import Command
@@ -29,7 +29,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
 
 def require(there: ModProject, version: str, *names: str) -> None:
     reach = packages.access(there.project, there.environ, there.said.append)
-    mods = mod_reading.load_all(there.project, names)
+    mods = mod.load_all(there.project, names)
     find = {"vllm": packages.released(reach, (), "vllm", version)}.get
     mod_dry_run.require_applicable(mods, find, there.report)
 

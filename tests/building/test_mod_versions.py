@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import mod_selection, mod_versions
+from builder.base.errors import SourceError
+from builder.base.project import Project
+from builder.building import mod_choice
 from builder.definitions import image
-from builder.errors import SourceError
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin
-from builder.project import Project
+from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, PythonPin
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 FLASHINFER = GitPin("https://example.org/f.git", "main", "a" * 40, "0.7.0", "2026-01-01T00:00:00Z")
 
@@ -26,12 +27,12 @@ def check(folder: Path, packages: str) -> None:
         project.dockerfiles / "gpu/image.yaml", f"{projects.IMAGE.format(repository='gpu')}mods: [kernels]\n"
     )
     projects.write(project.dockerfiles / "gpu/Dockerfile.j2", projects.DOCKERFILE)
-    chain = (image.load(project, "gpu", "linux/arm64"),)
+    chain = (image.load_image(project, "gpu", "linux/arm64"),)
     held = tuple(
         LockedPackage(name, version, ("b" * 64,)) for name, version in (("torch", "2.10.0"), ("tilelang", "1"))
     )
     pins = Pins(sources={"flashinfer": FLASHINFER}, python=PythonPin((), "2026-01-01T00:00:00Z", held))
-    mod_versions.check(chain, mod_selection.load(project, chain, None), [pins])
+    mod_choice.check_mod_versions(chain, mod_choice.load_mods(project, chain, None), [pins])
 
 
 def test_each_that_disagrees_is_told_with_its_place(tmp_path: Path) -> None:
@@ -53,10 +54,10 @@ def test_a_base_of_others_may_have_versions_that_nobody_can_compare(tmp_path: Pa
     projects.write(
         project.dockerfiles / "small/image.yaml", f"{projects.IMAGE.format(repository='small')}mods: [template]\n"
     )
-    chain = (image.load(project, "small", "linux/arm64"),)
+    chain = (image.load_image(project, "small", "linux/arm64"),)
     base = BasePin("others/vllm:latest", "sha256:" + "1" * 64, packages=(LockedPackage("torch", version, ()),))
     with pytest.raises(SourceError, match=r"torch==2.11.0, and the image of small has torch===") as caught:
-        mod_versions.check(chain, mod_selection.load(project, chain, None), [Pins(base)])
+        mod_choice.check_mod_versions(chain, mod_choice.load_mods(project, chain, None), [Pins(base)])
     assert caught.value.message.endswith(version)
 
 

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import build_costs, outlook, step_times
+from builder.base.errors import ConflictError
+from builder.base.events import ignore
+from builder.base.project import Project
+from builder.building import bake, outlook
 from builder.building.outlook import BuildOutlook, Expectation
-from builder.building.planning import Comparison, PlannedImage
-from builder.building.request import BuildRequest
-from builder.engine.buildkit.progress import BuildStep
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import ConflictError
-from builder.events import ignore
+from builder.building.resolve import BuildRequest, Comparison, PlannedImage
+from builder.engine.build_log import BuildStep
+from builder.engine.client import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.project import Project
-from builder.workspace import Workspace
+from builder.numbers.workspace import Workspace
 from tests.plan import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 GB = 1_000_000_000
 
@@ -50,8 +50,10 @@ def test_a_first_build_takes_what_the_definition_says(tmp_path: Path) -> None:
 def test_a_later_one_takes_what_its_steps_took_here(tmp_path: Path) -> None:
     project = Project(tmp_path)
     times = {"the flashinfer wheel": 3000.0, "the vllm wheel": 4000.0, "the Python packages": 200.0, "mod other": 9.0}
-    step_times.store(project, [BuildStep(f"[x 1/2] RUN <<EOF (# {title})", seconds=t) for title, t in times.items()])
-    build_costs.remember(project, "tf5", 55 * GB, succeeded=True)
+    bake.store_step_times(
+        project, [BuildStep(f"[x 1/2] RUN <<EOF (# {title})", seconds=t) for title, t in times.items()]
+    )
+    outlook.remember(project, "tf5", 55 * GB, succeeded=True)
     ahead = looked(tmp_path, planned())
     assert ahead.seconds == Expectation(7200.0, "as long as its steps took before")
     assert ahead.disk == Expectation(55 * GB, "as much as before")
@@ -60,9 +62,9 @@ def test_a_later_one_takes_what_its_steps_took_here(tmp_path: Path) -> None:
 def test_what_a_failed_build_has_left_need_not_fit_again(tmp_path: Path) -> None:
     project = Project(tmp_path)
     for taken in (20 * GB, 15 * GB):
-        build_costs.remember(project, "tf5", taken, succeeded=False)
+        outlook.remember(project, "tf5", taken, succeeded=False)
     assert looked(tmp_path, planned()).disk == Expectation(35 * GB, "says image.yaml")
-    build_costs.remember(project, "tf5", 30 * GB, succeeded=True)
+    outlook.remember(project, "tf5", 30 * GB, succeeded=True)
     assert looked(tmp_path, planned()).disk == Expectation(65 * GB, "as much as before")
 
 

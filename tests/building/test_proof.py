@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.building import proof
-from builder.definitions.mods import mod_reading
-from builder.plan.model import Step
+from builder.definitions import mod
+from builder.lab.prove import prove
+from builder.plan.plan_model import Step
 from tests import projects
 
 STEPS = (Step("base", {"image": "debian"}), Step("vllm", {"commit": "a"}), Step("mod speed", {"content": "1"}))
@@ -33,9 +33,9 @@ def test_what_may_behave_otherwise(tmp_path: Path, steps: tuple[Step, ...], *, e
     project = projects.make(tmp_path)
     projects.add_mod(tmp_path, "speed", "echo faster > /speed\n", {"note.txt": "a kernel"})
     projects.add_mod(tmp_path, "chat", "cp chat.jinja /chat.jinja\n", {"chat.jinja": "{{ messages }}"})
-    mods = [mod_reading.load(project, step.name[4:]) for step in steps if step.name.startswith("mod ")]
-    assert proof.may_differ(STEPS, steps, mods) is expected
+    mods = [mod.load_mod(project, step.name[4:]) for step in steps if step.name.startswith("mod ")]
+    assert prove.may_differ(STEPS, steps, mods) is expected
 
 
 def test_the_first_image_has_nothing_before_it() -> None:
-    assert proof.may_differ((), STEPS, ())
+    assert prove.may_differ((), STEPS, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.building import proxy_secrets
+from builder.building import bake
 
 MOUNTS = "--mount=type=secret,id=P,env=P --mount=type=secret,id=P,env=p "
 DOCKERFILE = """\
@@ -35,7 +35,7 @@ RUN \\
 
 
 def test_each_step_gets_them_and_nothing_else_changes() -> None:
-    mounted = proxy_secrets.mounted(DOCKERFILE, ["P"])
+    mounted = bake.mounted(DOCKERFILE, ["P"])
     lines = mounted.split("\n")
     assert mounted.replace(MOUNTS, "") == DOCKERFILE
     assert [number for number, line in enumerate(lines, start=1) if MOUNTS in line] == [4, 5, 10, 15, 19, 23]
@@ -55,5 +55,5 @@ def test_each_step_gets_them_and_nothing_else_changes() -> None:
     ],
 )
 def test_what_has_a_login_is_a_secret(address: str, is_secret: bool) -> None:
-    arguments, logins = proxy_secrets.split([("HTTPS_PROXY", address)])
+    arguments, logins = bake.split([("HTTPS_PROXY", address)])
     assert (arguments, logins) == (({}, {"HTTPS_PROXY": address}) if is_secret else ({"HTTPS_PROXY": address}, {}))

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import recipe_templates
-from builder.definitions.mods import mod_reading
-from builder.definitions.recipes import recipe
+from builder.building import verification
+from builder.definitions import mod, recipe
 from tests import projects
 from tests.plan import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.plan.model import Plan
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.plan.plan_model import Plan
+
 
 RECIPE = """\
 recipe_version: "1"
@@ -32,7 +32,7 @@ mods: {mods}
 
 def plan(project: Project, *mods: str) -> Plan:
     made = shipped.plan("cpu", "wheel", "linux/amd64")
-    loaded = tuple(mod_reading.load(project, name) for name in mods)
+    loaded = tuple(mod.load_mod(project, name) for name in mods)
     return replace(made, definition=replace(made.definition, repository="small"), mods=loaded)
 
 
@@ -50,7 +50,7 @@ def add(
 
 
 def expected(project: Project, *mods: str) -> list[str]:
-    return [str(each.path) for each in recipe_templates.expected(project, plan(project, *mods), None)]
+    return [str(each.path) for each in verification.expected(project, plan(project, *mods), None)]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,6 @@ def test_recipes_that_do_not_use_the_image_as_it_is_say_nothing_about_it(tmp_pat
 def test_the_recipe_that_is_built_counts_wherever_it_lies(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     add(project, "vllm serve Org/M --chat-template ours.jinja", name="../elsewhere", mods=("left-out",))
-    own = recipe.load(project, tmp_path / "elsewhere.yaml")
-    (template,) = recipe_templates.expected(project, plan(project), own)
+    own = recipe.load_recipe(project, tmp_path / "elsewhere.yaml")
+    (template,) = verification.expected(project, plan(project), own)
     assert str(template.location) == "elsewhere.yaml:7:36"

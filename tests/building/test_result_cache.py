@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.building import result_cache
-from builder.building.request import BuildRequest
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.building.resolve import BuildRequest
+from builder.engine.client import Endpoint
 from tests import projects
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 ENGINE = Endpoint("unix:///nowhere.sock", ("docker-buildx",), "a test")
 TEMPLATE = "mods/template/chat.jinja"

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import BuildFailedError, Location
+from builder.base.events import TaskStarted
 from builder.building import verification
-from builder.building.recipe_templates import ExpectedTemplate
-from builder.definitions.mods.mod import ModCheck
-from builder.engine import containers
-from builder.engine.client import versions
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.errors import BuildFailedError, Location
-from builder.events import TaskStarted
+from builder.building.verification import ExpectedTemplate
+from builder.definitions.mod import ModCheck
+from builder.engine import containers, versions
+from builder.engine.client import Endpoint, environment
 from builder.lock.model import Version
-from builder.plan.model import WORKSPACE, ImageCheck
+from builder.plan.plan_model import WORKSPACE, ImageCheck
 from tests import shared
 from tests.conftest import BASE, remove_all
 from tests.plan import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -100,7 +100,7 @@ def check(
             endpoint, image, plan, {label: ""}, host, lambda event: messages.append(str(event)), expected, without
         )
     finally:
-        assert containers.listing(endpoint, label) == []
+        assert containers.container_listing(endpoint, label) == []
     return messages
 
 

@@ -8,27 +8,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base import files
+from builder.base.errors import FileProblemsError, SourceError
+from builder.base.project import Project
 from builder.building import vllm_choices
-from builder.commands import recipes_check
-from builder.definitions import image
-from builder.definitions.recipes import recipe
-from builder.errors import FileProblemsError, SourceError
+from builder.commands import recipes
+from builder.definitions import image, recipe
 from builder.lock import text
-from builder.lock.model import Lock
-from builder.lock.pins import GitPin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.pinning import packages
-from builder.pinning.packages import Package
-from builder.project import Project
-from builder.sources.git import mirror_reading
-from builder.sources.git.patch_dry_run import CandidatePatch, PackageFiles
-from builder.sources.wheels import wheel_files
-from builder.storage import state_file
+from builder.lock.model import GitPin, Lock, LockedPackage, Pins, PythonPin, WheelPin
+from builder.pins import packages
+from builder.pins.packages import Package
+from builder.sources import mirror, wheels
+from builder.sources.patches import CandidatePatch, PackageFiles
 from tests import projects, shared
 from tests.mods import releases
 
 if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
+
 
 TOOLS, REASONING, FORMATS, METHODS = vllm_choices._PATHS
 # As vLLM 0.32 writes them, with fewer values.
@@ -68,7 +66,7 @@ def commit_of(project: Project) -> tuple[str, str]:
 
 
 def chain(project: Project) -> list[image.ImageDefinition]:
-    return [image.load(project, "small", "linux/arm64")]
+    return [image.load_image(project, "small", "linux/arm64")]
 
 
 def package(files: dict[str, str], *patches: bytes) -> Package:
@@ -102,7 +100,7 @@ def test_what_a_release_registers_is_read(version: str) -> None:
 def test_a_draft_model_takes_a_method_that_vllm_knows(project: Project) -> None:
     config = '--speculative-config \'{{"method": "dflash", "model": "z-lab/D"}}\''
     projects.write(project.recipes / "r.yaml", f"name: x\ncontainer: small\ncommand: |\n  vllm serve x {config}\n")
-    loaded = recipe.load(project, project.recipes / "r.yaml")
+    loaded = recipe.load_recipe(project, project.recipes / "r.yaml")
     with pytest.raises(FileProblemsError, match=r"vllm 1 knows no speculative method `dflash`; it knows: eagle3"):
         vllm_choices.require_known(project, loaded, package(FILES))
 
@@ -124,7 +122,7 @@ def test_a_mirror_tells_without_its_upstream(project: Project) -> None:
     url, commit = commit_of(project)
     lock = Lock(pins={"small": {"linux/arm64": Pins(sources={"vllm": GitPin(url, "main", commit, "0.33.0", "")})}})
     assert vllm_choices.at_hand(project, lock, chain(project)) is None
-    mirror_reading.read_files(project.mirrors, url, commit, FILES)
+    mirror.read_files(project.mirrors, url, commit, FILES)
     shutil.rmtree(url.removeprefix("file://"))
     choices = vllm_choices.at_hand(project, lock, chain(project))
     assert choices is not None
@@ -137,7 +135,7 @@ def test_a_wheel_tells_what_was_read_of_it(project: Project) -> None:
     lock = Lock(pins={"small": {"linux/arm64": pins}})
     assert vllm_choices.at_hand(project, lock, chain(project)) is None
     folder = project.state / "wheels" / ("b" * 64)
-    state_file.write(wheel_files._file(folder, TOOLS), FILES[TOOLS].encode())
+    files.write_state(wheels._file(folder, TOOLS), FILES[TOOLS].encode())
     choices = vllm_choices.at_hand(project, lock, chain(project))
     assert choices is not None
     assert (choices.label, set(choices.values)) == ("vLLM 0.32.0", {"tool-call-parser"})
@@ -151,7 +149,7 @@ def recipe_file(project: Project, parser: str, load_format: str, mods: str = "[]
 
 
 def required(project: Project, *names: str) -> list[str]:
-    loaded = recipe.load(project, recipe_file(project, *names))
+    loaded = recipe.load_recipe(project, recipe_file(project, *names))
     try:
         vllm_choices.require_known(project, loaded, package(FILES))
     except FileProblemsError as error:
@@ -182,14 +180,14 @@ def test_names_that_are_known_or_may_be_added(project: Project, names: tuple[str
 def test_a_parser_that_is_not_used_is_no_problem(project: Project) -> None:
     path = recipe_file(project, "nonsense", "auto")
     path.write_text(path.read_text(encoding="utf-8").replace(" --enable-auto-tool-choice", ""), encoding="utf-8")
-    vllm_choices.require_known(project, recipe.load(project, path), package(FILES))
+    vllm_choices.require_known(project, recipe.load_recipe(project, path), package(FILES))
 
 
 def test_a_vllm_that_cannot_be_read_is_left_to_the_launch(project: Project) -> None:
     def read(_: Collection[str]) -> dict[str, bytes]:
         raise SourceError("no network")
 
-    loaded = recipe.load(project, recipe_file(project, "nonsense", "auto"))
+    loaded = recipe.load_recipe(project, recipe_file(project, "nonsense", "auto"))
     vllm_choices.require_known(project, loaded, Package("1", "vllm 1", PackageFiles("vllm", read)))
 
 
@@ -197,9 +195,9 @@ def test_recipes_check_tells_it_where_the_files_are_here(project: Project) -> No
     url, commit = commit_of(project)
     pin = GitPin(url, "main", commit, "0.33.0", "2026-01-01T00:00:00Z")
     lock = Lock(pins={"small": {"linux/arm64": Pins(sources={"vllm": pin})}})
-    projects.write(project.lock, text.dump(lock))
+    projects.write(project.lock, text.dump_lock(lock))
     recipe_file(project, "nonsense", "auto")
-    assert recipes_check.run(project, ("r",))[0].problems == ()
-    mirror_reading.read_files(project.mirrors, url, commit, FILES)
-    (problem,) = recipes_check.run(project, ("r",))[0].problems
+    assert recipes.check_recipes(project, ("r",))[0].problems == ()
+    mirror.read_files(project.mirrors, url, commit, FILES)
+    (problem,) = recipes.check_recipes(project, ("r",))[0].problems
     assert problem.message.startswith("vLLM 0.33.0 knows no --tool-call-parser `nonsense`; it knows: hermes,")

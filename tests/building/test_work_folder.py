@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from builder.base import files
+from builder.base.project import Project
 from builder.building import work_folder
-from builder.engine import images
-from builder.engine.buildkit import buildx
-from builder.engine.client.endpoint import Endpoint
-from builder.plan.model import StagedFile
-from builder.project import Project
-from builder.storage import file_lock
-from builder.workspace import Workspace
+from builder.engine import bake_run, images
+from builder.engine.client import Endpoint
+from builder.numbers.workspace import Workspace
+from builder.plan.plan_model import StagedFile
 from tests import shared
 from tests.conftest import BASE
 from tests.workspaces import workspace
@@ -70,7 +69,7 @@ def test_one_that_another_process_took_for_stale_is_made_again(
     context: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its making and its locking anybody may remove it."""
-    real = file_lock.folder_locked
+    real = files.folder_locked
     taken: list[Path] = []
 
     def late(path: Path) -> object:
@@ -117,16 +116,16 @@ def test_a_tag_of_somebody_else_stays(context: Workspace) -> None:
     own, other = f"{repository}:adopting-{'a' * 12}", f"{repository}:theirs"
     try:
         for tag in (own, other):
-            images.tag(context.engine, BASE, tag)
+            images.tag_image(context.engine, BASE, tag)
             folder = context.project.work / f"image-{tag[-1]}"
             folder.mkdir(parents=True)
             (folder / "also").write_text(tag, encoding="utf-8")
         work_folder.remove_stale(context)
         assert not list(context.project.work.iterdir())
-        assert images.tags(context.engine, [repository]).keys() == {other}
+        assert images.image_tags(context.engine, [repository]).keys() == {other}
     finally:
         for tag in (own, other):
-            images.remove(context.engine, tag)
+            images.remove_image(context.engine, tag)
 
 
 def test_a_folder_that_cannot_be_locked_does_not_stay(context: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,5 +162,5 @@ def test_a_log_that_the_disk_does_not_take_is_named(context: Workspace, endpoint
     log.parent.mkdir()
     log.symlink_to("/dev/full")
     with pytest.raises(OSError) as caught:
-        buildx.run(endpoint, tmp_path, ["no-such-command"], os.environ, log, lambda _: None)
+        bake_run.run_buildx(endpoint, tmp_path, ["no-such-command"], os.environ, log, lambda _: None)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(log))

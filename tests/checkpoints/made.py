@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.commands import checkpoints_build
-from builder.commands.checkpoints_build import BuiltCheckpoint
-from builder.events import Report, ignore
-from builder.project import Project
+from builder.base.events import Report, ignore
+from builder.base.project import Project
+from builder.commands import checkpoints
+from builder.commands.checkpoints import BuiltCheckpoint
 from tests import projects, safetensors_files, shipped_files
 from tests.safetensors_files import Dimensions
 from tests.workspaces import NO_ENGINE, workspace
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from builder.workspace import Workspace
+    from builder.numbers.workspace import Workspace
+
 
 SIZE = Dimensions(layers=4, width=4096, mtp_experts=8)
 FILE = "checkpoints/hybrid/checkpoint.yaml"
@@ -74,7 +75,7 @@ class Kitchen:
         projects.write(self.project.root / FILE, text)
 
     def build(self, report: Report = ignore) -> BuiltCheckpoint:
-        return checkpoints_build.run(self.workspace(report), "hybrid")
+        return checkpoints.build_checkpoint(self.workspace(report), "hybrid")
 
     @property
     def cache(self) -> Path:

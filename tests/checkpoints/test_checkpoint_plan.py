@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import checkpoints_plan
-from builder.commands.checkpoints_plan import CheckpointOutlook
-from builder.errors import BuilderError, FileProblemsError, SourceError
+from builder.base.errors import BuilderError, FileProblemsError, SourceError
+from builder.commands import checkpoints
+from builder.commands.checkpoints import CheckpointOutlook
 from tests import hub_server, projects, safetensors_files
 from tests.checkpoints import made
 from tests.checkpoints.made import FP8, INT4
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-    from builder.project import Project
+    from builder.base.project import Project
     from tests.safetensors_files import Specification
+
 
 NAME = "qwen3.5-122b-hybrid"
 FILE = f"checkpoints/{NAME}/checkpoint.yaml"
@@ -44,7 +45,7 @@ def define(project: Project, int4: str, fp8: str) -> None:
 def plan(project: Project, tmp_path: Path, hub: str = "http://127.0.0.1:9") -> CheckpointOutlook:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environ = {**kept, "HOME": str(tmp_path), "HF_ENDPOINT": hub}
-    return checkpoints_plan.run(workspace(project, NO_ENGINE, environ), NAME)
+    return checkpoints.plan_checkpoint(workspace(project, NO_ENGINE, environ), NAME)
 
 
 @pytest.fixture

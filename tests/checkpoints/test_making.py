@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from builder.checkpoints import making, shard_writing, weights_writing
-from builder.commands import checkpoints_build, checkpoints_list, checkpoints_plan, checkpoints_show, checkpoints_verify
-from builder.errors import BuilderError, ConflictError, SourceError
-from builder.events import TransferProgress
+from builder.base.errors import BuilderError, ConflictError, SourceError
+from builder.base.events import TransferProgress
+from builder.commands import checkpoints
+from builder.lab.checkpoints import conversion
 from tests import projects, safetensors_files
 from tests.checkpoints import made
 from tests.checkpoints.made import Kitchen
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def tensors(folder: Path) -> dict[str, tuple[str, list[int], bytes]]:
 
 
 def problems(kitchen: Kitchen, *, full: bool = False) -> list[str]:
-    (result,) = checkpoints_verify.run(kitchen.workspace(), "hybrid", full=full)
+    (result,) = checkpoints.verify_checkpoints(kitchen.workspace(), "hybrid", full=full)
     return list(result.problems) if result.is_here else ["not here"]
 
 
@@ -172,7 +173,7 @@ def test_a_build_goes_on_after_a_failure_at_every_file(
     for path in (kitchen.cache, kitchen.folder / "out"):
         subprocess.run(["rm", "-rf", str(path)], check=True)
     kitchen.project.checkpoints_lock.unlink()
-    real = shard_writing.write
+    real = conversion.write_shard
     written: list[str] = []
 
     def fails(*arguments: Any) -> Any:
@@ -183,8 +184,8 @@ def test_a_build_goes_on_after_a_failure_at_every_file(
         written.append(arguments[0].name)
         return result
 
-    monkeypatch.setattr(shard_writing, "write", fails)
-    monkeypatch.setattr(weights_writing, "_WORKERS", 1)
+    monkeypatch.setattr(conversion, "write_shard", fails)
+    monkeypatch.setattr(conversion, "_WORKERS", 1)
     for _ in range(40):
         try:
             result = kitchen.build()
@@ -201,9 +202,9 @@ def test_a_build_goes_on_after_a_failure_at_every_file(
 KILLED = """
 import os, sys
 sys.path.insert(0, {root!r})
-from builder.checkpoints import build_journal, result_naming, shard_writing
+from builder.lab.checkpoints import conversion
 from tests.checkpoints.made import Kitchen
-from builder.project import Project
+from builder.base.project import Project
 from pathlib import Path
 count, real = 0, {function}
 def die(*arguments, **options):
@@ -219,7 +220,7 @@ Kitchen(Project(Path({project!r})), Path({folder!r})).build()
 
 @pytest.mark.parametrize(
     "function",
-    ["build_journal.BuildJournal.add", "shard_writing._Writer.copy", "Path.replace", "result_naming._rename"],
+    ["conversion.BuildJournal.add", "conversion._Writer.copy", "Path.replace", "conversion._rename"],
 )
 def test_a_kill_at_every_place_leaves_the_same_bytes(kitchen: Kitchen, function: str) -> None:
     expected = kitchen.build()
@@ -249,7 +250,7 @@ def test_what_a_build_left_that_was_killed_after_its_record_goes(
     kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(making, "forget", lambda _place: None)
+        killed.setattr(conversion, "forget_result", lambda _place: None)
         kitchen.build()
     state = kitchen.project.state / ".checkpoints.json.1.1"
     assert list(kitchen.cache.glob(".unfinished-*"))
@@ -311,7 +312,7 @@ def test_other_bytes_from_the_same_inputs_are_no_result(kitchen: Kitchen) -> Non
 def test_a_disk_without_room_is_said_before_anything_is_written(
     kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpoints_build, "_SPARE", 1 << 60)
+    monkeypatch.setattr(checkpoints, "_SPARE", 1 << 60)
     with pytest.raises(SourceError, match="hybrid takes .* MB, and .* has .* free"):
         kitchen.build()
     assert not kitchen.cache.exists()
@@ -404,18 +405,18 @@ def test_damage_is_found(kitchen: Kitchen) -> None:
 
 
 def test_a_plan_after_a_build_has_nothing_to_do(kitchen: Kitchen) -> None:
-    assert checkpoints_plan.run(kitchen.workspace(), "hybrid").made is None
+    assert checkpoints.plan_checkpoint(kitchen.workspace(), "hybrid").made is None
     result = kitchen.build()
-    outlook = checkpoints_plan.run(kitchen.workspace(), "hybrid")
+    outlook = checkpoints.plan_checkpoint(kitchen.workspace(), "hybrid")
     assert (outlook.made, outlook.needed) == (result.name.revision, 0)
 
 
 def test_list_and_show(kitchen: Kitchen) -> None:
-    (listed,) = checkpoints_list.run(kitchen.workspace())
+    (listed,) = checkpoints.list_checkpoints(kitchen.workspace())
     assert (listed.revisions, listed.size_here) == ((), 0)
     result = kitchen.build()
-    shown = checkpoints_show.run(kitchen.workspace(), "hybrid")
+    shown = checkpoints.show_checkpoint(kitchen.workspace(), "hybrid")
     assert [each.revision for each in shown.revisions] == [result.name.revision]
     assert shown.size_here == result.size
     with pytest.raises(BuilderError, match="no checkpoint is called `hybird`"):
-        checkpoints_show.run(kitchen.workspace(), "hybird")
+        checkpoints.show_checkpoint(kitchen.workspace(), "hybird")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.checkpoints import checkpoints_lock
-from builder.commands import checkpoints_plan
-from builder.errors import BuilderError, LockError, NewerLockError
+from builder.base.errors import BuilderError, LockError, NewerLockError
+from builder.commands import checkpoints
+from builder.lock import checkpoints_lock
 from tests import hub_server, projects, safetensors_files
 from tests.checkpoints import made
 from tests.checkpoints.made import Kitchen
@@ -20,7 +20,8 @@ from tests.workspaces import NO_ENGINE, workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 MODEL = "Org/Small"
 REVISION = "a" * 40
@@ -42,9 +43,9 @@ def lock(record: dict[str, Any], name: str = "small", revision: str = REVISION, 
 
 
 def test_a_record_is_read() -> None:
-    records = checkpoints_lock.parse(lock(RECORD), "checkpoints.lock")
+    records = checkpoints_lock.parse_checkpoints_lock(lock(RECORD), "checkpoints.lock")
     assert records.current("small") == REVISION
-    assert checkpoints_lock.parse(checkpoints_lock.written(records), "checkpoints.lock") == records
+    assert checkpoints_lock.parse_checkpoints_lock(checkpoints_lock.written(records), "checkpoints.lock") == records
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_a_record_is_read() -> None:
 )
 def test_a_record_that_leads_elsewhere_is_damaged(change: dict[str, Any]) -> None:
     with pytest.raises(LockError, match=r"^checkpoints\.lock: it is damaged: "):
-        checkpoints_lock.parse(lock({**copy.deepcopy(RECORD), **change}), "checkpoints.lock")
+        checkpoints_lock.parse_checkpoints_lock(lock({**copy.deepcopy(RECORD), **change}), "checkpoints.lock")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,7 @@ def test_a_record_that_leads_elsewhere_is_damaged(change: dict[str, Any]) -> Non
 )
 def test_a_file_that_is_no_record_is_damaged(text: bytes, kind: type[LockError]) -> None:
     with pytest.raises(kind):
-        checkpoints_lock.parse(text, "checkpoints.lock")
+        checkpoints_lock.parse_checkpoints_lock(text, "checkpoints.lock")
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe", "large"])
@@ -112,7 +113,7 @@ def test_a_lock_that_is_no_plain_file_is_not_read(tmp_path: Path, kind: str) -> 
         with path.open("wb") as file:
             file.truncate(65 << 20)
     with pytest.raises(LockError, match="cannot be read"):
-        checkpoints_lock.read(project)
+        checkpoints_lock.read_checkpoints_lock(project)
 
 
 def kitchen(folder: Path, files: dict[str, bytes]) -> Kitchen:
@@ -130,7 +131,7 @@ def test_files_that_the_record_cannot_name_are_left_out(tmp_path: Path) -> None:
     cook = kitchen(tmp_path, {**odd, "config.json": b"{}", "ä b.txt": b"x"})
     result = cook.build()
     assert set(made.contents(result.folder)) == {"config.json", "ä b.txt", "model.safetensors", "README.md"}
-    assert checkpoints_lock.read(cook.project).current("hybrid") == result.name.revision
+    assert checkpoints_lock.read_checkpoints_lock(cook.project).current("hybrid") == result.name.revision
 
 
 def test_weights_of_such_a_name_are_none(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def hub_refusal(project: Project, folder: Path, files: dict[str, bytes]) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         environ = {**kept, "HOME": str(folder / "home"), "HF_ENDPOINT": hub.url}
         with pytest.raises(BuilderError) as refused:
-            checkpoints_plan.run(workspace(project, NO_ENGINE, environ), "hybrid")
+            checkpoints.plan_checkpoint(workspace(project, NO_ENGINE, environ), "hybrid")
     assert not (folder / "home").exists()
     return refused.value.message
 
@@ -176,7 +177,7 @@ def test_links_that_came_with_the_place_of_the_results_are_not_followed(tmp_path
     cook = kitchen(tmp_path, {"config.json": b"{}"})
     definition = cook.project.root / made.FILE
     definition.write_text(f"{definition.read_text()}output: {{folder: ./out}}\n")
-    plan = checkpoints_plan.run(cook.workspace(), "hybrid").plan
+    plan = checkpoints.plan_checkpoint(cook.workspace(), "hybrid").plan
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "config.json").write_text("theirs")

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.checkpoints import source_files, source_listing
-from builder.checkpoints.source_files import SourceContents
-from builder.errors import SourceError
+from builder.base.errors import SourceError
+from builder.lab.checkpoints import planning
+from builder.lab.checkpoints.planning import SourceContents
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 EMPTY = {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}
 READ = """\
 import sys
 from pathlib import Path
-from builder.checkpoints import source_files, source_listing
+from builder.lab.checkpoints import planning
 from tests.checkpoints.test_source_listing import source
 print("begun", flush=True)
-source_listing.read(source(Path(sys.argv[1])), ())
+planning.read_source_listing(source(Path(sys.argv[1])), ())
 """
 
 
@@ -41,11 +42,11 @@ def source(folder: Path) -> SourceContents:
 
 def test_a_source_has_no_more_tensors_than_any_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files(tmp_path, 3, 4)
-    monkeypatch.setattr(source_listing, "_MOST_TENSORS", 12)
-    assert len(source_listing.read(source(tmp_path), ()).headers) == 3
-    monkeypatch.setattr(source_listing, "_MOST_TENSORS", 11)
+    monkeypatch.setattr(planning, "_MOST_TENSORS", 12)
+    assert len(planning.read_source_listing(source(tmp_path), ()).headers) == 3
+    monkeypatch.setattr(planning, "_MOST_TENSORS", 11)
     with pytest.raises(SourceError, match=r"2\.safetensors: with those before it has 12 tensors, and at most 11"):
-        source_listing.read(source(tmp_path), ())
+        planning.read_source_listing(source(tmp_path), ())
 
 
 @pytest.mark.slow
@@ -70,9 +71,9 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (snapshot / "config.json").symlink_to("../../blobs/1")
     (own / "a.json").write_text("{}")
     (own / "b.json").symlink_to("a.json")
-    assert source_files._sizes(snapshot) == {"config.json": 2}
-    assert source_files._sizes(own) == {"a.json": 2, "b.json": 2}
+    assert planning._sizes(snapshot) == {"config.json": 2}
+    assert planning._sizes(own) == {"a.json": 2, "b.json": 2}
     for folder in (snapshot, own):
         (folder / "c.json").symlink_to(tmp_path / "secret")
         with pytest.raises(SourceError, match=r"c\.json: a link that leads out of its folder"):
-            source_files._sizes(folder)
+            planning._sizes(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.cli import bug_report
+from builder.cli import main
 
 
 def test_the_values_of_variables_and_of_api_keys_are_left_out(
@@ -15,7 +15,7 @@ def test_the_values_of_variables_and_of_api_keys_are_left_out(
 ) -> None:
     secret = ["--env", "A=hidden1", "-e", "B=hidden2", "--env=C=hidden3", "-eD=hidden4", "--env", "E", "-d"]
     monkeypatch.setattr(sys, "argv", ["builder", "run", "chat", *secret, "--", "--api-key", "hidden5", "--x=y"])
-    bug_report.report(ValueError, ValueError("a bug"), None)
+    main.report(ValueError, ValueError("a bug"), None)
     path = Path(capsys.readouterr().err.rpartition("the file ")[2].strip())
     try:
         text = path.read_text(encoding="utf-8")

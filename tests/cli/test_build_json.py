@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 from builder.building.outlook import BuildOutlook, Expectation
-from builder.building.planning import Comparison, PlannedImage
-from builder.building.request import AlreadyBuilt, Built, HeldPointer, ModelOutcome
-from builder.cli import build_json
-from builder.commands.push import PushedImage
-from builder.engine.buildkit.memory import StepMemory
+from builder.building.resolve import AlreadyBuilt, Built, Comparison, HeldPointer, ModelOutcome, PlannedImage
+from builder.cli import build_cli
+from builder.commands.transfers import PushedImage
+from builder.engine.build_log import StepMemory
 from builder.lock.model import ImageName, Lock
-from builder.plan.compile_jobs import CompileJobs
+from builder.plan.rules import CompileJobs
 from tests import json_outputs
 from tests.plan import shipped
 
@@ -40,7 +39,7 @@ def printed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_new_image_with_what_waits() -> None:
-    (image,) = printed(build_json.document([BUILT]))["images"]
+    (image,) = printed(build_cli.document([BUILT]))["images"]
     assert image["models"] == [{"model": "Org/A", "state": "paired", "image": "node:3", "taken_from": "other:1"}]
     missing = [{"text": "no proof", "command": "builder prove node:3"}]
     assert image["waiting"] == [
@@ -56,7 +55,7 @@ def test_an_image_that_was_there_and_is_bad() -> None:
         ModelOutcome("Org/B", "elsewhere", "node:1"),
         ModelOutcome("Org/C", "waiting", "node:1", (MISSING,)),
     )
-    (image,) = printed(build_json.document([AlreadyBuilt("node:2", True, "nothing", models)]))["images"]
+    (image,) = printed(build_cli.document([AlreadyBuilt("node:2", True, "nothing", models)]))["images"]
     assert (image["bad"], image["current"]) == (True, None)
     assert [(each["state"], each["image"]) for each in image["models"]] == [("unpaired", None), ("elsewhere", "node:1")]
     assert [each["what"] for each in image["waiting"]] == ["Org/C"]
@@ -64,7 +63,7 @@ def test_an_image_that_was_there_and_is_bad() -> None:
 
 def test_what_was_pushed() -> None:
     pushed = PushedImage(ImageName("node", 3), "registry.example/node:3", "sha256:0", already=False, latest=True)
-    assert printed(build_json.document([pushed]))["pushed"][0]["image"] == "node:3"
+    assert printed(build_cli.document([pushed]))["pushed"][0]["image"] == "node:3"
 
 
 def test_a_plan() -> None:
@@ -72,7 +71,7 @@ def test_a_plan() -> None:
     image = PlannedImage(plan, None, (), {}, Lock(), {}, Comparison(None, plan.steps[:1], ("because",)))
     jobs = (CompileJobs("vllm", None, "as many as fit"),)
     ahead = BuildOutlook("tf5", jobs=jobs, seconds=Expectation(7200.0, "says image.yaml"), free=5)
-    (planned,) = printed(build_json.document(planned=[(image, ahead)]))["planned"]
+    (planned,) = printed(build_cli.document(planned=[(image, ahead)]))["planned"]
     assert [step["kept"] for step in planned["steps"][:2]] == [True, False]
     assert planned["seconds"] == {"amount": 7200.0, "known_from": "says image.yaml"}
     assert (planned["bytes"], planned["free_bytes"], planned["jobs"][0]["jobs"]) == (None, 5, None)

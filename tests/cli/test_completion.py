@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.cli import completers
+from builder.cli import options
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +129,6 @@ def test_the_other_shells(folder: Path, shell: str, line: str) -> None:
     "name", ["$(touch PWNED)", "`id`", "a;id", "a b", "a|b", "-x", "~x", "a'b", 'a"b', "a\\b", "a*"]
 )
 def test_a_name_that_the_shell_would_obey_is_not_offered(name: str) -> None:
-    assert completers.matching([name, "chat-1.5", "4x/chat", "small:2", "Org/Model"], "") == [
+    assert options.matching([name, "chat-1.5", "4x/chat", "small:2", "Org/Model"], "") == [
         *("chat-1.5", "4x/chat", "small:2", "Org/Model")
     ]

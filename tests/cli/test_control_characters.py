@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.lock import reading, text
+from builder.base.project import Project
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Pairing, Version
-from builder.project import Project
 from tests import locks, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -69,8 +70,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     lock = Lock().with_image(ImageName("small", 1), image).with_image(ImageName("small", 2), image)
     lock = lock.with_repository("small", lock.images["small"].with_current(1).with_current(2))
     lock = lock.with_pairing("Org/Model-1B", Pairing(ImageName("small", 2), note=ATTACK))
-    projects.write(project.lock, text.dump(lock))
-    assert reading.read(project.lock) == lock
+    projects.write(project.lock, text.dump_lock(lock))
+    assert lock_file.read_lock(project.lock) == lock
     projects.write(root / "recipes/chat.yaml", RECIPE)
     projects.add_mod(root, "odd", "true\n", {}, yaml=f'description: "{SHOWN[15:]}"\n')
     projects.write(root / f"recipes/x{ATTACK}.yaml", f"name: {ATTACK}\n")

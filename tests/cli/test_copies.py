@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.project import Project
-from builder.shipped import record
-from builder.shipped.record import InitRecord
+from builder.base.project import Project
+from builder.moving import shipped
+from builder.moving.shipped import InitRecord
 from tests import projects
 from tests.commands import git_upstream
 from tests.conftest import command
@@ -22,6 +22,7 @@ from tests.workspaces import NO_ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.slow
 
@@ -61,10 +62,10 @@ class Typed:
         """The project gets a mod of its own called ``house``, as if `builder init` had written it."""
         projects.add_mod(self.project.root, "house", "cp ours.jinja $WORKSPACE_DIR\n", {"ours.jinja": "ours\n"})
         written = {
-            path.relative_to(self.project.root).as_posix(): record.digest(path.read_bytes())
+            path.relative_to(self.project.root).as_posix(): shipped.digest(path.read_bytes())
             for path in (self.project.mods / "house").iterdir()
         }
-        record.write(self.project, InitRecord("0.1.0", "all", written))
+        shipped.write_shipped_record(self.project, InitRecord("0.1.0", "all", written))
 
     def know(self, name: str, address: str) -> None:
         projects.write(self.project.root / "builder.yaml", f"mod_sources: {{{name}: '{address}'}}\n")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.lock import reading, text
-from builder.project import Project
+from builder.base.project import Project
+from builder.lock import lock_file, text
 from tests import fake_ssh, hub_server, json_outputs, locks, projects
 from tests.conftest import command
 from tests.hub_server import Hub
@@ -24,6 +24,7 @@ from tests.hub_server import Hub
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -139,10 +140,10 @@ def test_which_revision_is_meant(machine: Machine) -> None:
     third = machine.hub.add(MODEL, {"a": b"newest"})
     locks.write(machine.project, (1,), current=1, paired=1)
     lock = machine.project.lock
-    recorded = reading.read(lock)
+    recorded = lock_file.read_lock(lock)
     model = recorded.models[MODEL]
     paired = replace(model, pairing=replace(model.pairing, revision=first))
-    lock.write_text(text.dump(recorded.with_model(MODEL, paired)))
+    lock.write_text(text.dump_lock(recorded.with_model(MODEL, paired)))
     # As it was paired, where nobody says anything else; and what is loaded without asking the hub.
     machine.run("download", MODEL)
     assert [path.name for path in (machine.model / "snapshots").iterdir()] == [first]
@@ -410,5 +411,5 @@ def test_list_does_not_import_huggingface_hub(machine: Machine) -> None:
     machine.run("download", MODEL)
     locks.write(machine.project, (1,), current=1, paired=1)
     output = machine.run("list", "--models", PYTHONPROFILEIMPORTTIME="1").stderr
-    assert "builder.storage.huggingface_cache" in output
+    assert "builder.base.hub_cache" in output
     assert not [name for name in ("huggingface_hub", "httpx2", "builder.sources") if name in output]

@@ -14,7 +14,8 @@ from tests.cli.test_recipes import project, run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 __all__ = ["project"]
 pytestmark = pytest.mark.slow

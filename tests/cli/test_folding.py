@@ -13,16 +13,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from builder import errors
-from builder.cli import folding, table
-from builder.cli.command_table import TABLE
-from builder.errors import BuilderError
+from builder.base import errors
+from builder.base.errors import BuilderError
+from builder.cli import output
+from builder.cli.main import TABLE
 from docs import terminal
 from tests import projects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 MODEL = "Qwen/Qwen3-Coder-480B-A35B-Instruct-FP8"
 PROGRAM = projects.REPOSITORY_ROOT / "builder"
@@ -51,20 +52,20 @@ def may_be_wider(line: str, said: str) -> bool:
 )
 @example("` ` ` //// ///////////////`", 20, 0)
 def test_no_word_is_lost_or_cut_and_no_line_is_too_long(line: str, columns: int, hanging: int) -> None:
-    lines = folding.fold(line, columns, hanging)
+    lines = output.fold(line, columns, hanging)
     assert flat(lines) == flat([line])
     assert all(len(part) <= columns or may_be_wider(part, line) for part in lines)
     assert all(len(piece) <= len(line) for piece in lines)
 
 
 def test_a_line_that_fits_stays_as_it_is() -> None:
-    assert folding.fold("  a   b  ", 80) == ["  a   b  "]
-    assert folding.fold("", 80) == [""]
+    assert output.fold("  a   b  ", 80) == ["  a   b  "]
+    assert output.fold("", 80) == [""]
 
 
 def test_what_follows_stands_deeper_and_a_long_command_alone() -> None:
     line = f"  {MODEL} stays; to move it: `builder rollback {MODEL} --to 2`, and then look at the list"
-    assert folding.fold(line, 80) == [
+    assert output.fold(line, 80) == [
         f"  {MODEL} stays; to move it:",
         f"    builder rollback {MODEL} --to 2",
         "    and then look at the list",
@@ -73,7 +74,7 @@ def test_what_follows_stands_deeper_and_a_long_command_alone() -> None:
 
 def test_a_short_command_stands_among_words() -> None:
     said = "is the registry of builder.yaml running, and are you really logged in there (`docker login`)?"
-    assert folding.fold(said, 80) == [
+    assert output.fold(said, 80) == [
         "is the registry of builder.yaml running, and are you really logged in there",
         "  (`docker login`)?",
     ]
@@ -81,12 +82,12 @@ def test_a_short_command_stands_among_words() -> None:
 
 def test_colours_take_no_columns() -> None:
     said = "\x1b[31m\x1b[1merror:\x1b[0m " + "x" * 70
-    assert folding.fold(said, 80) == [said]
+    assert output.fold(said, 80) == [said]
 
 
 def test_a_word_that_no_column_holds_stands_below_its_row() -> None:
     rows = [("vllm-node-tf5:1", "just now", "current, untested", MODEL), ("vllm-node-tf5:2", "just now", "good", "-")]
-    assert table.lines(("IMAGE", "BUILT", "STATE", "MODELS"), rows, 80) == [
+    assert output.lines(("IMAGE", "BUILT", "STATE", "MODELS"), rows, 80) == [
         "IMAGE            BUILT     STATE              MODELS",
         "vllm-node-tf5:1  just now  current, untested",
         f"  {MODEL}",
@@ -96,7 +97,7 @@ def test_a_word_that_no_column_holds_stands_below_its_row() -> None:
 
 def test_a_long_first_column_leaves_room_for_the_others() -> None:
     rows = [(MODEL, "vllm-node-tf5:12", "untested", "tool calls come back as text"), ("Org/M", "small:1", "good", "-")]
-    assert table.lines(("MODEL", "IMAGE", "STATUS", "NOTE"), rows, 60) == [
+    assert output.lines(("MODEL", "IMAGE", "STATUS", "NOTE"), rows, 60) == [
         "MODEL           IMAGE             STATUS    NOTE",
         MODEL,
         "                vllm-node-tf5:12  untested  tool calls come",
@@ -107,7 +108,7 @@ def test_a_long_first_column_leaves_room_for_the_others() -> None:
 
 def test_a_last_column_without_room_stands_below_every_row() -> None:
     rows = [("vllm-node-tf5:2", "0.19.2.dev5+gc214320", "-"), ("vllm-node-tf5:1", "0.19.1", "Org/M, Org/N, Org/O")]
-    assert table.lines(("IMAGE", "VLLM", "MODELS"), rows, 50) == [
+    assert output.lines(("IMAGE", "VLLM", "MODELS"), rows, 50) == [
         "IMAGE            VLLM",
         "vllm-node-tf5:2  0.19.2.dev5+gc214320",
         "vllm-node-tf5:1  0.19.1",
@@ -123,7 +124,7 @@ def kinds(of: type[BuilderError] = BuilderError) -> Iterator[type[BuilderError]]
 
 SHOWN = """
 import sys
-from builder import errors
+from builder.base import errors
 from builder.cli import main
 
 path = "recipes/qwen3-coder-480b-a35b-instruct-fp8-on-two-nodes.yaml"
@@ -141,7 +142,7 @@ else:
 
 def fail(**_): raise error
 main.cli.main = fail
-sys.exit(main.run([]))
+sys.exit(main.run_program([]))
 """.replace("MODEL", MODEL)
 
 
@@ -185,7 +186,7 @@ def hints() -> Iterator[str]:
 
 @pytest.mark.parametrize("hint", sorted(set(hints())))
 def test_every_hint_folds_between_words_and_keeps_its_commands_whole(hint: str) -> None:
-    lines = folding.fold(f"what to do: {hint}", 80)
+    lines = output.fold(f"what to do: {hint}", 80)
     assert all(len(line) <= 80 or may_be_wider(line, hint) for line in lines)
     for command in _COMMAND.findall(hint):
         assert any(command.strip("`") in line for line in lines)
@@ -196,7 +197,7 @@ def test_every_hint_folds_between_words_and_keeps_its_commands_whole(hint: str) 
 def test_a_text_that_a_narrow_column_would_tear_into_shreds_stands_below() -> None:
     note = "note: does not start on the second node at all, and says nothing of why that is so"
     rows = [("vllm-node-tf5:1", "just now", "5.3 GB", "untested", "Org/M, Org/N"), ("", "", "", "", note)]
-    assert table.lines(("IMAGE", "BUILT", "SIZE", "STATE", "MODELS"), rows, 62)[1:] == [
+    assert output.lines(("IMAGE", "BUILT", "SIZE", "STATE", "MODELS"), rows, 62)[1:] == [
         "vllm-node-tf5:1  just now  5.3 GB  untested  Org/M, Org/N",
         "  note: does not start on the second node at all, and says",
         "  nothing of why that is so",
@@ -205,14 +206,14 @@ def test_a_text_that_a_narrow_column_would_tear_into_shreds_stands_below() -> No
 
 def test_a_long_first_cell_alone_is_one_line() -> None:
     rows = [(MODEL, "", ""), ("Org/M", "vllm-node-tf5:12", "good")]
-    shown = table.lines(("MODEL", "IMAGE", "NOTE"), rows, 40)
+    shown = output.lines(("MODEL", "IMAGE", "NOTE"), rows, 40)
     assert (shown[1], shown[2].split(), len(shown)) == (MODEL, ["Org/M", "vllm-node-tf5:12", "good"], 3)
 
 
 def test_a_table_without_headings_has_an_empty_line_in_their_place() -> None:
-    assert table.lines(("", ""), [("image", "small:1"), ("recipe", "chat")], 80) == [
+    assert output.lines(("", ""), [("image", "small:1"), ("recipe", "chat")], 80) == [
         "",
         "image   small:1",
         "recipe  chat",
     ]
-    assert table.lines(("", ""), [("image", "x" * 90)], 80) == ["", "image", "  " + "x" * 90]
+    assert output.lines(("", ""), [("image", "x" * 90)], 80) == ["", "image", "  " + "x" * 90]

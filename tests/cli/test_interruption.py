@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.cli import interruption
-from builder.cli.command_table import TABLE
+from builder.cli import main
+from builder.cli.main import TABLE
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,12 @@ from builder.cli.command_table import TABLE
     ],
 )
 def test_a_command_says_what_it_left(arguments: list[str], told: str) -> None:
-    assert interruption.sentence(arguments, KeyboardInterrupt()) == told
+    assert main.sentence(arguments, KeyboardInterrupt()) == told
 
 
 def test_what_a_command_knows_itself_comes_first() -> None:
-    assert interruption.sentence(["build"], KeyboardInterrupt("one stays")) == "interrupted: one stays"
+    assert main.sentence(["build"], KeyboardInterrupt("one stays")) == "interrupted: one stays"
 
 
 def test_only_commands_are_told_of() -> None:
-    assert set(interruption._LEFT) <= set(TABLE)
+    assert set(main._LEFT) <= set(TABLE)

@@ -6,16 +6,16 @@ import importlib
 
 import pytest
 
-from builder.cli import folding, output, table
+from builder.cli import output
 
-list_ = importlib.import_module("builder.cli.list")
+list_ = importlib.import_module("builder.cli.images_cli")
 
 
 def test_what_is_current_or_bad_has_a_colour_and_the_columns_stay() -> None:
     rows = [("small:2", list_._coloured("current"), "Org/M"), ("small:1", list_._coloured("bad"), "-")]
     plain = [("small:2", "current", "Org/M"), ("small:1", "bad", "-")]
-    coloured, without = (table.lines(("IMAGE", "STATE", "MODELS"), each, 80) for each in (rows, plain))
-    assert list(map(folding.columns_of, coloured)) == list(map(folding.columns_of, without))
+    coloured, without = (output.lines(("IMAGE", "STATE", "MODELS"), each, 80) for each in (rows, plain))
+    assert list(map(output.columns_of, coloured)) == list(map(output.columns_of, without))
     assert coloured != without
     assert list_._coloured("untested") == "untested"
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from builder import cli as cli_package
-from builder import errors
-from builder.cli.command_table import ELSEWHERE, GROUPS, TABLE
-from builder.errors import SystemFailureError
+from builder.base import errors
+from builder.base.errors import SystemFailureError
+from builder.cli.main import ELSEWHERE, GROUPS, TABLE
 from builder.lock.model import ImageName, Lock, NumberedImage
-from builder.lock.text import dump
+from builder.lock.text import dump_lock
 from tests import projects
 
 pytestmark = pytest.mark.slow
@@ -91,11 +91,11 @@ def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
 def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:" + "1" * 64, "sha256:" + "2" * 64, 1)
-    project.lock.write_text(dump(Lock().with_image(ImageName("small", 1), image)))
-    heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.model", "builder.definitions.image")
+    project.lock.write_text(dump_lock(Lock().with_image(ImageName("small", 1), image)))
+    heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.plan_model", "builder.definitions.image")
     code = (
-        "import sys\nfrom builder.cli.main import run\n"
-        f"run(['pin', 'small:1'])\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+        "import sys\nfrom builder.cli.main import run_program\n"
+        f"run_program(['pin', 'small:1'])\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "small:1 is pinned\n"
@@ -107,8 +107,8 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
     projects.make(tmp_path)
     heavy = ("docker", "requests", "git", "jinja2", "rich", "packaging", "jsonschema_rs")
     code = (
-        "import sys\nfrom builder.cli.main import run\n"
-        f"run({arguments!r})\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+        "import sys\nfrom builder.cli.main import run_program\n"
+        f"run_program({arguments!r})\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr
@@ -175,9 +175,9 @@ def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
 def test_a_bug_ends_with_3_and_names_a_report(tmp_path: Path) -> None:
     projects.make(tmp_path)
     code = (
-        "import builder.cli.main as main, builder.project as project\n"
+        "import builder.cli.main as main, builder.base.project as project\n"
         "def broken(start): raise RuntimeError('unforeseen')\n"
-        "project.find = broken\nmain.run(['list'])"
+        "project.find_project = broken\nmain.run_program(['list'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 3
@@ -212,7 +212,7 @@ def test_what_fails_while_a_process_ends_is_no_bug(tmp_path: Path, ends_by: str,
         f"        raise {ends_by}\n"
         "main.cli = Command()\n"
         "weakref.finalize(main.cli, open, '/no/such/folder/file')\n"
-        "sys.exit(main.run([]))\n"
+        "sys.exit(main.run_program([]))\n"
     )
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ)
@@ -234,7 +234,7 @@ def test_a_terminal_that_closes_ends_a_command_like_an_interruption(tmp_path: Pa
         "            output.print_note('putting back')\n"
         "            Path(sys.argv[1]).touch()\n"
         "main.cli = Command()\n"
-        "sys.exit(main.run([]))\n"
+        "sys.exit(main.run_program([]))\n"
     )
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-c", script, str(tmp_path / "put-back")]
@@ -251,10 +251,10 @@ def test_a_report_that_cannot_be_written_is_printed(tmp_path: Path, left: int) -
     """``left`` is the number of outputs that still take something."""
     projects.make(tmp_path)
     code = (
-        "import builder.cli.main as main, builder.project as project, tempfile\n"
+        "import builder.cli.main as main, builder.base.project as project, tempfile\n"
         "def broken(start): raise LookupError('unforeseen')\n"
         "tempfile.tempdir = '/no/such/folder'\n"
-        "project.find = broken\nmain.run(['list'])"
+        "project.find_project = broken\nmain.run_program(['list'])"
     )
     command = ["bash", "-c", '"$@"' if left else '"$@" > /dev/full 2>&1', "-", sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from builder.cli import mods_text
-from builder.commands import mods_check, mods_check_pinned
+from builder.cli import mods_cli
+from builder.commands import mods
 from tests import projects
 from tests.commands.mod_project import INC, NEW, RELEASES, ModProject, diff, made
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -104,10 +105,10 @@ def test_nothing_is_wider_than_a_terminal(there: ModProject, against: tuple[str,
     projects.add_mod(there.project.root, "bare", "true\n", {})
     projects.add_mod(there.project.root, "required", "true\n", {}, f"description: x\nrun: run.sh\n{yaml}\n")
     if against:
-        verdicts = mods_check.run(there.project, (), against, there.environ, there.report)
+        verdicts = mods.check_mods(there.project, (), against, there.environ, there.report)
     else:
-        verdicts = mods_check_pinned.run(there.project, (), there.environ, there.report)
-    lines = list(mods_text.lines(verdicts, 80))
+        verdicts = mods.check_pinned_mods(there.project, (), there.environ, there.report)
+    lines = list(mods_cli.lines(verdicts, 80))
     assert max(len(click.unstyle(line)) for line in lines) <= 80
     assert len(lines) > 4
 
@@ -227,8 +228,9 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
     projects.make(tmp_path)
     heavy = ("docker", "requests", "git", "jinja2", "rich", "packaging", "uv")
     code = (
-        "import sys\nfrom builder.cli.main import run\n"
-        f"run({['mods', *arguments]!r})\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
+        "import sys\nfrom builder.cli.main import run_program\n"
+        f"run_program({['mods', *arguments]!r})\n"
+        f"print('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr

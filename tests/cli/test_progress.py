@@ -22,9 +22,9 @@ pytestmark = pytest.mark.slow
 EVENTS = """
 import sys, time
 import click
-from builder.building.step_times import StepTimes
+from builder.building.bake import StepTimes
 from builder.cli import progress, verbosity
-from builder.engine.buildkit.progress import StepProgress, StepFinished, StepOutput, StepStarted
+from builder.engine.build_log import StepProgress, StepFinished, StepOutput, StepStarted
 from builder.events import Message
 
 @click.command()
@@ -51,10 +51,13 @@ build()
 OTHERS = """
 import time
 from builder.cli import progress
-from builder.engine.registry.transfer import LayerProgress
-from builder.events import Message, NodeEvent, TransferProgress, WaitingStarted
-from builder.measuring.outcome import MeasuringProgress
-from builder.serving.phases import Phase
+from builder.engine.transfer import LayerProgress
+from builder.base.events import Message
+from builder.base.events import NodeEvent
+from builder.base.events import TransferProgress
+from builder.base.events import WaitingStarted
+from builder.lab.measure.outcome import MeasuringProgress
+from builder.serving.readiness import Phase
 
 with progress.reporter() as report:
     for gigabytes in (1, 2):

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from builder.cli import prove
-from builder.cli.context import Context
+from builder.base.project import Project
+from builder.cli import measure_cli
+from builder.cli.options import Context
 from builder.evidence import store, subjects
-from builder.evidence.proof import ProvedImage
-from builder.evidence.record import Evidence, Finding
-from builder.lock import reading, text
+from builder.evidence.records import Evidence, Finding
+from builder.evidence.store import ProvedImage
+from builder.lab.prove import judging
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.project import Project
-from builder.proving import reference
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, proof
 
@@ -33,23 +33,23 @@ def project(tmp_path: Path) -> Project:
     made = projects.make(tmp_path)
     image = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{1:064x}", "sha256:2", 1)
     lock = Lock().with_image(NAME, image).with_pairing(MODEL, Pairing(NAME, "recipes/chat.yaml", COMMIT))
-    projects.write(made.lock, text.dump(lock))
+    projects.write(made.lock, text.dump_lock(lock))
     return made
 
 
 def add(project: Project, verdict: str, model: str = MODEL, **changes: Any) -> Evidence:
-    subject = subjects.present(project, reading.read(project.lock), NAME, model, "prove")
+    subject = subjects.present_subject(project, lock_file.read_lock(project.lock), NAME, model, "prove")
     run = proof(verdict, **{"subject": subject, "counts": COUNTS, "raw": None, **changes})
-    store.add(project, NAME, run)
+    store.add_run(project, NAME, run)
     return run
 
 
 def invoke(project: Project, *arguments: str) -> Result:
-    return CliRunner().invoke(prove.prove, arguments, obj=Context(project.root), standalone_mode=False)
+    return CliRunner().invoke(measure_cli.prove, arguments, obj=Context(project.root), standalone_mode=False)
 
 
 def printed(capsys: pytest.CaptureFixture[str], evidence: Evidence, **more: str) -> list[str]:
-    prove.print_proof(ProvedImage(NAME, evidence, "evidence/small/1/run.json", **more))
+    measure_cli.print_proof(ProvedImage(NAME, evidence, "evidence/small/1/run.json", **more))
     return capsys.readouterr().out.splitlines()
 
 
@@ -103,7 +103,7 @@ def test_changes_that_are_meant_are_accepted_with_the_reason(project: Project) -
     assert before.verdict == "changed"
     assert (after.verdict, after.accepted, after.findings) == ("pass", "the new template thinks aloud", (GOLDEN,))
     assert after.goldens == changed.goldens
-    found = reference.find(project, reading.read(project.lock), "small", 2, MODEL)
+    found = judging.find_reference(project, lock_file.read_lock(project.lock), "small", 2, MODEL)
     assert found
     assert (found.image, found.goldens) == ("small:1", changed.goldens)
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.project import Project
+from builder.base.project import Project
 from tests import locks, projects
 from tests.conftest import command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 

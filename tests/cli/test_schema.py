@@ -11,10 +11,9 @@ import click
 import jsonschema_rs
 import pytest
 
+from builder.cli.about_cli import FILES, NAMES, OUTPUTS
 from builder.cli.main import cli
-from builder.cli.schema import FILES, NAMES, OUTPUTS
-from builder.commands import schemas
-from builder.explaining import keys
+from builder.commands import about, explaining
 from tests import projects, shipped_files
 
 ROOT = shipped_files.project().root
@@ -33,7 +32,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_a_schema_and_printed_as_it_is_kept(name: str) -> None:
     printed = run(name).stdout
-    assert printed == schemas.FILES[name].read_text(encoding="utf-8")
+    assert printed == about.FILES[name].read_text(encoding="utf-8")
     jsonschema_rs.meta.validate(json.loads(printed))
 
 
@@ -51,7 +50,7 @@ def test_every_key_is_described(name: str) -> None:
         ]
         return own + [missing for key, value in node.items() for missing in undescribed(value, f"{path}.{key}")]
 
-    whole = json.loads(schemas.text(name))
+    whole = json.loads(about.text(name))
 
     def _target(value: dict[str, str]) -> dict[str, str]:
         reference = value.get("$ref", "").removeprefix("#/$defs/")
@@ -64,12 +63,12 @@ def test_every_key_is_described(name: str) -> None:
 def test_without_a_name_it_tells_where_each_is() -> None:
     output = run().stdout
     for name in NAMES:
-        assert f"{name:<7}  {schemas.title(name)}" in output
-        assert str(schemas.FILES[name]) in output
+        assert f"{name:<7}  {about.title(name)}" in output
+        assert str(about.FILES[name]) in output
 
 
 def test_every_schema_has_a_name() -> None:
-    assert (tuple(keys.SCHEMAS), tuple(keys.OUTPUTS)) == (FILES, OUTPUTS)
+    assert (tuple(explaining.SCHEMAS), tuple(explaining.OUTPUTS)) == (FILES, OUTPUTS)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
@@ -90,4 +89,4 @@ def test_the_shipped_files_lead_an_editor_to_their_schema(name: str) -> None:
         first = file.read_text(encoding="utf-8").partition("\n")[0]
         assert first.startswith(LINE), file
         led_to = (file.parent / first.removeprefix(LINE)).resolve()
-        assert projects.REPOSITORY_ROOT / led_to.relative_to(ROOT) == Path(schemas.FILES[name]).resolve()
+        assert projects.REPOSITORY_ROOT / led_to.relative_to(ROOT) == Path(about.FILES[name]).resolve()

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.cli import system_failure
-from builder.errors import SystemFailureError
-from builder.storage.named_errors import naming
+from builder.base.errors import SystemFailureError
+from builder.base.files import naming
+from builder.cli import main
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 NUMBERS = [
     number
@@ -27,7 +28,7 @@ NUMBERS = [
 @pytest.mark.parametrize("number", NUMBERS)
 def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None:
     path = tmp_path / "builds/image/1/plan.json"
-    failure = system_failure.translate(OSError(number, os.strerror(number), str(path)))
+    failure = main.translate(OSError(number, os.strerror(number), str(path)))
     assert failure is not None
     assert failure.message == f"{path} (the build directory of an image): {os.strerror(number)}"
     assert failure.hint
@@ -47,7 +48,7 @@ def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None
     ],
 )
 def test_each_kind_has_its_advice_for_the_folder_that_is_there(tmp_path: Path, number: int, expected: str) -> None:
-    failure = system_failure.translate(OSError(number, "x", str(tmp_path / ".builder/journal/a.json")))
+    failure = main.translate(OSError(number, "x", str(tmp_path / ".builder/journal/a.json")))
     assert failure is not None
     assert "the journal" in failure.message
     assert expected.format(folder=tmp_path) in failure.hint
@@ -65,7 +66,7 @@ def test_a_file_that_pathlib_reads_has_its_name() -> None:
     memory = Path("/proc/self/mem")  # address 0 cannot be read
     with pytest.raises(OSError) as caught:
         memory.read_bytes()
-    failure = system_failure.translate(caught.value)
+    failure = main.translate(caught.value)
     assert failure is not None
     assert failure.message == f"{memory}: Input/output error"
 
@@ -83,21 +84,21 @@ def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
     monkeypatch.setattr(
         type(tmp_path), "lstat", lambda path: SimpleNamespace(st_uid=users[path]) if path in users else real(path)
     )
-    failure = system_failure.translate(denied)
+    failure = main.translate(denied)
     assert failure is not None
     assert failure.hint == (
         f"{work} belongs to root, as after a run with sudo: `sudo chown -R 4321 {work.parent}` makes it yours; "
         "then run this again"
     )
     users[work] = 4321
-    failure = system_failure.translate(denied)
+    failure = main.translate(denied)
     assert failure is not None
     assert failure.hint == f"make {work} writable for you, and run this again"
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), TimeoutError("timed out")])
 def test_what_else_the_system_lacks_is_no_bug(error: BaseException) -> None:
-    failure = system_failure.translate(error)
+    failure = main.translate(error)
     assert failure is not None
     assert failure.hint
 
@@ -107,18 +108,18 @@ def test_a_copy_that_failed_is_told_by_its_first_file(tmp_path: Path) -> None:
     (tmp_path / "a/link").symlink_to("nowhere")
     with pytest.raises(shutil.Error) as caught:
         shutil.copytree(tmp_path / "a", tmp_path / "c")
-    failure = system_failure.translate(caught.value)
+    failure = main.translate(caught.value)
     assert failure is not None
     assert failure.message.startswith(f"{tmp_path}/c/link: ")
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), RuntimeError("x"), OSError("x"), KeyError("x"), BlockingIOError()])
 def test_a_bug_is_one(error: BaseException) -> None:
-    assert system_failure.translate(error) is None
+    assert main.translate(error) is None
 
 
 def test_its_exit_code_is_its_own() -> None:
-    from builder import errors
+    from builder.base import errors
 
     kinds = [kind for kind in errors.BuilderError.__subclasses__() if kind.exit_code == SystemFailureError.exit_code]
     assert kinds == [SystemFailureError]

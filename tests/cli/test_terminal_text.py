@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from builder.cli import terminal_text
-from builder.cli.terminal_text import log_with_colours, log_without_colours, of_json, styled, visible
+from builder.cli import output
+from builder.cli.output import log_with_colours, log_without_colours, of_json, styled, visible
 
 TITLE = "\x1b]0;owned\x07"
 
@@ -71,4 +71,4 @@ def test_json_holds_the_same_and_shows_no_control_character() -> None:
 
 
 def test_a_long_text_costs_little() -> None:
-    assert terminal_text.visible("x\n" * 100_000) == "x\n" * 100_000
+    assert output.visible("x\n" * 100_000) == "x\n" * 100_000

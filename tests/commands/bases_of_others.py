@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.engine import images
-from builder.engine.buildkit import bake
-from builder.engine.registry import transfer
+from builder.engine import bake_run, images, transfer
 from tests import projects, shared
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+
 
 # Of vLLM's releases; their wheels on PyPI say the same.
 COMMITS = {
@@ -80,7 +79,7 @@ def publish(endpoint: Endpoint, folder: Path, image: OthersImage, reference: str
     projects.write(folder / "Dockerfile", image.dockerfile)
     projects.write(folder / "bake.json", '{"target": {"image": {"context": "."}}}')
     name = f"{shared.unique_name()}:1"
-    bake.bake_targets(
+    bake_run.bake_targets(
         endpoint,
         folder,
         names={"image": name},
@@ -91,12 +90,12 @@ def publish(endpoint: Endpoint, folder: Path, image: OthersImage, reference: str
         on_event=lambda _: None,
         environ={},
     )
-    images.tag(endpoint, name, reference)
+    images.tag_image(endpoint, name, reference)
     try:
-        transfer.push(endpoint, reference, {}, lambda _: None)
+        transfer.push_image(endpoint, reference, {}, lambda _: None)
     finally:
-        images.remove(endpoint, reference)
-        images.remove(endpoint, name)
+        images.remove_image(endpoint, reference)
+        images.remove_image(endpoint, name)
 
 
 def define(project: Project, repository: str, base: str, sources: str = "{vllm: base}", more: str = "") -> None:

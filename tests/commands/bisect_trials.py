@@ -21,18 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.bisecting import journal
+from builder.engine import client as endpoints
 from builder.engine import containers, images
-from builder.engine.client import endpoint as endpoints
-from builder.numbered import identity
+from builder.lab.bisect import session
+from builder.numbers import claims
 from tests import shared
 from tests.commands import planted_faults
 from tests.conftest import command, remove_all
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
     from tests.commands.planted_faults import Fault, Planting
+
 
 _LONGEST = 1200.0
 
@@ -91,7 +92,7 @@ def look_killed(fault: Fault, planting: Planting, folder: Path) -> TrialAnswer:
 
 
 def _answers(project: Project) -> int:
-    begun = journal.read(project)
+    begun = session.read_bisection(project)
     return len(begun.done) if begun else 0
 
 
@@ -114,11 +115,11 @@ def _found(fault: Fault, planting: Planting, answer: dict[str, Any], seconds: fl
 
 def left_over(endpoint: Endpoint, project: Project) -> list[str]:
     """The candidates, containers and journals that a bisection left."""
-    own = identity.of(project).id
+    own = claims.project_identity(project).id
     return [
-        *(tag for tag in images.tags(endpoint) if tag.startswith(f"builder-bisect-{own[:8].lower()}")),
-        *(container["Id"] for container in containers.listing(endpoint, f"{identity.PROJECT}={own}")),
-        *(["the journal"] if journal.read(project) else []),
+        *(tag for tag in images.image_tags(endpoint) if tag.startswith(f"builder-bisect-{own[:8].lower()}")),
+        *(container["Id"] for container in containers.container_listing(endpoint, f"{claims.PROJECT}={own}")),
+        *(["the journal"] if session.read_bisection(project) else []),
         *map(str, project.work.glob("*")),
     ]
 
@@ -126,7 +127,7 @@ def left_over(endpoint: Endpoint, project: Project) -> list[str]:
 @contextmanager
 def _session() -> Iterator[tuple[Endpoint, Path, str]]:
     """An engine with the two bases, and a folder; all of it is gone at the end."""
-    endpoint = endpoints.find(os.environ)
+    endpoint = endpoints.find_endpoint(os.environ)
     folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
     base = ""
     try:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from uv import find_uv_bin
 
-from builder.commands.bisect_parts import making
-from builder.engine import images
-from builder.engine.buildkit import bake
-from builder.project import Project
+from builder.base.project import Project
+from builder.commands import bisect_trying
+from builder.engine import bake_run, images
 from tests import projects, shared, shipped_files
 from tests.commands import git_upstream
 from tests.conftest import remove_all, run_command
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from tests.commands.git_upstream import Upstream
+
 
 COMMITS, PLANTED = 400, 261
 # Runs of commits that were never built, and those with wheels of the other machine type alone.
@@ -138,15 +138,15 @@ def _make_base(endpoint: Endpoint, context: Path, base: str, name: str) -> None:
     shutil.copy2(find_uv_bin(), context / "uv")
     projects.write(context / "Dockerfile", f"FROM {base}:1\nCOPY uv /usr/local/bin/uv\n")
     projects.write(context / "bake.json", '{"target": {"image": {"context": "."}}}')
-    bake.bake_targets(
+    bake_run.bake_targets(
         endpoint, context, names={"image": name}, secrets=(), contexts={}, args={}, log_path=context / "log",
         on_event=lambda _: None, environ={},
     )  # fmt: skip
 
 
 def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
-    for tag in images.tags(endpoint, [making.repository(project)]):
-        images.remove(endpoint, tag)
+    for tag in images.image_tags(endpoint, [bisect_trying.repository(project)]):
+        images.remove_image(endpoint, tag)
 
 
 def _history(upstream: Upstream) -> tuple[str, ...]:

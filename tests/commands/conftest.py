@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, services
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions.container import LABEL
+from builder.engine import containers
+from builder.engine.client import Endpoint
 from tests import projects, registries, shared
 from tests.commands import git_upstream, planted_faults, serving
 from tests.conftest import command, remove_all
@@ -19,6 +19,7 @@ from tests.registries import Registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 TOP = "repository: {repository}\ndescription: on top\nplatform: host\nfrom: small\nmods: [template]\n"
 DOCKERFILE = """\
@@ -87,6 +88,6 @@ def kitchen(built: tuple[Project, str], tmp_path: Path, endpoint: Endpoint) -> I
     """A copy of it for one test; what it serves is gone when the test ends."""
     made = serving.kitchen(built[0], tmp_path / "project", built[1])
     yield made
-    for service in services.labelled(endpoint, LABEL):
+    for service in containers.labelled(endpoint, LABEL):
         if made.name.removeprefix("vllm-") in service.name:
-            containers.remove(endpoint, service.id)
+            containers.remove_container(endpoint, service.id)

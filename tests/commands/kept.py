@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from builder.definitions.mods import mod_reading
-from builder.definitions.mods.mod import Mod
+from builder.base.project import Project
+from builder.definitions import mod
+from builder.definitions.mod import Mod
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
-from builder.lock.text import dump
-from builder.plan.model import Plan
-from builder.project import Project
+from builder.lock.text import dump_lock
+from builder.plan.plan_model import Plan
 from tests import projects, shipped_files
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def baked(name: str, files: Mapping[str, str]) -> Mod:
     """A mod of these files, the ``.sh`` ones executable."""
-    shipped = mod_reading.load(shipped_files.project(), "fix-qwen3.5-enhanced-chat-template")
+    shipped = mod.load_mod(shipped_files.project(), "fix-qwen3.5-enhanced-chat-template")
     staged = (
         replace(shipped.files[0], path=path, executable=path.endswith(".sh"), content=text.encode())
         for path, text in sorted(files.items(), key=lambda file: Path(file[0]))
@@ -74,7 +74,7 @@ class Kept:
     def write(self, lock: Lock) -> None:
         """Makes images.lock say ``lock``."""
         self.lock = lock
-        self.project.lock.write_text(dump(lock), encoding="utf-8")
+        self.project.lock.write_text(dump_lock(lock), encoding="utf-8")
 
     def folder(self, name: ImageName) -> Path:
         """The build directory of a number."""
@@ -89,17 +89,17 @@ def start(root: Path) -> Kept:
 
 def killed_before_latest(project: Project, endpoint: Endpoint, repository: str, number: int) -> None:
     """Leaves things as a process does that is killed once a number is in images.lock, before ``latest`` has moved."""
-    engine_id = images.tags(endpoint, [repository])[f"{repository}:{number}"]
+    engine_id = images.image_tags(endpoint, [repository])[f"{repository}:{number}"]
     noted = {"repository": repository, "number": number, "engine_id": engine_id}
     projects.write(project.journal / f"{repository}.json", json.dumps(noted))
     images.remove_extra_tag(endpoint, f"{repository}:latest")
     projects.write(project.work / f"{repository}-1/build/Dockerfile", "")
-    images.tag(endpoint, engine_id, f"builder-work:{repository}-1")
+    images.tag_image(endpoint, engine_id, f"builder-work:{repository}-1")
 
 
 def require_in_line(project: Project, endpoint: Endpoint, repository: str, number: int) -> None:
     """``latest`` has moved to ``number``, and nothing tells any more that a process was killed."""
     assert not project.unfinished
-    tags = images.tags(endpoint, [repository, "builder-work"])
+    tags = images.image_tags(endpoint, [repository, "builder-work"])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:{number}"]
     assert f"builder-work:{repository}-1" not in tags

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
 from tests import linked, projects
 from tests.commands import second_engine
 from tests.commands.serving import Kitchen

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from builder.events import Message
-from builder.lock import writing
-from builder.lock.pins import GitPin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.project import Project
+from builder.base.events import Message
+from builder.base.project import Project
+from builder.lock import lock_file
+from builder.lock.model import GitPin, LockedPackage, Pins, PythonPin, WheelPin
 from tests import projects
 from tests.sources.git_server import lines
 from tests.sources.wheelhouse import Served, make_simple_index, make_wheel, serving, sha256
@@ -18,6 +18,7 @@ from tests.sources.wheelhouse import Served, make_simple_index, make_wheel, serv
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 INC = "vllm/layers/inc.py"
 OLD = lines(1, 60)
@@ -101,7 +102,7 @@ class ModProject:
             self.pin(name, Pins(sources={"vllm": pin}))
 
     def pin(self, name: str, pins: Pins) -> None:
-        with writing.writing(self.project.lock, on_wait=lambda: None) as transaction:
+        with lock_file.writing(self.project.lock, on_wait=lambda: None) as transaction:
             transaction.commit(transaction.lock.with_pins(name, "linux/arm64", pins))
 
     def _write(self, name: str, text: str) -> None:

@@ -9,12 +9,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from builder.commands.bisect_parts import making
-from builder.definitions.recipes import container
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, images, services
-from builder.engine.buildkit import bake
-from builder.project import Project
+from builder.base.project import Project
+from builder.commands import bisect_trying
+from builder.definitions import container
+from builder.definitions.container import LABEL
+from builder.engine import bake_run, containers, images
 from tests import projects, shared, shipped_files
 from tests.commands import git_upstream, serving
 from tests.commands.serving import MODEL
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from tests.commands.git_upstream import Upstream
+
 
 COMMITS, PLANTED = 1024, 700
 HOLES = (*range(500, 531), *range(690, 698))
@@ -313,14 +313,14 @@ def _tag(old: str, new: str) -> None:
 
 def _remove_candidates(endpoint: Endpoint, project: Project) -> None:
     """Removes those of a bisection that was interrupted."""
-    for tag in images.tags(endpoint, [making.repository(project)]):
-        images.remove(endpoint, tag)
+    for tag in images.image_tags(endpoint, [bisect_trying.repository(project)]):
+        images.remove_image(endpoint, tag)
 
 
 def _remove_servers(endpoint: Endpoint, name: str) -> None:
-    for service in services.labelled(endpoint, LABEL):
+    for service in containers.labelled(endpoint, LABEL):
         if service.name.startswith(name):
-            containers.remove(endpoint, service.id)
+            containers.remove_container(endpoint, service.id)
 
 
 def _project(root: Path) -> Project:
@@ -347,7 +347,7 @@ def make_base(endpoint: Endpoint, folder: Path) -> str:
         context = folder / f"base-{number}"
         projects.write(context / "Dockerfile", own + more)
         projects.write(context / "bake.json", '{"target": {"image": {"context": "."}}}')
-        bake.bake_targets(
+        bake_run.bake_targets(
             endpoint, context, names={"image": f"{repository}:{number}"}, secrets=(), contexts={}, args={},
             log_path=context / "log", on_event=lambda _: None, environ={},
         )  # fmt: skip

@@ -23,23 +23,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.engine import containers
-from builder.engine.client import api
-from builder.engine.client import endpoint as endpoints
-from builder.errors import EngineError
+from builder.base.errors import EngineError
+from builder.engine import client, containers
 from builder.evidence import store
-from builder.lock import reading
-from builder.numbered import identity
+from builder.lock import lock_file
+from builder.numbers import claims
 from tests import cpu_image, projects, shared
 from tests.conftest import command, remove_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.evidence.record import Evidence
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.evidence.records import Evidence
     from builder.lock.model import ImageName
-    from builder.project import Project
+
 
 RECIPE = "recipes/qwen3-0.6b-cpu.yaml"
 OWN = "Qwen/Qwen3-0.6B"
@@ -98,8 +97,8 @@ class Trials:
 
     def containers(self) -> list[str]:
         """The containers in which the project proves."""
-        label = f"{identity.PROJECT}={identity.existing(self.project)}"
-        return [str(each["Id"]) for each in containers.listing(self.endpoint, label)]
+        label = f"{claims.PROJECT}={claims.existing_identity(self.project)}"
+        return [str(each["Id"]) for each in containers.container_listing(self.endpoint, label)]
 
     def runs(self) -> tuple[Evidence, ...]:
         return tuple(store.of_image(self.project, self.image))
@@ -129,7 +128,7 @@ class Consumption(threading.Thread):
 
     def _look(self, container: str) -> None:
         query: dict[str, str | int] = {"stream": "false", "one-shot": "true"}
-        stats = api.request(self._trials.endpoint, "GET", f"/containers/{container}/stats", query=query)
+        stats = client.request(self._trials.endpoint, "GET", f"/containers/{container}/stats", query=query)
         self.processor = max(self.processor, stats["cpu_stats"]["cpu_usage"]["total_usage"] / 1e9)
         memory = stats["memory_stats"].get("stats", {})
         # The first is of control groups of version 2.
@@ -139,7 +138,7 @@ class Consumption(threading.Thread):
 @contextmanager
 def made() -> Iterator[Trials]:
     """The cpu image, built, and a recipe for each family; all of it is gone at the end."""
-    endpoint = endpoints.find(os.environ)
+    endpoint = client.find_endpoint(os.environ)
     repository = f"{shared.unique_name()}-cpu"
     folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
     project = cpu_image.project(folder / "project", repository, RECIPE)
@@ -153,7 +152,7 @@ def made() -> Iterator[Trials]:
         own = project.root / RECIPE  # more than the tiny model's config says that it can
         projects.write(own, own.read_text(encoding="utf-8").replace("max_model_len: 8192", "max_model_len: 4096"))
         cpu_image.builder(project, "build", RECIPE, "--no-prove")
-        image = reading.read(project.lock).models[OWN].pairing.image
+        image = lock_file.read_lock(project.lock).models[OWN].pairing.image
         _tiny_model(endpoint, image, folder / "huggingface")
         # No other model's tokenizer is there: one stands in for it, without a request to the hub.
         environ = {**os.environ, "HF_HOME": str(folder / "huggingface"), "HF_HUB_OFFLINE": "1"}
@@ -161,8 +160,8 @@ def made() -> Iterator[Trials]:
         yield trials
         assert not trials.containers()
     finally:
-        for container in containers.listing(endpoint, f"org.opencontainers.image.title={repository}"):
-            containers.remove(endpoint, container["Id"])
+        for container in containers.container_listing(endpoint, f"org.opencontainers.image.title={repository}"):
+            containers.remove_container(endpoint, container["Id"])
         remove_all(endpoint, repository)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from builder.definitions.recipes import container
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions import container
 from tests import projects, shared, shipped_files
 
 HERE = Path(__file__).parent

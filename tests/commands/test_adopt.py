@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.errors import ImageStateError, UsageError
+from builder.base.project import Project
 from builder.building import work_folder
-from builder.commands import adopt, doctor
-from builder.commands.adopt import AdoptRequest
+from builder.commands import about, keeping
+from builder.commands.keeping import AdoptRequest
 from builder.engine import containers, images
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.errors import ImageStateError, UsageError
-from builder.lock import reading
-from builder.lock.model import ImageName, Lock
-from builder.lock.pins import BasePin, Pins
-from builder.lock.text import dump
-from builder.migration import images as nameless_images
-from builder.migration.images import UntaggedImage
-from builder.numbered import adopted, identity, latest_tag
-from builder.project import Project
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
+from builder.lock.model import BasePin, ImageName, Lock, Pins
+from builder.lock.text import dump_lock
+from builder.moving import taking as nameless_images
+from builder.moving.taking import UntaggedImage
+from builder.numbers import adopted, claims
 from tests import projects, registries, shared, spark_proc
 from tests.commands.bases_of_others import COMMITS
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
@@ -39,6 +38,7 @@ from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 __all__ = ["chance", "moments"]
 
@@ -109,14 +109,14 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
     assert done.stdout.splitlines()[0].startswith(f"adopted {repository} as {repository}:1: ")
     assert f"vllm 0.24.0 ({COMMIT[:9]}), flashinfer 0.7.2, 3 Python packages" in " ".join(done.stdout.split())
     assert f"  paired with {MODEL}" in done.stdout
-    record = reading.read(small.lock).images[repository].numbers[1]
-    details = images.inspect(endpoint, name)
+    record = lock_file.read_lock(small.lock).images[repository].numbers[1]
+    details = images.inspect_image(endpoint, name)
     assert details
     assert record.fingerprint == images.fingerprint(details)
     assert record.adopted
     assert record.adopted.image == name
     assert record.versions["vllm"].commit == COMMIT
-    tags = images.tags(endpoint, [repository])
+    tags = images.image_tags(endpoint, [repository])
     assert tags == dict.fromkeys((f"{repository}:1", f"{repository}:latest"), details.id)
     shown = document(builder, "show", f"{repository}:1")
     assert shown["packages"] == {"flashinfer-python": "0.7.2", "torch": "2.13.0", "vllm": "0.24.0"}
@@ -141,13 +141,13 @@ def test_the_same_content_again_says_which_number_it_is(
     assert builder("adopt", name).stdout == f"{name} is {repository}:1 already\n"
     assert small.lock.read_bytes() == before
     assert builder("adopt", name, "--model", MODEL).stdout.splitlines()[1:] == [f"  paired with {MODEL}"]
-    assert reading.read(small.lock).models[MODEL].pairing.image == ImageName(repository, 1)
+    assert lock_file.read_lock(small.lock).models[MODEL].pairing.image == ImageName(repository, 1)
     # As --tf5 of another builder does: the same image under a second name is a number of its own.
-    images.tag(endpoint, name, f"{other}:latest")
+    images.tag_image(endpoint, name, f"{other}:latest")
     done = builder("adopt", other)
     assert done.stdout.splitlines()[1] == f"  the same content as {repository}:1"
     # What was removed by hand has its number again.
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
     assert f"builder adopt IMAGE --as {repository}" in " ".join(builder("verify", code=7).stdout.split())
     assert "has its tag again" in builder("adopt", name).stdout
     assert builder("verify").stdout == "all is as images.lock has it\n"
@@ -167,13 +167,13 @@ def test_rollback_goes_between_an_adopted_image_and_one_that_was_built_here(
     assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
     assert f"{MODEL}: {repository}:2 → {repository}:1" in moved
     assert "vllm: not known → 0.24.0" in moved
-    tags = images.tags(endpoint, [repository])
+    tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
     # What was built here is a test's image without a vLLM, which rollback goes to only where it is asked for.
     refused = builder("rollback", "chat", code=1).stderr
     assert f"{repository}:2 holds no vLLM that is known" in refused
     assert "is already" not in builder("rollback", "chat", "--to", "2").stdout
-    tags = images.tags(endpoint, [repository])
+    tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:2"]
     compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
     assert [change["name"] for change in compared["sources"]] == ["vllm", "flashinfer"]
@@ -206,7 +206,7 @@ def test_what_cannot_be_done_with_one_says_why(
     refused = builder("rebuild", f"{repository}:1", code=7).stderr
     assert f"{repository}:1 was adopted from {name}: it was built elsewhere" in " ".join(refused.split())
     builder("adopt", foreign("0.23.0", "old"), "--as", repository)
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
     missing = " ".join(builder("rollback", repository, code=7).stderr.split())
     assert f"{repository}:1 is missing from this engine" in missing
     assert "builder adopt" in missing
@@ -223,8 +223,8 @@ def test_prune_takes_an_adopted_image_only_once_it_is_marked_bad(
     assert "adopted: it cannot be built again" in kept
     builder("mark", f"{repository}:1", "bad")
     builder("prune", "--keep", "0", "--older-than", "0d", "--yes")
-    assert reading.read(small.lock).images[repository].numbers[1].pruned
-    assert f"{repository}:1" not in images.tags(endpoint, [repository])
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].pruned
+    assert f"{repository}:1" not in images.image_tags(endpoint, [repository])
 
 
 def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
@@ -234,7 +234,7 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
     refused = builder("adopt", plain, "--as", repository, "--model", MODEL, code=7).stderr
     assert f"no vLLM was found in the image, to serve {MODEL}" in refused
     assert "has no Python 3" in refused
-    assert reading.of(small).images == {}
+    assert lock_file.read_project_lock(small).images == {}
     done = builder("adopt", plain, "--as", repository)
     assert "has no Python 3" in done.stderr
     load(endpoint, f"{repository}:nothing", [{"file": b"no program at all\n"}])
@@ -242,12 +242,12 @@ def test_images_without_python_and_of_other_platforms_are_adopted_with_a_note(
     assert f"as {repository}:2" in done.stdout
     assert "note: " in done.stderr
     builder("adopt", plain, "--as", repository, "--model", MODEL, code=7)
-    assert reading.read(small.lock).models == {}
+    assert lock_file.read_lock(small.lock).models == {}
     shown = builder("show", f"{repository}:1").stdout
     assert "not known" in shown
     compared = document(builder, "diff", f"{repository}:1", f"{repository}:2")
     assert compared["packages"] == []
-    assert reading.read(small.lock).images[repository].current == 2
+    assert lock_file.read_lock(small.lock).images[repository].current == 2
 
 
 def test_an_image_is_named_by_tag_digest_or_id(
@@ -255,22 +255,22 @@ def test_an_image_is_named_by_tag_digest_or_id(
 ) -> None:
     name = foreign("0.24.0", "v1")
     own = name.partition(":")[0]
-    details = images.inspect(endpoint, name)
+    details = images.inspect_image(endpoint, name)
     assert details
     context = workspace(small, endpoint)
-    by_id = adopt.run(context, AdoptRequest(details.id.removeprefix("sha256:")[:12]))
+    by_id = keeping.adopt_image(context, AdoptRequest(details.id.removeprefix("sha256:")[:12]))
     assert by_id.image == ImageName(own, 1)
     assert by_id.record.adopted
     assert by_id.record.adopted.image == details.id
-    assert adopt.run(context, AdoptRequest(f"docker.io/library/{name}")).already
+    assert keeping.adopt_image(context, AdoptRequest(f"docker.io/library/{name}")).already
     for digest in details.digests:
-        assert adopt.run(context, AdoptRequest(digest)).already
+        assert keeping.adopt_image(context, AdoptRequest(digest)).already
     with pytest.raises(ImageStateError) as caught:
-        adopt.run(context, AdoptRequest(f"{own}:gone"))
+        keeping.adopt_image(context, AdoptRequest(f"{own}:gone"))
     assert name in caught.value.hint
-    images.tag(endpoint, name, f"{own}-other:v1")
+    images.tag_image(endpoint, name, f"{own}-other:v1")
     with pytest.raises(UsageError, match="belongs to no one repository"):
-        adopt.run(context, AdoptRequest(details.id))
+        keeping.adopt_image(context, AdoptRequest(details.id))
 
 
 @pytest.mark.parametrize("name", ["Small", "small:3", "small@sha256:1", "-x", "", "localhost:5000/small", "../x"])
@@ -278,7 +278,7 @@ def test_a_name_that_no_repository_can_have_is_refused(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], name: str
 ) -> None:
     with pytest.raises(UsageError):
-        adopt.run(workspace(small, endpoint), AdoptRequest(foreign("0.24.0"), name))
+        keeping.adopt_image(workspace(small, endpoint), AdoptRequest(foreign("0.24.0"), name))
     assert not small.lock.exists()
 
 
@@ -293,9 +293,9 @@ def test_an_image_without_a_number_that_was_latest_keeps_a_name(
     foreign("0.24.0")
     old = foreign("0.23.0", "old")
     repository = old.partition(":")[0]
-    latest = images.tags(endpoint, [repository])[f"{repository}:latest"]
+    latest = images.image_tags(endpoint, [repository])[f"{repository}:latest"]
     done = builder("adopt", old)
-    tags = images.tags(endpoint, [repository])
+    tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"] == tags[old]
     kept = next(tag for tag, id_ in tags.items() if id_ == latest)
     assert f"`builder adopt {kept}`" in " ".join(done.stderr.split())
@@ -315,11 +315,11 @@ def test_an_adopted_image_that_was_pushed_may_be_pruned_and_comes_back(
     for version, tag in (("0.23.0", "old"), ("0.24.0", "new")):
         name = foreign(version, tag)
         builder("adopt", name, "--as", repository)
-        images.remove(endpoint, name)
+        images.remove_image(endpoint, name)
     builder("push", f"{repository}:1")
     builder("prune", "--keep", "0", "--older-than", "0d", "--yes")
-    assert reading.read(small.lock).images[repository].numbers[1].pruned
-    assert f"{repository}:1" not in images.tags(endpoint, [repository])
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].pruned
+    assert f"{repository}:1" not in images.image_tags(endpoint, [repository])
     moved = builder("rollback", repository, "--to", "1").stdout
     assert f"{repository}:latest: {repository}:2 → {repository}:1" in moved
     assert builder("verify", "--registry").stdout == "all is as images.lock has it\n"
@@ -336,7 +336,7 @@ def test_a_recipe_of_an_image_of_others_works_by_its_number(
     assert f"`builder adopt {name}`" in " ".join(builder("recipes", "check", "theirs").stdout.split())
     assert "has no number" in builder("export", "theirs", "--format", "script").stderr
     builder("adopt", name, "--model", "Org/Theirs")
-    paired = reading.read(small.lock).models["Org/Theirs"].pairing
+    paired = lock_file.read_lock(small.lock).models["Org/Theirs"].pairing
     assert (str(paired.image), paired.recipe) == (f"{own}:1", "recipes/theirs.yaml")
     done = builder("export", "theirs", "--format", "script")
     assert f"  {own}:1 serve Org/Theirs" in done.stdout
@@ -360,12 +360,12 @@ def test_doctor_on_a_spark_tells_the_known_faults_that_a_recipe_meets(
     projects.add_recipe(small.root, "theirs", name, "Org/Theirs", [])
     file = small.recipes / "theirs.yaml"
     projects.write(file, file.read_text(encoding="utf-8").replace("--port 8000", f"--port 8000 {drafter}"))
-    adopt.run(workspace(small, endpoint), AdoptRequest(name, None, ("Org/Theirs",)))
+    keeping.adopt_image(workspace(small, endpoint), AdoptRequest(name, None, ("Org/Theirs",)))
     proc, programs = spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin")
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 
     def told() -> dict[str, str]:
-        return {found.subject: found.message for found in doctor.run(small, environ, proc)}
+        return {found.subject: found.message for found in about.run_doctor(small, environ, proc)}
 
     alone = told()
     assert "has InstantTensor 0.2.0" in alone["loader"]
@@ -383,14 +383,14 @@ def test_an_image_without_a_number_keeps_a_name_on_another_engine_too(endpoint: 
     for tag, content in (("latest", b"works today\n"), ("1", b"number one\n")):
         load(endpoint, f"{repository}:{tag}", [{"file": content}])
     today = details_of(endpoint, f"{repository}:latest").id
-    kept = latest_tag.move(endpoint, ImageName(repository, 1))
-    tags = images.tags(endpoint, [repository])
+    kept = claims.move_latest(endpoint, ImageName(repository, 1))
+    tags = images.image_tags(endpoint, [repository])
     assert tags == {
         kept: today,
         **dict.fromkeys((f"{repository}:latest", f"{repository}:1"), details_of(endpoint, f"{repository}:1").id),
     }
-    assert latest_tag.move(endpoint, ImageName(repository, 1)) == ""
-    assert images.tags(endpoint, [repository]) == tags
+    assert claims.move_latest(endpoint, ImageName(repository, 1)) == ""
+    assert images.image_tags(endpoint, [repository]) == tags
 
 
 def test_a_lost_lock_is_recovered_from_what_adopting_left(
@@ -399,11 +399,11 @@ def test_a_lost_lock_is_recovered_from_what_adopting_left(
     name = foreign("0.24.0")
     repository = name.partition(":")[0]
     builder("adopt", name, "--model", MODEL)
-    before = reading.read(small.lock)
+    before = lock_file.read_lock(small.lock)
     small.lock.unlink()
     assert "lost" in builder("adopt", name, code=4).stderr
     builder("lock", "--recover")
-    after = reading.read(small.lock)
+    after = lock_file.read_lock(small.lock)
     assert after.images[repository] == before.images[repository]
     assert after.models == before.models
     (small.builds / repository / "1" / adopted.FILE).unlink()
@@ -418,15 +418,15 @@ def test_an_adopted_image_goes_to_another_machine_as_a_file(
     builder("adopt", name)
     file = tmp_path / "image.tar"
     builder("export-image", f"{repository}:1", str(file))
-    record = reading.read(small.lock).images[repository]
+    record = lock_file.read_lock(small.lock).images[repository]
     small.lock.unlink()
-    kept = adopted.read(small.builds / repository / "1")
+    kept = adopted.read_adopted(small.builds / repository / "1")
     subprocess.run(["rm", "-r", str(small.builds)], check=True)
-    for tag in images.tags(endpoint, [repository]):
-        images.remove(endpoint, tag)
+    for tag in images.image_tags(endpoint, [repository]):
+        images.remove_image(endpoint, tag)
     builder("import-image", str(file))
-    assert reading.read(small.lock).images[repository] == record
-    assert adopted.read(small.builds / repository / "1") == kept
+    assert lock_file.read_lock(small.lock).images[repository] == record
+    assert adopted.read_adopted(small.builds / repository / "1") == kept
 
 
 @pytest.mark.slow
@@ -441,23 +441,23 @@ def test_the_older_image_store_too(
     with registries.node(*shared.bridge(9), classic=True) as started:
         docker(started.endpoint, "load", "-q", "-i", str(archive))
         context = workspace(small, started.endpoint)
-        adopted_image = adopt.run(context, AdoptRequest(own, models=(MODEL,)))
+        adopted_image = keeping.adopt_image(context, AdoptRequest(own, models=(MODEL,)))
         assert adopted_image.image == ImageName(own, 1)
         assert (adopted_image.packages, adopted_image.unknown) == (3, "")
         assert adopted_image.record.adopted
         assert adopted_image.record.adopted.digests == ()
         assert adopted_image.record.fingerprint == images.fingerprint(details_of(endpoint, name))
-        assert adopt.run(context, AdoptRequest(details_of(started.endpoint, name).id)).already
+        assert keeping.adopt_image(context, AdoptRequest(details_of(started.endpoint, name).id)).already
         load(started.endpoint, f"{own}:plain", [{"file": b"x"}])
         nothing = details_of(started.endpoint, f"{own}:plain")
         load(started.endpoint, f"{own}:plain", [{"file": b"y"}])  # takes its only name
-        assert adopt.run(context, AdoptRequest(nothing.id, own)).image == ImageName(own, 2)
+        assert keeping.adopt_image(context, AdoptRequest(nothing.id, own)).image == ImageName(own, 2)
         names = {f"{own}:{tag}" for tag in ("1", "2", "latest", "plain")}
-        assert set(images.tags(started.endpoint, [own])) == names
+        assert set(images.image_tags(started.endpoint, [own])) == names
 
 
 def details_of(endpoint: Endpoint, name: str) -> images.ImageDetails:
-    details = images.inspect(endpoint, name)
+    details = images.inspect_image(endpoint, name)
     assert details
     return details
 
@@ -471,11 +471,11 @@ def test_killed_at_any_moment(
         turn += 1
         name = foreign(f"0.{turn}.0", f"t{turn}")
         request = AdoptRequest(name, repository, (MODEL,))
-        moments.run(partial(adopt.run, workspace(small, endpoint), request))
-        adopt.run(workspace(small, endpoint), request)
-        assert name in images.tags(endpoint, [name.partition(":")[0]])
+        moments.run(partial(keeping.adopt_image, workspace(small, endpoint), request))
+        keeping.adopt_image(workspace(small, endpoint), request)
+        assert name in images.image_tags(endpoint, [name.partition(":")[0]])
         require_in_line(small, endpoint, repository)
-        record = reading.read(small.lock)
+        record = lock_file.read_lock(small.lock)
         assert sorted(record.images[repository].numbers) == list(range(1, turn + 1))
         assert record.models[MODEL].pairing.image.number == turn
         assert {path.name for path in (small.builds / repository).iterdir()} == {str(n) for n in range(1, turn + 1)}
@@ -490,18 +490,18 @@ def test_an_image_without_a_name_survives_a_kill(
     while moments.killed < KILLS:
         turn += 1
         load(endpoint, f"{repository}:loaded", [{"file": f"{repository} {turn}\n".encode()}])
-        details = images.inspect(endpoint, f"{repository}:loaded")
+        details = images.inspect_image(endpoint, f"{repository}:loaded")
         assert details
         other = f"{repository}-work:{turn}"
-        images.tag(endpoint, details.id, other)
-        images.remove(endpoint, f"{repository}:loaded")
+        images.tag_image(endpoint, details.id, other)
+        images.remove_image(endpoint, f"{repository}:loaded")
         api_untag(endpoint, other)
         request = AdoptRequest(details.id, repository)
-        moments.run(partial(adopt.run, workspace(small, endpoint), request))
-        if images.inspect(endpoint, details.id) is None:
+        moments.run(partial(keeping.adopt_image, workspace(small, endpoint), request))
+        if images.inspect_image(endpoint, details.id) is None:
             pytest.fail("the image is gone")
-        adopt.run(workspace(small, endpoint), request)
-        numbers = reading.read(small.lock).images[repository].numbers
+        keeping.adopt_image(workspace(small, endpoint), request)
+        numbers = lock_file.read_lock(small.lock).images[repository].numbers
         assert len(numbers) == turn
     require_no_containers(small, endpoint)
 
@@ -510,17 +510,17 @@ def require_no_containers(project: Project, endpoint: Endpoint) -> None:
     """None is left after the next command: one that the engine was making for a process when that was killed may have
     come after its work folder was cleaned up."""
     work_folder.recover(workspace(project, endpoint))
-    assert containers.listing(endpoint, f"{identity.PROJECT}={identity.existing(project)}") == []
+    assert containers.container_listing(endpoint, f"{claims.PROJECT}={claims.existing_identity(project)}") == []
 
 
 def api_untag(endpoint: Endpoint, name: str) -> None:
     """Takes the last tag from an image, which stays: a container of it holds it meanwhile."""
-    from builder.engine.client import api
+    from builder.engine import client
 
     body = {"Image": name, "Cmd": ["x"]}
-    container = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
-    api.request(endpoint, "DELETE", f"/images/{api.quoted(name)}", query={"force": 1})
-    api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
+    container = client.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    client.request(endpoint, "DELETE", f"/images/{client.quoted(name)}", query={"force": 1})
+    client.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
 
 
 @pytest.fixture
@@ -530,20 +530,20 @@ def nameless(endpoint: Endpoint, foreign: Callable[..., str]) -> Iterator[Callab
 
     def build(vllm: str, dockerfile: str = DOCKERFILE) -> str:
         name = foreign(vllm, f"of-{vllm}", dockerfile)
-        details = images.inspect(endpoint, name)
+        details = images.inspect_image(endpoint, name)
         assert details
         ids.append(details.id)
-        images.tag(endpoint, "debian:bookworm-slim", name)
-        lost = images.inspect(endpoint, details.id)
+        images.tag_image(endpoint, "debian:bookworm-slim", name)
+        lost = images.inspect_image(endpoint, details.id)
         assert lost
         assert lost.tags == ()
         return details.id.removeprefix("sha256:")[:12]
 
     yield build
     for each in ids:
-        for tag in details.tags if (details := images.inspect(endpoint, each)) else ():
-            images.remove(endpoint, tag)
-        images.remove(endpoint, each)
+        for tag in details.tags if (details := images.inspect_image(endpoint, each)) else ():
+            images.remove_image(endpoint, tag)
+        images.remove_image(endpoint, each)
 
 
 def told(findings: list[dict[str, str]], image: str) -> list[dict[str, str]]:
@@ -589,13 +589,13 @@ def test_yesterdays_image_without_a_name_gets_a_number_by_the_command_that_is_pr
     assert done.returncode == 0, done.stderr
     assert f"as {repository}:1: " in done.stdout
     assert f"  paired with {MODEL}" in done.stdout
-    details = images.inspect(endpoint, f"{repository}:1")
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details
     assert details.id.startswith(f"sha256:{yesterday}")
-    assert reading.read(small.lock).images[repository].numbers[1].size == found["size"]
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].size == found["size"]
     assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
     # What has a number, or is below one, is named by it.
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:1")
     assert told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday) == []
 
 
@@ -607,9 +607,9 @@ def test_an_image_without_a_name_moves_nothing_that_has_a_number(
     (finding,) = told(json.loads(builder("doctor", "--json").stdout)["findings"], yesterday)
     adopts = f"builder adopt {yesterday} --as {repository} --no-promote"
     assert finding["remedy"] == f"`{adopts}` gives it a number; `--model MODEL` pairs it with a model"
-    before = reading.read(small.lock)
+    before = lock_file.read_lock(small.lock)
     builder(*adopts.split()[1:])
-    after = reading.read(small.lock)
+    after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models
     assert after.images[repository].numbers[2].versions["vllm"].version == "0.33.0"
@@ -626,10 +626,10 @@ def test_a_pinned_base_without_a_name_is_no_image_of_yesterday_and_the_time_is_l
 
     (yesterday,) = found()
     assert (yesterday.vllm, yesterday.repository, yesterday.model) == ("0.33.0", "vllm-node", "")
-    details = images.inspect(endpoint, image)
+    details = images.inspect_image(endpoint, image)
     assert details
     pins = Pins(BasePin("someone/vllm:latest", details.id))
-    small.lock.write_text(dump(Lock().with_pins("small", "linux/arm64", pins)), encoding="utf-8")
+    small.lock.write_text(dump_lock(Lock().with_pins("small", "linux/arm64", pins)), encoding="utf-8")
     assert found() == []
     small.lock.unlink()
     monkeypatch.setattr(nameless_images, "_LOOKING_SECONDS", 0)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import containers, images
-from builder.lock import reading
-from builder.lock.model import ImageName, Version
-from builder.lock.pins import IncludedPin
+from builder.lock import lock_file
+from builder.lock.model import ImageName, IncludedPin, Version
 from tests import projects
 from tests.commands import bases_of_others
 from tests.commands.bases_of_others import COMMITS, OthersImage
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
     from tests.conftest import Command
     from tests.registries import Registry
+
 
 pytestmark = pytest.mark.engine
 
@@ -43,10 +43,10 @@ def base(registry: Registry, endpoint: Endpoint) -> Iterator[str]:
     """The name of an image in a registry, where nothing is yet; what the engine pulled of it is gone at the end."""
     reference = f"{registry.address}/others/vllm"
     yield f"{reference}:nightly"
-    for image in images.listing(endpoint):
+    for image in images.image_listing(endpoint):
         for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ())):
             if name.startswith(reference):
-                images.remove(endpoint, name)
+                images.remove_image(endpoint, name)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def publish(endpoint: Endpoint, tmp_path: Path, base: str) -> Callable[[OthersIm
 
 
 def record(project: Project, repository: str, number: int) -> dict[str, Version]:
-    image = reading.read(project.lock).image(ImageName(repository, number))
+    image = lock_file.read_lock(project.lock).image(ImageName(repository, number))
     assert image
     return image.versions
 
@@ -80,7 +80,7 @@ def test_a_tag_that_moves(
     bases_of_others.define(small, repository, base, more="mods: [fix]\n")
     first = builder("build", "small")
     assert f"pulling {base}, to read what it brings" in first.stderr
-    pins = reading.read(small.lock).pins["small"]
+    pins = lock_file.read_lock(small.lock).pins["small"]
     (pin,) = (platform.sources["vllm"] for platform in pins.values())
     assert isinstance(pin, IncludedPin)
     assert (pin.version, pin.commit) == ("0.23.0", COMMITS["0.23.0"])
@@ -109,7 +109,7 @@ def test_a_tag_that_moves(
     assert f"vllm  0.23.0 ({COMMITS['0.23.0'][:12]}) → 0.24.0 ({COMMITS['0.24.0'][:12]})" in text
     assert re.search(r"up +transformers +5\.2\.0 → 5\.3\.0", text)
     builder("rollback", "small")
-    assert images.inspect(endpoint, f"{repository}:latest") == images.inspect(endpoint, f"{repository}:1")
+    assert images.inspect_image(endpoint, f"{repository}:latest") == images.inspect_image(endpoint, f"{repository}:1")
     assert f"{repository}:1" in builder("lock", "--check", "small").stdout + builder("list").stdout
 
 
@@ -128,9 +128,9 @@ def test_a_patch_that_does_not_fit_the_base_is_an_error_before_anything_is_built
     failed = builder("build", "small", code=2)
     assert f"fix.patch does not apply to vllm 0.23.0 of {base}: vllm/config.py" in failed.stderr
     # In a clone elsewhere the pins are there, and the base is not: it is pulled first.
-    for image in images.listing(endpoint):
+    for image in images.image_listing(endpoint):
         if any(name.startswith(base[:-8]) for name in image["RepoDigests"] or ()):
-            images.remove(endpoint, image["Id"])
+            images.remove_image(endpoint, image["Id"])
     again = builder("build", "small", code=2)
     assert "does not apply" in again.stderr
     assert f"pulling {base}" in again.stderr
@@ -182,7 +182,7 @@ def test_an_image_that_is_made_otherwise(
     assert places.startswith(site.rpartition("/")[0])
     has_uv = run(endpoint, image, "command -v uv || { test -e /opt/venv/bin/uv && echo there; }")
     assert bool(has_uv) == bool(python)
-    details = images.inspect(endpoint, image)
+    details = images.inspect_image(endpoint, image)
     assert details
     assert details.config["User"] == "root"
     assert "Entrypoint" not in details.config
@@ -200,7 +200,7 @@ def test_a_base_that_nothing_stands_on_any_more_is_pruned(
     endpoint: Endpoint,
 ) -> None:
     def pulled() -> set[str]:
-        listed = images.listing(endpoint)
+        listed = images.image_listing(endpoint)
         names = {name for image in listed for name in image["RepoDigests"] or () if name.startswith(base[:-8])}
         return {name.partition("@")[2] for name in names}
 
@@ -239,11 +239,11 @@ def test_without_the_registry_the_copy_of_the_engine_serves(
     assert "cannot be resolved" in failed.stderr
     # As `docker pull` leaves it, where nothing was pinned yet.
     (name,) = [
-        name for image in images.listing(endpoint) for name in image["RepoDigests"] if name.startswith(base[:-8])
+        name for image in images.image_listing(endpoint) for name in image["RepoDigests"] if name.startswith(base[:-8])
     ]
-    images.tag(endpoint, name, base)
+    images.tag_image(endpoint, name, base)
     builder("lock", "small", "--update", "base")
-    (pins,) = reading.read(small.lock).pins["small"].values()
+    (pins,) = lock_file.read_lock(small.lock).pins["small"].values()
     assert pins.base
     assert pins.base.resolved.startswith("local:sha256:")
     assert pins.sources["vllm"].version == "0.23.0"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.bisecting import candidate, journal
-from builder.bisecting.session import Bisection, Judge
-from builder.engine import services
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.lab.bisect import search, session
+from builder.lab.bisect.session import Bisection, Judge
 from tests import projects, shared
 from tests.commands import git_upstream
 from tests.commands.bisect_trials import left_over
@@ -29,6 +29,7 @@ from tests.conftest import Command, command, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -77,7 +78,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
     assert plan["steps_on_axis"] == 10
     assert plan["seconds"] is not None
     assert plan["disk"] > 0
-    assert journal.read(small) is None
+    assert session.read_bisection(small) is None
     answers = 0
     for _ in range(2):  # killed after a few answers
         with subprocess.Popen(
@@ -85,7 +86,7 @@ def test_a_commit_among_1024_is_found_whatever_ends_the_program(
         ) as process:
             end = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < end:
-                begun = journal.read(small)
+                begun = session.read_bisection(small)
                 if begun and len(begun.done) > answers + 1:
                     answers = len(begun.done)
                     break
@@ -157,23 +158,23 @@ def test_a_planted_journal_starts_no_program_and_serves_no_recipe_from_elsewhere
     program.chmod(0o755)
     recipe = tmp_path / "elsewhere.yaml"
     projects.write(recipe, f"name: {name}\ncontainer: {repository}\nvolumes: ['/:/host']\ncommand: sh -c id\n")
-    waiting = candidate.of_number(2)
+    waiting = search.of_number(2)
     planted = Bisection(
         "small", repository, "", (1, 2), Judge("script", str(program), serves=False), "2026-11-20T22:00:00Z",
         waiting=waiting, served=True,
     )  # fmt: skip
     small.bisecting.mkdir(parents=True)
-    journal.write(small, planted)
+    session.write_bisection(small, planted)
     assert "no candidate is waiting" in builder("bisect", "good", code=1).stderr
-    journal.write(small, replace(planted, target=str(recipe), judge=Judge("user")))
+    session.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
     for command_line in (("bisect", "good"), ("bisect", "status")):
         assert "is not in recipes/" in builder(*command_line, code=2).stderr
-    journal.write(small, replace(planted, numbers=(1, 7), judge=Judge("user")))
+    session.write_bisection(small, replace(planted, numbers=(1, 7), judge=Judge("user")))
     assert "does not name any more" in builder("bisect", "skip", code=1).stderr
-    journal.write(small, replace(planted, target=str(recipe), judge=Judge("user")))
+    session.write_bisection(small, replace(planted, target=str(recipe), judge=Judge("user")))
     assert "was left as it is" in builder("bisect", "stop").stderr
     assert not mark.exists()
-    assert services.find(endpoint, name) is None
+    assert containers.find_container(endpoint, name) is None
     assert left_over(endpoint, small) == []
 
 
@@ -192,7 +193,7 @@ def test_a_full_disk_is_no_answer(small: Project, builder: Command, endpoint: En
         told = builder("bisect", "small", "--run", str(judge), "--no-serve", code=6).stderr
         assert "No space left on device" in told
         assert "give the same command again, to go on where it was" in told
-        begun = journal.read(small)
+        begun = session.read_bisection(small)
         assert begun is not None
         assert not any(trial.skipped for trial in begun.done)
     builder("bisect", "stop")
@@ -212,14 +213,14 @@ def test_a_probe_finds_the_mod_while_the_model_is_served(kitchen: Kitchen, endpo
     projects.write(kitchen.project.root / "probes/own/probe.yaml", PROBE)
     projects.write(kitchen.project.root / "probes/own/check.py", CHECK)
     builder("run", "chat")
-    before = services.find(endpoint, kitchen.name)
+    before = containers.find_container(endpoint, kitchen.name)
     found = json.loads(builder("bisect", MODEL, "--good", "3", "--probe", "own", "--json"))
     (culprit,) = found["culprits"]
     assert culprit["axis"] == "mod standin"
     assert '"root": "broken"' in culprit["change"]
-    after = services.find(endpoint, kitchen.name)
+    after = containers.find_container(endpoint, kitchen.name)
     assert before
     assert after
     assert (after.id, after.status) == (before.id, "running")
-    assert services.find(endpoint, f"{kitchen.name}-candidate") is None
+    assert containers.find_container(endpoint, f"{kitchen.name}-candidate") is None
     assert left_over(endpoint, kitchen.project) == []

@@ -11,8 +11,9 @@ from tests.commands import bisect_trials, planted_faults
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from tests.commands.planted_faults import Fault
+
 
 pytestmark = pytest.mark.engine
 _SHORT = ("a template",)

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from tests.commands.commit_wheels import WheelPlanting
+
 
 pytestmark = pytest.mark.engine
 

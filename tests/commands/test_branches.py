@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects
 from tests.commands.test_lock_renumber import git
 from tests.conftest import Command, command, remove_all
@@ -48,7 +48,7 @@ def test_what_different_branches_build_is_united(
     finally:
         remove_all(endpoint, f"{repository}-more")
     assert mended == "images.lock is whole again; to go on: `git add images.lock builds`\n"
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert (lock.images[repository].current, lock.images[repository].previous) == (3, (2, 1))
     assert lock.images[f"{repository}-more"].current == 1

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.project import Project
 from tests import json_outputs, projects
 from tests.conftest import Command
 
@@ -36,13 +36,13 @@ def test_a_recipe_becomes_a_numbered_image_that_serves_its_model(
     assert done.stdout.splitlines()[0].startswith(f"built {repository}:1 in ")
     assert "  paired with Org/Model-1B" in done.stdout.splitlines()
 
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert (lock.images[repository].current, lock.images[repository].next) == (1, 2)
     built = lock.images[repository].numbers[1]
     assert (built.definition, built.recipe, list(built.mods)) == ("small", "recipes/chat.yaml", ["template"])
     assert lock.models["Org/Model-1B"].pairing.image == ImageName(repository, 1)
 
-    details = images.inspect(endpoint, f"{repository}:1")
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
     assert images.fingerprint(details) == built.fingerprint
     assert details.labels["builder.input-hash"] == built.input_hash
@@ -79,7 +79,7 @@ def test_the_state_folder_may_lie_on_another_disk(
         assert Path(folder).stat().st_dev != small.root.stat().st_dev
         small.state.symlink_to(folder)
         builder("build", "chat")
-        images.remove(endpoint, f"{repository}:1")
+        images.remove_image(endpoint, f"{repository}:1")
         assert "the same content" in builder("rebuild", f"{repository}:1").stdout
         assert not list((small.state / "work").iterdir())
     assert sorted(path.name for path in (small.builds / repository).iterdir()) == ["1"]
@@ -103,7 +103,7 @@ def test_a_change_is_named_and_becomes_the_next_number(
     done = builder("build", "chat")
     assert done.stdout.startswith(f"built {repository}:2 in ")
     assert "  mod template: changed" in done.stdout.splitlines()
-    first, second = (images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2))
+    first, second = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
     assert first is not None
     assert second is not None
     assert len(second.layers) == len(first.layers)
@@ -126,7 +126,7 @@ def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
         "  mod template: changed\n"
     )
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version one\n"
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert lock.images[repository].current == 1
     assert lock.models["Org/Model-1B"].pairing.image.number == 1
 
@@ -152,13 +152,13 @@ def test_building_again_after_a_rollback_does_not_undo_it(small: Project, builde
 
 def test_further_models_are_paired(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat", "--model", "Org/Draft")
-    assert set(reading.read(small.lock).models) == {"Org/Model-1B", "Org/Draft"}
+    assert set(lock_file.read_lock(small.lock).models) == {"Org/Model-1B", "Org/Draft"}
     done = builder("build", "chat", "--model", "Org/Late")
     assert done.stdout.splitlines() == [
         f"already built as {repository}:1",
         f"Org/Late is now paired with {repository}:1",
     ]
-    assert reading.read(small.lock).models["Org/Late"].pairing.image == ImageName(repository, 1)
+    assert lock_file.read_lock(small.lock).models["Org/Late"].pairing.image == ImageName(repository, 1)
 
 
 def test_a_dry_run_prints_the_plan_and_touches_nothing(small: Project, builder: Command) -> None:
@@ -240,8 +240,8 @@ def test_no_promote_leaves_latest_where_it_is(
 ) -> None:
     builder("build", "small")
     builder("build", "chat", "--no-promote")
-    assert reading.read(small.lock).images[repository].current == 1
-    first, latest = (images.inspect(endpoint, f"{repository}:{tag}") for tag in ("1", "latest"))
+    assert lock_file.read_lock(small.lock).images[repository].current == 1
+    first, latest = (images.inspect_image(endpoint, f"{repository}:{tag}") for tag in ("1", "latest"))
     assert first is not None
     assert latest is not None
     assert first.id == latest.id
@@ -250,7 +250,7 @@ def test_no_promote_leaves_latest_where_it_is(
 def test_force_builds_the_same_content_under_the_next_number(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
     builder("build", "chat", "--force")
-    numbers = reading.read(small.lock).images[repository].numbers
+    numbers = lock_file.read_lock(small.lock).images[repository].numbers
     assert numbers[1].input_hash == numbers[2].input_hash
     assert numbers[1].fingerprint == numbers[2].fingerprint
 
@@ -260,16 +260,16 @@ def test_an_image_that_was_deleted_is_built_anew_under_the_next_number(
 ) -> None:
     builder("build", "chat")
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     done = builder("build", "chat")
     assert f"{repository}:1 was built from the same inputs, but this engine no longer has it" in done.stderr
-    assert reading.read(small.lock).images[repository].current == 2
+    assert lock_file.read_lock(small.lock).images[repository].current == 2
 
 
 def test_a_number_that_only_the_engine_knows_is_not_taken_again(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:6")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:6")
     done = builder("build", "chat")
     assert done.stdout.startswith(f"built {repository}:7 in ")
 
@@ -313,7 +313,7 @@ def test_a_check_that_is_wrong_on_this_machine_is_left_out_recorded_and_shown(
     done = builder("build", "chat", "--without-check", "template", "--note", "version nine comes by a volume")
     shown = "not checked: template: version nine comes by a volume"
     assert f"  {shown}" in done.stdout
-    assert reading.read(small.lock).images[repository].numbers[1].unchecked == {
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].unchecked == {
         "template": "version nine comes by a volume"
     }
     assert shown in builder("list").stdout
@@ -365,13 +365,13 @@ def test_several_targets_are_one_bake_that_builds_what_they_share_once(
     assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("built ")] == [
         f"{repository}:{number}" for number in (1, 2, 3)
     ]
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert {model: paired.pairing.image.number for model, paired in lock.models.items()} == {
         "Org/a": 1,
         "Org/b": 2,
         "Org/c": 3,
     }
-    found = [images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2, 3)]
+    found = [images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2, 3)]
     assert len({details.layers[:-1] for details in found if details}) == 1
     assert len({details.layers[-1] for details in found if details}) == 3
     assert len(list((small.state / "logs").iterdir())) == 1

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.lock import reading
+from builder.lock import lock_file
 from tests import projects
 
 if TYPE_CHECKING:
-    from builder.project import Project
+    from builder.base.project import Project
     from tests.conftest import Command
+
 
 pytestmark = pytest.mark.engine
 
@@ -27,7 +28,7 @@ def test_a_build_that_does_not_fit_the_disk_is_refused_before_it_begins(
     assert not small.lock.exists()
     assert builder("build", "chat", "--ignore-disk").stdout.startswith(f"built {repository}:1 in ")
     # It is no input: with another figure nothing is built anew.
-    input_hash = reading.read(small.lock).images[repository].numbers[1].input_hash
+    input_hash = lock_file.read_lock(small.lock).images[repository].numbers[1].input_hash
     projects.write(file, file.read_text(encoding="utf-8").replace("90000", "1"))
     assert builder("build", "chat").stdout == f"already built as {repository}:1\n"
-    assert reading.read(small.lock).images[repository].numbers[1].input_hash == input_hash
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].input_hash == input_hash

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.engine.client import Endpoint
 from tests import projects
 from tests.commands import kept
 from tests.conftest import BASE, Command
@@ -27,7 +27,7 @@ def build(builder: Command) -> Build:
     def run(*arguments: str) -> str:
         time.sleep(0.2)  # until the files of before are settled
         done = builder("build", *arguments, environ={"PYTHONPROFILEIMPORTTIME": "1"})
-        return ("(thought) " if "builder.building.resolution" in done.stderr else "") + done.stdout
+        return ("(thought) " if "builder.building.resolve" in done.stderr else "") + done.stdout
 
     return run
 
@@ -58,14 +58,14 @@ def test_a_changed_mod_is_built_and_changed_back_is_there(
 
 def test_an_image_that_is_gone_is_built(remembered: str, build: Build, endpoint: Endpoint, repository: str) -> None:
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     assert f"(thought) built {repository}:2 in" in build("chat")
 
 
 def test_a_tag_that_means_another_image_is_seen(
     remembered: str, build: Build, endpoint: Endpoint, repository: str
 ) -> None:
-    images.tag(endpoint, BASE, f"{repository}:1")
+    images.tag_image(endpoint, BASE, f"{repository}:1")
     assert f"(thought) built {repository}:2 in" in build("chat")
 
 
@@ -97,13 +97,13 @@ def test_a_later_number_with_the_same_inputs_may_come_back(
     remembered: str, build: Build, endpoint: Endpoint, repository: str
 ) -> None:
     build("chat", "--force")
-    details = images.inspect(endpoint, f"{repository}:2")
+    details = images.inspect_image(endpoint, f"{repository}:2")
     assert details is not None
-    images.tag(endpoint, f"{repository}:2", f"{repository}:elsewhere")
+    images.tag_image(endpoint, f"{repository}:2", f"{repository}:elsewhere")
     images.remove_extra_tag(endpoint, f"{repository}:2")
     assert build("chat").startswith(f"(thought) {remembered}")
     assert build("chat").startswith(f"(thought) {remembered}")
-    images.tag(endpoint, f"{repository}:elsewhere", f"{repository}:2")
+    images.tag_image(endpoint, f"{repository}:elsewhere", f"{repository}:2")
     assert build("chat").startswith(f"(thought) already built as {repository}:2\n")
 
 

@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.lock import reading
-from builder.project import Project
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
 from tests import projects
 from tests.conftest import Command
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.engine
 
 
 def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
-    details = images.inspect(endpoint, image)
+    details = images.inspect_image(endpoint, image)
     assert details is not None
     return details.layers
 
@@ -32,7 +32,7 @@ def test_the_image_stands_on_the_layers_of_the_one_below(
     below, above = layers(endpoint, f"{repository}:1"), layers(endpoint, f"{top}:1")
     assert above[: len(below)] == below
     assert len(above) > len(below)
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert list(lock.images[top].numbers[1].mods) == ["template"]
     assert set(lock.pins) == {"small", "top"}
     assert lock.pins["top"]["linux/amd64" if "linux/amd64" in lock.pins["top"] else "linux/arm64"].base is None

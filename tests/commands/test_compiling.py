@@ -10,10 +10,11 @@ from builder.engine import containers
 from tests import projects
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
     from tests.commands.git_upstream import Upstream
     from tests.conftest import Command
+
 
 pytestmark = pytest.mark.engine
 

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import containers, images, reference
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.registry import loopback, transfer
-from builder.errors import TransferError
-from builder.lock import reading
+from builder.base.errors import TransferError
+from builder.base.project import Project
+from builder.engine import client, containers, images, transfer
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.project import Project
 from tests import registries, shared
 from tests.conftest import Command, command, remove_all
 from tests.engine.relay import over_tcp
@@ -27,6 +25,7 @@ from tests.registries import Front, Node, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 pytestmark = pytest.mark.engine
 FILLER = 4000  # kilobytes that every node lacks
@@ -62,16 +61,16 @@ def built(small: Project, builder: Command, repository: str, node: Node) -> Iter
 
 def has(node: Node, name: str, project: Project) -> bool:
     """True if the node has the image that images.lock records."""
-    details = images.inspect(node.endpoint, name)
-    repository, number = reference.split_tag(name)
-    recorded = reading.read(project.lock).image(ImageName(repository, int(number)))
+    details = images.inspect_image(node.endpoint, name)
+    repository, number = images.split_tag(name)
+    recorded = lock_file.read_lock(project.lock).image(ImageName(repository, int(number)))
     assert recorded
     return details is not None and images.fingerprint(details) == recorded.fingerprint
 
 
 def names(node: Node) -> set[str]:
     """All that the node calls images by."""
-    details = api.request(node.endpoint, "GET", "/images/json") or []
+    details = client.request(node.endpoint, "GET", "/images/json") or []
     return {name for image in details for name in (*(image["RepoTags"] or ()), *(image["RepoDigests"] or ()))}
 
 
@@ -85,7 +84,7 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     assert "is not on gone: no Docker engine answers" in done.stderr
     assert has(node, f"{built}:1", small)
     assert not [name for name in names(node) if name.startswith("127.0.0.1")]
-    assert containers.listing(endpoint, loopback.LABEL) == []
+    assert containers.container_listing(endpoint, transfer.LABEL) == []
 
     done = builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
     assert "one: has it already" in done.stderr
@@ -95,7 +94,7 @@ def test_through_a_registry_of_its_own_only_what_lacks_moves(
     done = builder("copy", f"{built}:2", "one", environ=environ)
     # Of the base, the shared layers and the mod's, one.
     assert "has it now, 1 layer moved" in done.stderr
-    latest = images.inspect(node.endpoint, f"{built}:latest")
+    latest = images.inspect_image(node.endpoint, f"{built}:latest")
     assert latest
     assert f"{built}:2" in latest.tags
 
@@ -109,7 +108,7 @@ def test_a_node_that_is_reached_by_tcp_wants_a_registry_before_anything_moves(
         done = builder("copy", f"{built}:1", "one", code=1, environ={"BUILDER_REGISTRY_IMAGE": "no/such-registry:1"})
         assert f"the engine at {address} cannot reach a registry on this machine" in done.stderr
         assert "set `registry: HOST:PORT/PATH` in builder.yaml" in done.stderr
-        assert images.inspect(node.endpoint, f"{built}:1") is None
+        assert images.inspect_image(node.endpoint, f"{built}:1") is None
         registries.configure(small, registry=registry.address, nodes={"one": address})
         assert f"{built}:1 is on one" in builder("copy", f"{built}:1", "one").stdout
     assert has(node, f"{built}:1", small)
@@ -136,7 +135,7 @@ def test_nodes_tell_what_they_have_serve_and_what_is_stale(
         output = builder("nodes", code=1).stdout
         assert "stale latest" in output
         assert "chat (stale)" in output
-        images.tag(node.endpoint, f"{built}:1", f"{built}:2")
+        images.tag_image(node.endpoint, f"{built}:1", f"{built}:2")
         assert "moved" in builder("nodes", code=1).stdout
 
 
@@ -216,12 +215,12 @@ def test_a_registry_that_hangs_is_told(
 ) -> None:
     registries.configure(small, registry=front.address, nodes={"one": node.host})
     builder("push", f"{built}:1")
-    digest = reading.read(small.lock).images[built].numbers[1].digest
+    digest = lock_file.read_lock(small.lock).images[built].numbers[1].digest
     assert digest
     monkeypatch.setattr(transfer, "IDLE", 1.0)
     front.fault = "stall"
     with pytest.raises(TransferError, match="nothing has moved for 1 seconds"):
-        transfer.pull(node.endpoint, f"{front.address}/{built}", digest, {}, lambda _: None)
+        transfer.pull_layers(node.endpoint, f"{front.address}/{built}", digest, {}, lambda _: None)
     front.heal()
     builder("copy", f"{built}:1", "one")
     assert has(node, f"{built}:1", small)
@@ -262,14 +261,14 @@ def test_a_copy_that_is_interrupted_or_killed_leaves_no_registry(
     for number in (signal.SIGINT, signal.SIGKILL):
         argv = command(small, "copy", f"{built}:1", "one")
         copying = subprocess.Popen(argv, env=environ, stderr=subprocess.PIPE, text=True)
-        wait_until(lambda: bool(containers.listing(endpoint, loopback.LABEL)))
+        wait_until(lambda: bool(containers.container_listing(endpoint, transfer.LABEL)))
         copying.send_signal(number)
         _, output = copying.communicate(timeout=60)
         assert copying.returncode in {130, -signal.SIGKILL}, output
-        assert len(containers.listing(endpoint, loopback.LABEL)) == (number == signal.SIGKILL)
+        assert len(containers.container_listing(endpoint, transfer.LABEL)) == (number == signal.SIGKILL)
     # The next copy ends what the killed one left.
     builder("copy", f"{built}:1", "one", environ={"BUILDER_REGISTRY_IMAGE": registry_image})
-    assert containers.listing(endpoint, loopback.LABEL) == []
+    assert containers.container_listing(endpoint, transfer.LABEL) == []
     assert has(node, f"{built}:1", small)
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.project import Project
+from builder.engine.client import Endpoint, environment
 from tests import projects, registries, shared
 from tests.conftest import BASE, Command, remove_all
 from tests.registries import Node
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.full]
 
@@ -83,7 +84,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, node: 
         yield {"host": f"ssh://root@127.0.0.1:{port}", "PATH": f"{wrapper.parent}:{os.environ['PATH']}"}
     finally:
         run(docker, "rm", "-f", container)
-        images.remove(endpoint, image)
+        images.remove_image(endpoint, image)
 
 
 def test_a_node_behind_ssh_gets_the_image_through_a_tunnel(
@@ -97,7 +98,7 @@ def test_a_node_behind_ssh_gets_the_image_through_a_tunnel(
         done = builder("copy", f"{repository}:1", "far", "closed", code=1, environ=environ)
     assert f"{repository}:1 is on far, and latest there" in done.stdout
     assert "is not on closed: " in done.stderr
-    here, there = (images.inspect(engine, f"{repository}:1") for engine in (endpoint, node.endpoint))
+    here, there = (images.inspect_image(engine, f"{repository}:1") for engine in (endpoint, node.endpoint))
     assert here
     assert there
     assert images.fingerprint(there) == images.fingerprint(here)

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.commands import diff, show
+from builder.base.errors import UsageError
+from builder.commands import diff, showing
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
-from builder.definitions.mods.mod import Mod
-from builder.errors import UsageError
-from builder.lock.model import Adoption, ImageName
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
-from builder.numbered import adopted
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan
-from builder.reporting import images_shown
-from builder.reporting.page import Disclosure
-from builder.sources.git.mirror_reading import CommitFilter
+from builder.definitions.mod import Mod
+from builder.lab.report import collecting
+from builder.lab.report.page import Disclosure
+from builder.lock.model import Adoption, BasePin, GitPin, ImageName, LockedPackage, Pins, PullPin, PythonPin, WheelPin
+from builder.numbers import adopted
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
+from builder.sources.mirror import CommitFilter
 from tests import shipped_files
 from tests.commands import kept
 from tests.commands.kept import Kept
@@ -34,6 +33,7 @@ from tests.workspaces import NO_ENGINE, workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -53,7 +53,7 @@ def numbers(tmp_path: Path) -> Kept:
 
 
 def definition(**changes: Any) -> ImageDefinition:
-    found = image.load(shipped_files.project(), "tf5", "linux/arm64")
+    found = image.load_image(shipped_files.project(), "tf5", "linux/arm64")
     return replace(found, **changes)
 
 
@@ -73,7 +73,7 @@ def pins(vllm: GitPin | WheelPin, python: PythonPin | None = None, base: str = "
 
 
 def plan(wanted: Pins, *mods: Mod, **changes: Any) -> Plan:
-    return make(ImageInputs(definition(**changes), wanted, {SHA256: DIFF}, mods))
+    return make_plan(ImageInputs(definition(**changes), wanted, {SHA256: DIFF}, mods))
 
 
 def wheel(version: str, commit: str | None = None) -> WheelPin:
@@ -85,7 +85,9 @@ def baked(name: str, **files: str) -> Mod:
 
 
 def between(numbers: Kept, wanted: CommitFilter | None = None) -> diff.ImageDifference:
-    return diff.run(numbers.project, f"{REPOSITORY}:1", f"{REPOSITORY}:2", wanted or CommitFilter(), lambda _: None)
+    return diff.diff_images(
+        numbers.project, f"{REPOSITORY}:1", f"{REPOSITORY}:2", wanted or CommitFilter(), lambda _: None
+    )
 
 
 def said(numbers: Kept, *arguments: str, code: int = 0) -> str:
@@ -169,7 +171,7 @@ def test_pull_requests_come_go_and_are_frozen_anew(numbers: Kept, vllm: Vllm) ->
     other = {"9" * 64: b"another diff\n", SHA256: DIFF}
     new = replace(old, pulls=(PullPin(8, "d" * 40, "9" * 64), PullPin(9, "c" * 40, SHA256)))
     numbers.add(plan(pins(old)))
-    numbers.add(make(ImageInputs(definition(), pins(new), other, ())))
+    numbers.add(make_plan(ImageInputs(definition(), pins(new), other, ())))
     difference = between(numbers)
     assert not difference.sources
     assert [(c.number, c.kind) for c in difference.changes.pulls] == [(7, "removed"), (8, "changed"), (9, "added")]
@@ -326,9 +328,9 @@ def test_an_adopted_image_is_compared_by_the_packages_that_the_build_knows(numbe
 def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:
     first = numbers.add(plan(pins(wheel("1"))))
     twin = adopted_twin(numbers, first, {"pip": "23.0", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
-    shown = images_shown.of(numbers.project, numbers.lock, [first, twin], {}, Disclosure(), lambda _: None)
+    shown = collecting.page_images(numbers.project, numbers.lock, [first, twin], {}, Disclosure(), lambda _: None)
     counted = {page.image: page.packages for page in shown}
     assert counted == {str(first): 2, str(twin): 4}
     for name in (first, twin):
-        contents = show.run(workspace(numbers.project, NO_ENGINE), str(name)).packages
+        contents = showing.show_image(workspace(numbers.project, NO_ENGINE), str(name)).packages
         assert len(contents) == counted[str(name)]

@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import diff_lock
-from builder.errors import LockError, UsageError
-from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.sources.git.mirror_reading import CommitFilter
+from builder.base.errors import LockError, UsageError
+from builder.commands import diff
+from builder.lock.model import (
+    BasePin,
+    ImageName,
+    Lock,
+    LockedPackage,
+    Model,
+    Pairing,
+    Pins,
+    PythonPin,
+    Repository,
+    WheelPin,
+)
+from builder.sources.mirror import CommitFilter
 from tests.commands import kept
 from tests.commands.kept import Kept
 from tests.conftest import command
@@ -21,6 +31,7 @@ from tests.plan.test_make import cpu_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -72,8 +83,8 @@ def history(numbers: Kept) -> tuple[str, str]:
     return first, commit(numbers)
 
 
-def between(numbers: Kept, before: str, after: str | None = None) -> diff_lock.LockDifference:
-    return diff_lock.run(numbers.project, before, after, CommitFilter(), lambda _: None)
+def between(numbers: Kept, before: str, after: str | None = None) -> diff.LockDifference:
+    return diff.diff_lock(numbers.project, before, after, CommitFilter(), lambda _: None)
 
 
 def test_pins_numbers_pointers_and_pairings(numbers: Kept) -> None:

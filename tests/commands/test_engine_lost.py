@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects, shared
 from tests.commands import second_engine
 from tests.commands.second_engine import engine
@@ -21,6 +21,7 @@ from tests.conftest import BASE, command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.engine
 
@@ -61,6 +62,6 @@ def test_an_engine_that_stops_in_mid_build_leaves_everything_as_it_was(
     projects.write(project.root / "mods/template/run.sh", "touch /done\n")
     again = build(project, second)
     assert again.wait(timeout=120) == 0, again.communicate()
-    record = reading.read(project.lock).images["small"]
+    record = lock_file.read_lock(project.lock).images["small"]
     assert (sorted(record.numbers), record.current) == ([1, 2], 2)
     assert not list((project.state / "work").iterdir())

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from builder.commands import verify
-from builder.events import ignore
-from builder.evidence import overview, store, subjects
-from builder.evidence.record import Evidence, Figure, Finding, Subject
-from builder.lock import reading, text
+from builder.base.events import ignore
+from builder.base.project import Project
+from builder.commands import about
+from builder.evidence import standing, store, subjects
+from builder.evidence.records import Evidence, Figure, Finding, Subject
+from builder.lab.measure import probes
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.measuring import present_sets
-from builder.project import Project
-from builder.workspace import open_workspace
+from builder.numbers.workspace import open_workspace
 from tests import json_outputs, projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
@@ -41,17 +41,17 @@ def project(tmp_path: Path) -> Project:
             "2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{name.number:064x}", "sha256:2", 1
         )
         lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, "recipes/chat.yaml", COMMIT))
-    projects.write(made.lock, text.dump(lock.with_repository("small", lock.images["small"].with_current(2))))
+    projects.write(made.lock, text.dump_lock(lock.with_repository("small", lock.images["small"].with_current(2))))
     return made
 
 
 def subject(project: Project, name: ImageName, kind: Any = "prove", model: str = MODEL) -> Subject:
-    return subjects.present(project, reading.read(project.lock), name, model, kind)
+    return subjects.present_subject(project, lock_file.read_lock(project.lock), name, model, kind)
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> Path:
-    of_set = present_sets.of(project)(evidence.kind, evidence.name) or evidence.set
-    return store.add(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
+    of_set = probes.present_sets(project)(evidence.kind, evidence.name) or evidence.set
+    return store.add_run(project, name, replace(evidence, subject=subject(project, name, evidence.kind), set=of_set))
 
 
 def environ() -> dict[str, str]:
@@ -181,10 +181,10 @@ def test_what_others_ran_proves_nothing(project: Project) -> None:
 
 
 def test_the_worst_of_several_models_is_shown_and_the_others_beside_them(project: Project) -> None:
-    lock = reading.read(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
-    projects.write(project.lock, text.dump(lock))
+    lock = lock_file.read_lock(project.lock).with_pairing(OTHER, Pairing(SECOND, "recipes/chat.yaml"))
+    projects.write(project.lock, text.dump_lock(lock))
     add(project, SECOND, proof())
-    store.add(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
+    store.add_run(project, SECOND, proof("fail", subject=subject(project, SECOND, model=OTHER)))
     assert f", failed  {MODEL} (proven), {OTHER}" in row(project, SECOND)
 
 
@@ -204,9 +204,9 @@ def test_a_damaged_file_is_told_and_the_list_goes_on(project: Project) -> None:
 def test_verify_tells_evidence_that_was_edited(project: Project) -> None:
     path = add(project, SECOND, proof("fail"))
     workspace = open_workspace(project, environ(), ignore)
-    assert [each for each in verify.run(workspace) if "evidence" in each.message] == []
+    assert [each for each in about.verify_project(workspace) if "evidence" in each.message] == []
     path.write_text(path.read_text().replace('"fail"', '"pass"'))
-    (discrepancy,) = (each for each in verify.run(workspace) if "evidence" in each.message)
+    (discrepancy,) = (each for each in about.verify_project(workspace) if "evidence" in each.message)
     assert (discrepancy.subject, discrepancy.kind) == ("small:2", "edited")
     assert discrepancy.remedy == f"`git checkout -- {path.relative_to(project.root)}`"
 
@@ -277,16 +277,19 @@ def test_json_has_every_run_whole(project: Project) -> None:
 
 
 def test_the_memory_tells_the_same_as_the_files(project: Project) -> None:
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     for n in range(6):
         add(project, SECOND, proof(["pass", "fail"][n % 2], counts={"n": n}))
         for _ in range(2):
-            quick = overview.glance(project, lock, [FIRST, SECOND], {}, present_sets.of(project))
-            whole = overview.of(project, lock, [FIRST, SECOND], {}, present_sets.of(project))
+            quick = standing.evidence_glance(project, lock, [FIRST, SECOND], {}, probes.present_sets(project))
+            whole = standing.evidence_overview(project, lock, [FIRST, SECOND], {}, probes.present_sets(project))
             assert {name: each.standing for name, each in quick.items()} == {
                 name: each.standing for name, each in whole.items()
             }
     index = project.raw_evidence.parent / "index.json"
     for content in (b"", b"[]", b'{"images": 1}', b"[" * 100_000, index.read_bytes().replace(b'"runs"', b'"x"')):
         index.write_bytes(content)
-        assert overview.glance(project, lock, [SECOND], {}, present_sets.of(project))[SECOND].standing == "failed"
+        assert (
+            standing.evidence_glance(project, lock, [SECOND], {}, probes.present_sets(project))[SECOND].standing
+            == "failed"
+        )

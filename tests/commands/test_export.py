@@ -14,24 +14,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from builder import redaction
-from builder.commands import export
-from builder.commands.export import ExportRequest
-from builder.commands.shared.export_formats import FORMATS
-from builder.definitions.recipes import command
-from builder.definitions.recipes import recipe as recipes
-from builder.errors import FileProblemsError, UsageError
-from builder.lock import reading
+from builder.base import redaction
+from builder.base.errors import FileProblemsError, UsageError
+from builder.base.project import Project
+from builder.commands.recipes import FORMATS, ExportRequest, export_recipe
+from builder.definitions import command
+from builder.definitions.recipe import load_recipe, parse_recipe
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Model, Pairing
-from builder.lock.text import dump
-from builder.project import Project
+from builder.lock.text import dump_lock
 from tests import locks, projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.recipe import Recipe
+
 
 NO_HOME = {"HOME": "/home/ann"}
 
@@ -44,16 +43,16 @@ def project(tmp_path: Path) -> Project:
     path = tmp_path / "recipes/other.yaml"
     path.write_text(path.read_text().replace("--port 8000", "--port 8001 --served-model-name two"))
     locks.write(made, (1, 2), 2, 2)
-    lock = replace(reading.read(made.lock), models={})
+    lock = replace(lock_file.read_lock(made.lock), models={})
     for model, recipe, number in (("Org/Model-1B", "chat", 2), ("Org/Model-2B", "other", 1), ("Org/Gone", "gone", 1)):
         pairing = Pairing(ImageName("small", number), f"recipes/{recipe}.yaml")
         lock = lock.with_model(model, Model(pairing))
-    made.lock.write_text(dump(lock))
+    made.lock.write_text(dump_lock(lock))
     return made
 
 
 def test_llama_swap_starts_each_model_from_its_number(project: Project) -> None:
-    exported = export.run(project, ExportRequest(None, "llama-swap", {}), NO_HOME)
+    exported = export_recipe(project, ExportRequest(None, "llama-swap", {}), NO_HOME)
     document = yaml.safe_load(exported.texts[0].text)
     assert sorted(document["models"]) == ["Org/Model-1B", "Org/Model-2B"]
     assert " small:2 " in document["models"]["Org/Model-1B"]["cmd"]
@@ -64,7 +63,7 @@ def test_llama_swap_starts_each_model_from_its_number(project: Project) -> None:
 
 
 def test_litellm_leads_to_each_server(project: Project) -> None:
-    exported = export.run(project, ExportRequest(None, "litellm", {}, address="spark1"), NO_HOME)
+    exported = export_recipe(project, ExportRequest(None, "litellm", {}, address="spark1"), NO_HOME)
     entries = yaml.safe_load(exported.texts[0].text)["model_list"]
     assert {each["model_name"]: each["litellm_params"]["api_base"] for each in entries} == {
         "Org/Model-1B": "http://spark1:8000/v1",
@@ -74,21 +73,21 @@ def test_litellm_leads_to_each_server(project: Project) -> None:
 
 
 def test_one_model_alone_may_be_named(project: Project) -> None:
-    exported = export.run(project, ExportRequest("other", "llama-swap", {"port": "9000"}), NO_HOME)
+    exported = export_recipe(project, ExportRequest("other", "llama-swap", {"port": "9000"}), NO_HOME)
     (entry,) = yaml.safe_load(exported.texts[0].text)["models"].values()
     assert entry["proxy"] == "http://127.0.0.1:9000"
     with pytest.raises(UsageError, match="is gone"):
-        export.run(project, ExportRequest("Org/Gone", "llama-swap", {}), NO_HOME)
+        export_recipe(project, ExportRequest("Org/Gone", "llama-swap", {}), NO_HOME)
 
 
 def test_formats_of_one_model_want_its_name(project: Project) -> None:
     with pytest.raises(UsageError, match="is for one model"):
-        export.run(project, ExportRequest(None, "compose", {}), NO_HOME)
+        export_recipe(project, ExportRequest(None, "compose", {}), NO_HOME)
 
 
 def test_nothing_paired_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no model that is paired"):
-        export.run(projects.make(tmp_path), ExportRequest(None, "litellm", {}), NO_HOME)
+        export_recipe(projects.make(tmp_path), ExportRequest(None, "litellm", {}), NO_HOME)
 
 
 # Whatever could be taken for something else by a shell, by YAML, by docker or by a terminal.
@@ -186,10 +185,10 @@ def check(format_: str, text: str, parsed: Recipe, folder: Path) -> None:
         (provider,) = json.loads(text)["provider"].values()
         assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+/v1", provider["options"]["baseURL"])
     else:
-        again = recipes.parse(text, "exported.yaml").recipe
+        again = parse_recipe(text, "exported.yaml").recipe
         assert again is not None
         assert again.container == image
-        before, after = (command.render(each, {}) for each in (parsed, replace(again, revision=None)))
+        before, after = (command.render_command(each, {}) for each in (parsed, replace(again, revision=None)))
         assert (after.argv, after.env) == (before.argv, before.env)
 
 
@@ -212,12 +211,12 @@ def test_no_value_of_a_recipe_is_anything_else_in_an_export(tmp_path: Path, fiel
             for each in FORMATS:
                 request = ExportRequest("recipes/hostile.yaml", each, {})
                 try:
-                    made = export.run(project, request, {"HOME": "/home/ann"})
+                    made = export_recipe(project, request, {"HOME": "/home/ann"})
                 except (FileProblemsError, UsageError):
                     refused.append(text)
                     continue
                 exported.append(text)
-                parsed = recipes.load(project, project.recipes / "hostile.yaml")
+                parsed = load_recipe(project, project.recipes / "hostile.yaml")
                 check(each, made.texts[0].text, parsed, tmp_path)
     assert refused or exported
     if field in NAMES:
@@ -230,5 +229,5 @@ def test_the_key_of_a_server_is_known_as_a_secret_from_then_on(tmp_path: Path) -
     data = copy.deepcopy(RECIPE)
     data["command"] = f"{data['command']} --api-key s3cret-of-this-recipe"
     projects.write(project.recipes / "keyed.yaml", json.dumps(data))
-    export.run(project, ExportRequest("recipes/keyed.yaml", "script", {}), NO_HOME)
+    export_recipe(project, ExportRequest("recipes/keyed.yaml", "script", {}), NO_HOME)
     assert redaction.redacted("args: {'api_key': ['s3cret-of-this-recipe']}") == "args: {'api_key': ['***']}"

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.lock.pins import GitPin
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
+from builder.lock.model import GitPin
 from tests import projects
 from tests.commands.git_upstream import Upstream
 from tests.conftest import Command
@@ -17,6 +17,7 @@ from tests.sources.wheelhouse import make_index, make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -55,7 +56,7 @@ def use(project: Project, upstream: Upstream, pulls: list[int]) -> None:
 
 
 def pin(project: Project) -> GitPin:
-    (platforms,) = reading.read(project.lock).pins.values()
+    (platforms,) = lock_file.read_lock(project.lock).pins.values()
     (pins,) = platforms.values()
     found = pins.sources["flashinfer"]
     assert isinstance(found, GitPin)
@@ -217,7 +218,7 @@ def test_the_closures_follow_what_the_source_itself_says(
     projects.write(image, text + 'python: {version: "3.12", packages: [serve], build: [tool]}\n')
 
     builder("lock", "small", environ=environ)
-    (platforms,) = reading.read(small.lock).pins.values()
+    (platforms,) = lock_file.read_lock(small.lock).pins.values()
     (pins,) = platforms.values()
     assert pins.python is not None
     assert pins.build is not None
@@ -240,7 +241,7 @@ def test_two_targets_share_a_pull_request_that_is_frozen_for_the_first(
     projects.write(small.root / "dockerfiles/small/Dockerfile.j2", text + "RUN mkdir -p /workspace/vllm\n" + mods)
     upstream.git("checkout", "--quiet", "main")
     builder("build", "small", "chat")
-    assert sorted(reading.read(small.lock).images[repository].numbers) == [1, 2]
+    assert sorted(lock_file.read_lock(small.lock).images[repository].numbers) == [1, 2]
 
 
 def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
@@ -259,7 +260,7 @@ def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
     assert lines[1].startswith(f"  typo flashinfer: {upstream.url} has no branch or tag `mian`")
     assert lines[2].startswith("what to do: ")
     assert "small flashinfer: not pinned → " in done.stdout
-    pins = {name: next(iter(found.values())) for name, found in reading.read(small.lock).pins.items()}
+    pins = {name: next(iter(found.values())) for name, found in lock_file.read_lock(small.lock).pins.items()}
     assert {name: (found.base is not None, len(found.sources)) for name, found in pins.items()} == {
         "small": (True, 1),
         "baseless": (False, 1),

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import containers
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects
 from tests.commands.git_upstream import Upstream, make_served
 from tests.conftest import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -64,7 +65,7 @@ def test_the_tree_comes_from_the_mirror_and_nothing_else_differs(
     assert upstream.url in (pinned.builds / repository / "1/bake.json").read_text(encoding="utf-8")
     assert builder("build", "small").stdout == f"already built as {repository}:1\n"
     assert "the same content" in builder("rebuild", f"{repository}:1").stdout
-    assert reading.read(pinned.lock).images[repository].next == 2
+    assert lock_file.read_lock(pinned.lock).images[repository].next == 2
 
 
 def test_without_a_mirror_it_is_said_what_is_gone(

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import pytest
 
-from builder.engine import services
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
 from tests import projects
 from tests.commands.serving import MODEL, Kitchen
@@ -45,7 +45,7 @@ def build(kitchen: Kitchen, builder: Builder, script: str) -> ImageName:
 
 
 def paired(kitchen: Kitchen) -> ImageName:
-    return reading.read(kitchen.project.lock).models[MODEL].pairing.image
+    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
 
 
 def test_what_no_image_mends_moves_nothing(kitchen: Kitchen, builder: Builder) -> None:
@@ -89,7 +89,7 @@ def test_what_does_not_start_after_a_change_gives_way_to_what_did_once(
     builder("pair", MODEL, str(broken), "--force")
     assert "times before it answered" in builder("restart", "chat", code=1).stderr
     assert paired(kitchen) == broken
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_where_the_one_before_does_not_start_either_nothing_moves(kitchen: Kitchen, builder: Builder) -> None:

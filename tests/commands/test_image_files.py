@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
+from builder.engine.client import Endpoint, environment
 from builder.evidence import store
-from builder.evidence.record import Evidence, Subject
-from builder.lock import reading, text
+from builder.evidence.records import Evidence, Subject
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock
-from builder.project import Project
 from tests import projects, registries, shared
 from tests.commands import kept
 from tests.conftest import Command, command, remove_all
@@ -30,6 +30,7 @@ from tests.stock import number, stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.engine
 
@@ -62,16 +63,16 @@ class Far:
 
     @property
     def lock(self) -> Lock:
-        return reading.read(self.project.lock)
+        return lock_file.read_lock(self.project.lock)
 
     def state(self) -> tuple[object, ...]:
         """All that an import may change: the record, the build directories, the names of images."""
         lock = self.project.lock.read_bytes() if self.project.lock.exists() else b""
         builds = sorted(str(path) for path in self.project.builds.rglob("*"))
-        return lock, builds, images.tags(self.endpoint)
+        return lock, builds, images.image_tags(self.endpoint)
 
     def fingerprint(self, number: int) -> str:
-        details = images.inspect(self.endpoint, f"{self.repository}:{number}")
+        details = images.inspect_image(self.endpoint, f"{self.repository}:{number}")
         assert details
         return images.fingerprint(details)
 
@@ -103,7 +104,7 @@ def built(small: Project, builder: Command) -> Project:
 
 
 def recorded(project: Project, repository: str, number: int) -> str:
-    image = reading.read(project.lock).image(ImageName(repository, number))
+    image = lock_file.read_lock(project.lock).image(ImageName(repository, number))
     assert image
     return image.fingerprint
 
@@ -111,7 +112,7 @@ def recorded(project: Project, repository: str, number: int) -> str:
 def add_proof(project: Project, name: ImageName) -> Evidence:
     """A run of a number of the project's own."""
     subject = Subject(str(name), recorded(project, name.repository, name.number), MODEL)
-    store.add(project, name, proof(subject=subject))
+    store.add_run(project, name, proof(subject=subject))
     return store.of_image(project, name)[-1]
 
 
@@ -128,7 +129,7 @@ def test_a_number_comes_to_another_machine_by_a_file(
     output = far("import-image", str(file)).stdout
     assert output.startswith(f"{repository}:1 imported, {done['layers']} layers, ")
     assert far.fingerprint(1) == recorded(built, repository, 1)
-    mine, theirs = (reading.read(one.lock).image(ImageName(repository, 1)) for one in (built, far.project))
+    mine, theirs = (lock_file.read_lock(one.lock).image(ImageName(repository, 1)) for one in (built, far.project))
     assert mine == theirs
     record = far.lock.images[repository]
     # Number 2 was given on the other machine: it is not given again here.
@@ -142,7 +143,7 @@ def test_a_number_comes_to_another_machine_by_a_file(
     assert (row["image"], row["state"], row["status"]) == (f"{repository}:1", "present", "good")
     # All is there; the project's mod has changed since number 1.
     assert all(line.startswith("changed ") for line in far("verify").stdout.splitlines())
-    latest = images.inspect(far.endpoint, f"{repository}:latest")
+    latest = images.inspect_image(far.endpoint, f"{repository}:latest")
     assert latest
     assert f"{repository}:1" in latest.tags
 
@@ -158,7 +159,7 @@ def test_a_number_comes_to_another_machine_by_a_file(
     assert far.lock.images[repository].current == 1
     assert f"{repository}:1 → {repository}:2" in far("rollback", "small", "--to", "2").stdout
     assert far.lock.images[repository].current == 2
-    assert not [name for name in images.tags(far.endpoint) if name.startswith("builder-work")]
+    assert not [name for name in images.image_tags(far.endpoint) if name.startswith("builder-work")]
 
 
 def test_a_number_is_never_given_to_other_content(
@@ -171,7 +172,7 @@ def test_a_number_is_never_given_to_other_content(
     before = far.state()
     assert "in this engine has other content" in far("import-image", str(file), code=7).stderr
     assert far.state() == before
-    images.remove(far.endpoint, f"{repository}:1")
+    images.remove_image(far.endpoint, f"{repository}:1")
     # A build of that machine.
     stock(far.project, far.endpoint, repository, (1,), ())
     before = far.state()
@@ -185,12 +186,12 @@ def test_what_was_pruned_comes_back(
     file = tmp_path / "one.tar"
     builder("export-image", f"{repository}:1", str(file))
     before = built.lock.read_bytes()
-    lock = reading.read(built.lock)
+    lock = lock_file.read_lock(built.lock)
     name = ImageName(repository, 1)
     image = lock.image(name)
     assert image
-    images.remove(endpoint, str(name))
-    built.lock.write_text(text.dump(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
+    images.remove_image(endpoint, str(name))
+    built.lock.write_text(text.dump_lock(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
     shutil.rmtree(built.builds / repository / "1")
     assert f"{repository}:1 imported" in builder("import-image", str(file)).stdout
     assert built.lock.read_bytes() == before
@@ -204,24 +205,24 @@ def test_what_is_here_without_its_record_is_recorded(
     builder("export-image", f"{repository}:2", str(file))
     built.lock.unlink()
     assert "images.lock is lost" in builder("import-image", str(file), code=4).stderr
-    built.lock.write_text(text.dump(Lock()))
+    built.lock.write_text(text.dump_lock(Lock()))
     output = builder("import-image", str(file)).stdout
     assert output.startswith(f"{repository}:2 is here already\nit serves {MODEL}\n")
-    assert [*reading.read(built.lock).images[repository].numbers] == [2]
+    assert [*lock_file.read_lock(built.lock).images[repository].numbers] == [2]
 
     # A first pairing that requires evidence waits for it, and `latest` with it; what is there already counts.
     projects.write(built.root / "builder.yaml", "requires: {prove: pass}\n")
-    built.lock.write_text(text.dump(Lock()))
+    built.lock.write_text(text.dump_lock(Lock()))
     done = builder("import-image", str(file))
     assert done.stdout.startswith(f"{repository}:2 is here already\n")
     assert "it serves" not in done.stdout
     assert f"{repository}:2 lacks what {MODEL} requires, and does not serve it yet" in " ".join(done.stderr.split())
-    lock = reading.read(built.lock)
+    lock = lock_file.read_lock(built.lock)
     assert (lock.images[repository].current, lock.models) == (None, {})
     add_proof(built, ImageName(repository, 2))
-    built.lock.write_text(text.dump(Lock()))
+    built.lock.write_text(text.dump_lock(Lock()))
     assert f"it serves {MODEL}" in builder("import-image", str(file)).stdout
-    assert reading.read(built.lock).images[repository].current == 2
+    assert lock_file.read_lock(built.lock).images[repository].current == 2
 
 
 def test_docker_takes_a_whole_one(built: Project, builder: Command, far: Far, tmp_path: Path, repository: str) -> None:
@@ -317,7 +318,7 @@ def test_a_killed_export_leaves_the_file_that_was_there(
     builder("export-image", f"{repository}:1", str(file), "--force")
     builder("import-image", str(file))
     assert [path.name for path in tmp_path.glob("*one.tar*")] == ["one.tar"]
-    assert set(images.tags(endpoint, [f"*/{repository}", f"builder-work:{repository}-*"])) == set()
+    assert set(images.image_tags(endpoint, [f"*/{repository}", f"builder-work:{repository}-*"])) == set()
 
 
 def test_an_import_puts_right_what_a_killed_one_left(
@@ -354,7 +355,7 @@ def test_a_killed_import_leaves_all_or_nothing(
         far("import-image", str(file))
         assert far.fingerprint(2) == whole
         assert [*far.lock.images[repository].numbers] == [2]
-        tags = {name for name in images.tags(far.endpoint) if "@" not in name}
+        tags = {name for name in images.image_tags(far.endpoint) if "@" not in name}
         assert tags & {f"{repository}:2", f"{repository}:latest"} == {f"{repository}:2", f"{repository}:latest"}
         assert not [name for name in tags if name.startswith("builder-work")]
         assert not list((far.project.state / "work").iterdir())

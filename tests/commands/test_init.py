@@ -9,27 +9,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import init, init_update
+from builder.base.errors import ConflictError, LockError, UsageError
+from builder.base.project import Project
+from builder.commands import init
 from builder.commands.init import InitRequest
 from builder.definitions import configuration, image
 from builder.definitions.configuration import Configuration
-from builder.errors import ConflictError, LockError, UsageError
-from builder.lock import reading
-from builder.project import Project
-from builder.shipped import record, selection, source
+from builder.lock import lock_file
+from builder.moving import shipped
 from tests import json_outputs
 from tests.projects import write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.shipped.selection import Contents
+    from builder.moving.shipped import Contents
+
 
 NO_PROC = "no such folder"
 
 
 def make(folder: Path, contents: Contents | None = "cpu") -> Project:
-    return init.run(InitRequest(folder, contents), {"HOME": "/nowhere"}, folder / NO_PROC).project
+    return init.init_project(InitRequest(folder, contents), {"HOME": "/nowhere"}, folder / NO_PROC).project
 
 
 def cli(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -40,10 +41,12 @@ def cli(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.C
 
 def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
     project = make(tmp_path / "new")
-    assert image.names(project) == ("cpu",)
-    assert reading.of(project).pins == {"cpu": reading.read(source.project().lock).pins["cpu"]}
+    assert image.definition_names(project) == ("cpu",)
+    assert lock_file.read_project_lock(project).pins == {
+        "cpu": lock_file.read_lock(shipped.shipped_project().lock).pins["cpu"]
+    }
     assert os.access(project.root / "scripts/engine", os.X_OK)
-    recorded = record.read(project)
+    recorded = shipped.read_shipped_record(project)
     assert recorded
     assert recorded.contents == "cpu"
     for path in recorded.digests:
@@ -53,14 +56,16 @@ def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:
 def test_its_settings_can_be_read_with_nothing_set(tmp_path: Path) -> None:
     project = make(tmp_path)
     assert "nodes:" in (project.root / "builder.yaml").read_text()
-    assert configuration.load(project) == Configuration()
+    assert configuration.load_configuration(project) == Configuration()
 
 
 def test_what_it_begins_with_is_something_that_this_machine_serves(tmp_path: Path) -> None:
     without_gpu, with_gpu = tmp_path / "without", tmp_path / "with"
     write(with_gpu / "driver/nvidia/gpus/0/information", "Model: a GPU\n")
     first = {
-        proc.name: init.run(InitRequest(tmp_path / f"{proc.name}-project", "all"), {"HOME": "/nowhere"}, proc).first
+        proc.name: init.init_project(
+            InitRequest(tmp_path / f"{proc.name}-project", "all"), {"HOME": "/nowhere"}, proc
+        ).first
         for proc in (without_gpu, with_gpu)
     }
     assert first["without"] == "recipes/qwen3-0.6b-cpu.yaml"
@@ -101,7 +106,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="other things"):
-        init.run(InitRequest(tmp_path), {"HOME": str(tmp_path)})
+        init.init_project(InitRequest(tmp_path), {"HOME": str(tmp_path)})
     assert not list(tmp_path.iterdir())
 
 
@@ -122,7 +127,7 @@ def test_one_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 def test_images_of_before_are_not_lost(tmp_path: Path) -> None:
     write(tmp_path / "kept/images.lock", "version: 1\n\n...\n")
-    result = init.run(InitRequest(tmp_path / "kept", "cpu"), {}, tmp_path / NO_PROC)
+    result = init.init_project(InitRequest(tmp_path / "kept", "cpu"), {}, tmp_path / NO_PROC)
     assert result.kept == ("images.lock",)
     assert (tmp_path / "kept/images.lock").read_text() == "version: 1\n\n...\n"
     write(tmp_path / "lost/builds/small/1/bake.json", "{}")
@@ -136,40 +141,40 @@ def test_an_update_brings_what_is_newer_and_keeps_what_was_edited(
     project = make(tmp_path)
     edited = project.root / "dockerfiles/cpu/image.yaml"
     write(edited, edited.read_text() + "# mine\n")
-    selected = selection.select("cpu")
+    selected = shipped.select("cpu")
     newer = {
         path: type(file)(path, file.content + b"# newer\n", file.executable) for path, file in selected.files.items()
     }
     newest = type(selected)(**{**vars(selected), "files": newer})
-    monkeypatch.setattr(selection, "select", lambda _contents: newest)
+    monkeypatch.setattr(shipped, "select", lambda _contents: newest)
 
-    update = init_update.plan(project, None)
+    update = init.plan_update(project, None)
     assert [each.path for each in update.edited] == ["dockerfiles/cpu/image.yaml"]
     assert "+# newer" in update.edited[0].difference()
-    written = init_update.run(update, (), {})
+    written = init.update_project(update, (), {})
     assert "recipes/qwen3-0.6b-cpu.yaml" in written
     assert edited.read_text().endswith("# mine\n")
     assert (project.root / "recipes/qwen3-0.6b-cpu.yaml").read_text().endswith("# newer\n")
 
-    again = init_update.plan(project, None)
+    again = init.plan_update(project, None)
     assert (again.writable, [each.path for each in again.edited]) == ((), ["dockerfiles/cpu/image.yaml"])
-    init_update.run(again, {"dockerfiles/cpu/image.yaml"}, {})
+    init.update_project(again, {"dockerfiles/cpu/image.yaml"}, {})
     assert edited.read_text().endswith("# newer\n")
-    assert init_update.plan(project, None).edited == ()
+    assert init.plan_update(project, None).edited == ()
 
 
 def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) -> None:
     project = make(tmp_path)
     recipe = project.recipes / "qwen3-0.6b-cpu.yaml"
-    recorded = record.read(project)
+    recorded = shipped.read_shipped_record(project)
     assert recorded
     write(recipe, "older\n")
-    older = {**recorded.digests, "recipes/qwen3-0.6b-cpu.yaml": record.digest(b"older\n")}
-    record.write(project, type(recorded)("0", "cpu", older))
-    update = init_update.plan(project, None)
+    older = {**recorded.digests, "recipes/qwen3-0.6b-cpu.yaml": shipped.digest(b"older\n")}
+    shipped.write_shipped_record(project, type(recorded)("0", "cpu", older))
+    update = init.plan_update(project, None)
     write(recipe, "mine\n")
     with pytest.raises(ConflictError, match="changed meanwhile"):
-        init_update.run(update, (), {})
+        init.update_project(update, (), {})
     assert recipe.read_text() == "mine\n"
 
 
@@ -200,9 +205,12 @@ def test_an_update_is_shown_and_asks(tmp_path: Path) -> None:
     assert not (tmp_path / "dockerfiles/cpu").exists()
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 0
     assert (tmp_path / "dockerfiles/cpu/image.yaml").is_file()
-    assert reading.read(tmp_path / "images.lock").pins["cpu"] == reading.read(source.project().lock).pins["cpu"]
+    assert (
+        lock_file.read_lock(tmp_path / "images.lock").pins["cpu"]
+        == lock_file.read_lock(shipped.shipped_project().lock).pins["cpu"]
+    )
     write(tmp_path / "dockerfiles/cpu/Dockerfile.j2", "mine\n")
-    (tmp_path / record.FILE).unlink()
+    (tmp_path / shipped.FILE).unlink()
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes").returncode == 1
     assert (tmp_path / "dockerfiles/cpu/Dockerfile.j2").read_text() == "mine\n"
     assert cli(tmp_path, "init", "--update", "--cpu", "--yes", "--force").returncode == 0

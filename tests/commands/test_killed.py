@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import promote, prune, rollback
+from builder.base.errors import NothingToDoError
+from builder.base.project import Project
+from builder.commands import keeping, pointing, rollback
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import NothingToDoError
-from builder.lock import journal, reading
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
-from builder.lock.text import dump
-from builder.numbered import claims, images_lock
-from builder.project import Project
-from builder.workspace import Workspace
+from builder.lock.text import dump_lock
+from builder.numbers import claims, images_lock
+from builder.numbers.workspace import Workspace
 from tests import projects
 from tests.commands.test_reliability import leftovers, start
 from tests.conftest import Command
@@ -39,6 +39,7 @@ from tests.workspaces import workspace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
 
 pytestmark = pytest.mark.engine
 
@@ -103,14 +104,14 @@ def settled(project: Project, endpoint: Endpoint) -> Lock:
 def require_in_line(project: Project, endpoint: Endpoint, repository: str) -> None:
     """The engine and builds/ hold exactly what the lock says."""
     record = settled(project, endpoint).images.get(repository, Repository())
-    tags = images.tags(endpoint, [repository, "builder-work"])
+    tags = images.image_tags(endpoint, [repository, "builder-work"])
     present = [n for n, image in record.numbers.items() if not image.pruned]
     wanted = {f"{repository}:{n}" for n in present} | ({f"{repository}:latest"} if record.current else set())
     assert {tag for tag in tags if repository in tag} == wanted
     if record.current:
         assert tags[f"{repository}:latest"] == tags[f"{repository}:{record.current}"]
     for n in present:
-        details = images.inspect(endpoint, f"{repository}:{n}")
+        details = images.inspect_image(endpoint, f"{repository}:{n}")
         assert details
         assert images.fingerprint(details) == record.numbers[n].fingerprint
     claimed = {claims.number_of(labels) for labels in claims.of_repository(endpoint, repository).values()}
@@ -124,9 +125,9 @@ def test_rollback(small: Project, endpoint: Endpoint, repository: str, moments: 
     while moments.killed < KILLS:
         before = small.lock.read_bytes()
         subject = [repository, MODEL][moments.killed % 2]
-        expected = _after(reading.read(small.lock), subject)
-        moments.run(partial(rollback.run, workspace(small, endpoint), subject, None, force=False))
-        after = reading.read(small.lock)
+        expected = _after(lock_file.read_lock(small.lock), subject)
+        moments.run(partial(rollback.roll_back, workspace(small, endpoint), subject, None, force=False))
+        after = lock_file.read_lock(small.lock)
         assert small.lock.read_bytes() == before or after == expected
         require_in_line(small, endpoint, repository)
 
@@ -135,33 +136,33 @@ def test_the_same_rollback_moves_what_a_killed_one_left(small: Project, endpoint
     """It was killed between images.lock and ``latest``: there is nothing to do in the one, but in the other."""
     lock = stock(small, endpoint, repository, (1, 2))
     rolled_back = lock.with_repository(repository, lock.images[repository].with_current(1))
-    small.lock.write_text(dump(rolled_back), encoding="utf-8")
-    journal.write(small, ImageName(repository, 1), "")
+    small.lock.write_text(dump_lock(rolled_back), encoding="utf-8")
+    lock_file.write_journal(small, ImageName(repository, 1), "")
     with pytest.raises(NothingToDoError, match="at number 1 already"):
-        rollback.run(workspace(small, endpoint), repository, 1, force=False)
-    tags = images.tags(endpoint, [repository])
+        rollback.roll_back(workspace(small, endpoint), repository, 1, force=False)
+    tags = images.image_tags(endpoint, [repository])
     assert tags[f"{repository}:latest"] == tags[f"{repository}:1"]
-    assert journal.is_empty(small)
+    assert lock_file.is_empty(small)
 
 
 def _after(lock: Lock, subject: str) -> Lock:
-    from builder.numbered.pointers import apply
+    from builder.numbers.pointers import apply_moves
 
     whole = rollback.RollbackSubject(
         subject, None if subject == MODEL else subject, MODEL if subject == MODEL else None
     )
-    return apply(lock, rollback.planned_moves(lock, whole, None))
+    return apply_moves(lock, rollback.planned_moves(lock, whole, None))
 
 
 def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: Moments, chance: random.Random) -> None:
     stock(small, endpoint, repository, (1, 2, 3), (MODEL,))
     while moments.killed < KILLS:
-        before = reading.read(small.lock)
+        before = lock_file.read_lock(small.lock)
         record = before.images[repository]
         to = chance.choice(record.previous)
         name = f"{repository}:{to}"
-        moments.run(partial(promote.run, workspace(small, endpoint), name, force=False))
-        after = reading.read(small.lock)
+        moments.run(partial(pointing.promote_image, workspace(small, endpoint), name, force=False))
+        after = lock_file.read_lock(small.lock)
         assert after in (before, before.with_repository(repository, record.with_current(to)))
         require_in_line(small, endpoint, repository)
 
@@ -170,11 +171,11 @@ def test_promote(small: Project, endpoint: Endpoint, repository: str, moments: M
 def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
     stock(small, endpoint, repository, (1, 2, 3, 4), (MODEL,))
     while moments.killed < KILLS:
-        before = reading.read(small.lock)
-        plan = prune.plan(workspace(small, endpoint, environ={}), 1, timedelta(0), datetime.now(UTC))
+        before = lock_file.read_lock(small.lock)
+        plan = keeping.plan_prune(workspace(small, endpoint, environ={}), 1, timedelta(0), datetime.now(UTC))
         assert [going.name.number for going in plan.going] == [1, 2, 3]
-        moments.run(partial(prune.run, workspace(small, endpoint), plan))
-        record = reading.read(small.lock).images[repository]
+        moments.run(partial(keeping.prune_images, workspace(small, endpoint), plan))
+        record = lock_file.read_lock(small.lock).images[repository]
         gone = [number for number, image in record.numbers.items() if image.pruned]
         assert gone in ([], [1], [1, 2], [1, 2, 3])
         assert (record.current, record.previous, record.next) == (4, (3, 2, 1), 5)
@@ -182,14 +183,14 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
         for pruned in gone:
             name = ImageName(repository, pruned)
             number(endpoint, repository, pruned)
-            images_lock.restore(workspace(small, endpoint), name, str(name))
+            images_lock.restore_lock(workspace(small, endpoint), name, str(name))
         assert settled(small, endpoint) == before
 
 
 def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, moments: Moments) -> None:
     """The step of a build in which others can see something: number, tag, build directory, lock."""
     stock(small, endpoint, repository, (1,), ())
-    given = dict(reading.read(small.lock).images[repository].numbers)
+    given = dict(lock_file.read_lock(small.lock).images[repository].numbers)
     other = f"{repository}-work"
     turn = 1
     while moments.killed < KILLS:
@@ -197,13 +198,13 @@ def test_a_number_given(small: Project, endpoint: Endpoint, repository: str, mom
         image = number(endpoint, other, turn)
         work = small.state / "work" / str(turn)
         projects.write(work / "build/bake.json", "{}")
-        details = images.inspect(endpoint, f"{other}:{turn}")
+        details = images.inspect_image(endpoint, f"{other}:{turn}")
         assert details
         finished = images_lock.Candidate(f"{other}:{turn}", work / "build", details.id, image.fingerprint)
-        before = reading.read(small.lock)
+        before = lock_file.read_lock(small.lock)
         moments.run(partial(_give, workspace(small, endpoint), repository, image, finished))
-        images.remove(endpoint, f"{other}:{turn}")
-        after = reading.read(small.lock)
+        images.remove_image(endpoint, f"{other}:{turn}")
+        after = lock_file.read_lock(small.lock)
         record = after.images[repository]
         assert after == before or record.numbers[record.next - 1] == image
         assert given.items() <= record.numbers.items(), "a number means what it meant"
@@ -219,7 +220,7 @@ def test_a_number_whose_build_directory_was_being_copied_from_another_disk(
     stock(small, endpoint, repository, (1,), ())
     before = small.lock.read_bytes()
     image = number(endpoint, f"{repository}-work", 2)
-    details = images.inspect(endpoint, f"{repository}-work:2")
+    details = images.inspect_image(endpoint, f"{repository}-work:2")
     assert details
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         projects.write(Path(folder) / "build/bake.json", "{}")
@@ -231,7 +232,7 @@ def test_a_number_whose_build_directory_was_being_copied_from_another_disk(
             os._exit(1)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
         assert [path.name for path in (small.builds / repository).iterdir()] == [".2.part"]
-        images.remove(endpoint, f"{repository}-work:2")
+        images.remove_image(endpoint, f"{repository}-work:2")
         require_in_line(small, endpoint, repository)
     assert small.lock.read_bytes() == before
     assert not list((small.builds / repository).iterdir())
@@ -256,7 +257,7 @@ def test_whole_builds(
 ) -> None:
     """Real ones, from the command line, with everything that BuildKit does meanwhile."""
     builder("build", "small")
-    given = dict(reading.read(small.lock).images[repository].numbers)
+    given = dict(lock_file.read_lock(small.lock).images[repository].numbers)
     taken, killed, turn = 0.0, 0, 0
     while killed < BUILDS:
         turn += 1
@@ -269,14 +270,14 @@ def test_whole_builds(
         process.communicate(timeout=120)
         taken = taken or time.monotonic() - began
         killed += process.returncode == -signal.SIGKILL
-        record = reading.read(small.lock).images[repository]
+        record = lock_file.read_lock(small.lock).images[repository]
         assert given.items() <= record.numbers.items(), "a number means what it meant"
         assert len(record.numbers) - len(given) in (0, 1)
         given = dict(record.numbers)
     sys.stdout.write(f"killed {killed} builds of {taken:.1f} s\n")
     projects.write(small.root / "mods/template/chat.jinja", "the last\n")
     builder("build", "chat")
-    record = reading.read(small.lock).images[repository]
+    record = lock_file.read_lock(small.lock).images[repository]
     assert sorted(record.numbers) == list(range(1, len(given) + 2))
     assert leftovers(endpoint, repository) == sorted(
         [*(f"{repository}:{n}" for n in record.numbers), f"{repository}:latest"]

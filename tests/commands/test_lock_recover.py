@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.lock.text import dump
-from builder.project import Project
+from builder.lock.text import dump_lock
 from tests import projects
 from tests.conftest import Command
 from tests.evidence import runs
@@ -57,7 +57,7 @@ def test_what_nothing_tells_of_is_moved_away_to_begin_anew(small: Project, build
     assert "move its folders away" in output
     small.builds.rename(small.root / "away")
     builder("build", "chat")
-    assert [*reading.read(small.lock).images[repository].numbers] == [1]
+    assert [*lock_file.read_lock(small.lock).images[repository].numbers] == [1]
 
 
 def test_a_clone_builds_with_its_lock_and_without_builds_as_a_new_project(
@@ -86,12 +86,12 @@ def test_a_damaged_lock_is_kept_aside(lived: Project, builder: Command) -> None:
 def test_without_build_directories_the_labels_tell(
     lived: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    before = reading.read(lived.lock)
+    before = lock_file.read_lock(lived.lock)
     lived.lock.unlink()
     shutil.rmtree(lived.builds)
     unknown = json.loads(builder("lock", "--recover", "--json").stdout)["unknown"]
     assert [line for line in unknown if line.startswith(f"{repository}:2 has no build directory")]
-    after = reading.read(lived.lock)
+    after = lock_file.read_lock(lived.lock)
     record = before.images[repository]
     numbers = {
         n: replace(image, built=record.numbers[n].built) for n, image in after.images[repository].numbers.items()
@@ -125,29 +125,29 @@ def test_a_definition_that_cannot_be_read_keeps_nothing_from_being_recovered(
 def test_what_the_engine_no_longer_has_is_recorded_as_pruned(
     lived: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    images.remove(endpoint, f"{repository}:1")
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:3")
+    images.remove_image(endpoint, f"{repository}:1")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:3")
     lived.lock.unlink()
     output = builder("lock", "--recover").stdout
     assert f"{repository}:1 is not in this engine" in output
     assert f"{repository}:3 names other content in this engine than was built" in output
-    record = reading.read(lived.lock).images[repository]
+    record = lock_file.read_lock(lived.lock).images[repository]
     assert [number for number, image in record.numbers.items() if image.pruned] == [1]
     assert record.current == 2
 
 
 def test_a_good_lock_gets_only_what_it_lacks(lived: Project, builder: Command, repository: str) -> None:
     builder("mark", "small:1", "good", "--note", "kept")
-    lock = reading.read(lived.lock)
+    lock = lock_file.read_lock(lived.lock)
     record = lock.images[repository]
     less = replace(record, numbers={n: record.numbers[n] for n in (1, 2)}, previous=(1,))
     models = {
         name: replace(model, pairing=replace(model.pairing, image=ImageName(repository, 2)), previous=())
         for name, model in lock.models.items()
     }
-    lived.lock.write_text(dump(replace(lock, images={repository: less}, models=models)), encoding="utf-8")
+    lived.lock.write_text(dump_lock(replace(lock, images={repository: less}, models=models)), encoding="utf-8")
     builder("lock", "--recover")
-    after = reading.read(lived.lock)
+    after = lock_file.read_lock(lived.lock)
     assert after.images[repository] == replace(less, numbers=record.numbers)
     assert after.models == models
     assert after.pins == lock.pins
@@ -166,9 +166,9 @@ def test_images_of_others_are_not_recovered(
 ) -> None:
     other = f"{repository}-other"
     number(endpoint, other, 1)
-    images.tag(endpoint, f"{other}:1", f"{repository}:5")
+    images.tag_image(endpoint, f"{other}:1", f"{repository}:5")
     try:
         assert "neither the engine nor builds/ holds an image" in builder("lock", "--recover", code=1).stderr
         assert not small.lock.exists()
     finally:
-        images.remove(endpoint, f"{other}:1")
+        images.remove_image(endpoint, f"{other}:1")

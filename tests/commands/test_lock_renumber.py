@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.evidence.record import Subject
-from builder.lock import reading
+from builder.evidence.records import Subject
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.plan import explain
-from builder.plan.model import input_hash
-from builder.project import Project
+from builder.plan import rules
+from builder.plan.plan_model import input_hash
 from tests import projects
 from tests.conftest import Command, forget_claims
 from tests.evidence.runs import proof
@@ -25,6 +25,7 @@ from tests.stock import stock
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -52,8 +53,8 @@ def merged(small: Project, builder: Command, endpoint: Endpoint, repository: str
         assert builder("build", "small", "--mod", side, "--model", f"m/{side}").stdout.startswith(
             f"built {repository}:2 "
         )
-        images.tag(endpoint, f"{repository}:2", f"{repository}-{side}:2")
-        images.remove(endpoint, f"{repository}:2")
+        images.tag_image(endpoint, f"{repository}:2", f"{repository}-{side}:2")
+        images.remove_image(endpoint, f"{repository}:2")
         forget_claims(endpoint, repository)
         git(small, "add", "--all")
         git(small, "commit", "--quiet", "--message=built")
@@ -61,33 +62,33 @@ def merged(small: Project, builder: Command, endpoint: Endpoint, repository: str
     git(small, "merge", "--quiet", "theirs", code=1)
     yield small
     for side in ("ours", "theirs"):
-        images.remove(endpoint, f"{repository}-{side}:2")
+        images.remove_image(endpoint, f"{repository}-{side}:2")
 
 
 def mod_of(project: Project, repository: str, number: int) -> str:
     """The mod that both the lock and the build directory of a number name."""
-    image = reading.read(project.lock).images[repository].numbers[number]
+    image = lock_file.read_lock(project.lock).images[repository].numbers[number]
     folder = project.build_directory(repository, number)
-    assert input_hash(explain.read_steps((folder / "plan.json").read_text(encoding="utf-8"))) == image.input_hash
+    assert input_hash(rules.read_steps((folder / "plan.json").read_text(encoding="utf-8"))) == image.input_hash
     assert list(image.mods) == [path.name for path in (folder / "mods").iterdir()]
-    kept = reading.read(folder / "images.lock")
+    kept = lock_file.read_lock(folder / "images.lock")
     assert kept.images[repository].numbers == {number: image}
     return next(iter(image.mods))
 
 
 def add_proof(project: Project, repository: str, endpoint: Endpoint, side: str) -> None:
     """A run of the image of one side, under the number that both have."""
-    details = images.inspect(endpoint, f"{repository}-{side}:2")
+    details = images.inspect_image(endpoint, f"{repository}-{side}:2")
     assert details
     subject = Subject(f"{repository}:2", images.fingerprint(details), f"m/{side}")
-    store.add(project, ImageName(repository, 2), proof(subject=subject))
+    store.add_run(project, ImageName(repository, 2), proof(subject=subject))
 
 
 def proved_side(project: Project, repository: str, number: int) -> str:
     """The side whose run a number has, and no other."""
     name = ImageName(repository, number)
     (run,) = store.of_image(project, name)
-    image = reading.read(project.lock).image(name)
+    image = lock_file.read_lock(project.lock).image(name)
     assert image
     assert run.subject.fingerprint == image.fingerprint
     return str(run.subject.model).removeprefix("m/")
@@ -99,7 +100,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert "git conflict marker `<<<<<<< HEAD`" in refused
     assert "builder lock --renumber" in refused
 
-    images.tag(endpoint, f"{repository}-ours:2", f"{repository}:2")
+    images.tag_image(endpoint, f"{repository}-ours:2", f"{repository}:2")
     for side in ("ours", "theirs"):
         add_proof(merged, repository, endpoint, side)
     done = builder("lock", "--renumber").stdout.splitlines()
@@ -111,7 +112,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert absent in said
     assert "m/ours is paired" not in said
     assert [proved_side(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
-    lock = reading.read(merged.lock)
+    lock = lock_file.read_lock(merged.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     assert lock.models["m/ours"].pairing.image == ImageName(repository, 2)
@@ -123,7 +124,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert builder("lock", "--renumber").stdout == "nothing to mend\n"
 
     # On the other machine the engine still has its own image as number 2.
-    images.tag(endpoint, f"{repository}-theirs:2", f"{repository}:2")
+    images.tag_image(endpoint, f"{repository}-theirs:2", f"{repository}:2")
     lines = builder("lock", "--renumber").stdout.splitlines()
     assert lines[0] == f"{repository}:3 has its tag in this engine"
     assert lines[1].startswith(f"m/ours is paired with {repository}:2, which is not in this engine: ")
@@ -150,13 +151,13 @@ def test_the_number_stays_with_the_image_that_the_engine_has(
     git(merged, "merge", "--abort")
     git(merged, "clean", "--quiet", "--force", "-d")
     git(merged, "merge", "--quiet", "theirs", code=1)
-    images.tag(endpoint, f"{repository}-theirs:2", f"{repository}:2")
+    images.tag_image(endpoint, f"{repository}-theirs:2", f"{repository}:2")
     done = json.loads(builder("lock", "--renumber", "--json").stdout)
     assert [(one["from"], one["to"], one["build_directory"]) for one in done["renumbered"]] == [
         (f"{repository}:2", f"{repository}:3", True)
     ]
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["theirs", "ours"]
-    assert reading.read(merged.lock).models["m/ours"].pairing.image == ImageName(repository, 3)
+    assert lock_file.read_lock(merged.lock).models["m/ours"].pairing.image == ImageName(repository, 3)
 
 
 def test_a_lock_with_nothing_to_mend_stays(

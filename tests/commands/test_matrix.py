@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.evidence import store, subjects
-from builder.lock import reading, text
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
@@ -20,8 +20,9 @@ from tests.evidence.runs import COMMIT, MODEL, bench, proof
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.evidence.record import Evidence
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.evidence.records import Evidence
+
 
 pytestmark = pytest.mark.slow
 OTHER = "Org/Other-8B"
@@ -37,13 +38,13 @@ def project(tmp_path: Path) -> Project:
         image = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{name.number:064x}", "h", 1)
         lock = lock.with_image(name, image).with_pairing(MODEL, Pairing(name, "recipes/chat.yaml", COMMIT))
     lock = lock.with_pairing(OTHER, Pairing(SECOND))
-    projects.write(made.lock, text.dump(lock.with_repository("small", lock.images["small"].with_current(2))))
+    projects.write(made.lock, text.dump_lock(lock.with_repository("small", lock.images["small"].with_current(2))))
     return made
 
 
 def add(project: Project, name: ImageName, evidence: Evidence) -> str:
-    subject = subjects.present(project, reading.read(project.lock), name, MODEL, evidence.kind)
-    return project.relative(store.add(project, name, replace(evidence, subject=subject)))
+    subject = subjects.present_subject(project, lock_file.read_lock(project.lock), name, MODEL, evidence.kind)
+    return project.relative(store.add_run(project, name, replace(evidence, subject=subject)))
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> str:

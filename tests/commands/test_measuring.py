@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from builder.engine import services
-from builder.engine.client.endpoint import Endpoint
+from builder.engine import containers
+from builder.engine.client import Endpoint
 from tests import projects
 from tests.commands.serving import Kitchen
 from tests.conftest import command, run_command
@@ -52,7 +52,7 @@ def test_a_server_is_started_for_a_probe_and_stopped(kitchen: Kitchen, builder: 
     assert f"models of {kitchen.name} from {kitchen.repository}:2: passed" in done.stdout
     assert "4 runs, 0 failed" in done.stdout
     assert max(len(line) for line in done.stdout.splitlines() if not line.startswith("kept in")) <= 80
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
     (kept,) = evidence(kitchen)
     assert (kept["kind"], kept["name"], kept["verdict"]) == ("probe", "models", "pass")
     assert (kept["subject"]["image"], kept["subject"]["recipe"]) == (f"{kitchen.repository}:2", "recipes/chat.yaml")
@@ -69,7 +69,7 @@ def test_a_server_is_started_for_a_probe_and_stopped(kitchen: Kitchen, builder: 
     kept_files = [path for part in ("evidence", ".builder") for path in (kitchen.project.root / part).rglob("*")]
     assert not [path for path in kept_files if path.is_file() and b"k-of-the-stand-in" in path.read_bytes()]
     assert "k-of-the-stand-in" not in done.stdout + done.stderr
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
     first, second = evidence(kitchen)
     assert first["set"] != second["set"]
 
@@ -77,16 +77,16 @@ def test_a_server_is_started_for_a_probe_and_stopped(kitchen: Kitchen, builder: 
 def test_a_server_that_runs_is_used_and_goes_on(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     write_probe(kitchen, "models", CHECK)
     builder("run", "chat")
-    before = services.find(endpoint, kitchen.name)
+    before = containers.find_container(endpoint, kitchen.name)
     builder("probe", "chat", "models")
-    after = services.find(endpoint, kitchen.name)
+    after = containers.find_container(endpoint, kitchen.name)
     assert before is not None
     assert after is not None
     assert (after.id, after.started, after.is_up) == (before.id, before.started, True)
 
     refused = builder("bench", "chat", "--compare", "1", "2", code=1)
     assert "is being served: two numbers are measured in turn" in refused.stderr
-    assert services.find(endpoint, kitchen.name) is not None
+    assert containers.find_container(endpoint, kitchen.name) is not None
 
     # The stand-in has no tokenizer, and its context is shorter than the profile.
     missing = builder("bench", "chat", code=1)
@@ -97,7 +97,7 @@ def test_a_server_that_runs_is_used_and_goes_on(kitchen: Kitchen, builder: Build
     compared = builder("bench", "chat", "--compare", "1", "2", code=1)
     assert f"round 1: {kitchen.repository}:1" in compared.stderr
     assert "there is no tokenizer.json" in compared.stderr
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
     assert f"{kitchen.repository}:2" in builder("run", "chat").stdout
     builder("stop", "chat")
 
@@ -117,7 +117,7 @@ def test_a_probe_that_is_interrupted_leaves_no_server(kitchen: Kitchen, endpoint
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=120)
     assert process.returncode == 130, messages
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
     assert evidence(kitchen) == []
 
 
@@ -132,7 +132,7 @@ def test_a_server_that_is_stopped_meanwhile_has_not_failed(
     builder("run", "chat")
     told = builder("probe", "chat", "stops", code=1)
     assert "was stopped from outside while it was measured" in told.stderr
-    assert services.find(endpoint, name) is None
+    assert containers.find_container(endpoint, name) is None
     assert evidence(kitchen) == []
 
 

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.commands import migrate
-from builder.commands.migrate import MigrateRequest
-from builder.copies import contents, origin
-from builder.definitions.mods import known_sources
-from builder.errors import ConflictError, UsageError
-from builder.lock import reading
-from builder.migration import images
-from builder.project import Project
-from builder.shipped import record
-from builder.shipped.record import InitRecord
+from builder.base.errors import ConflictError, UsageError
+from builder.base.project import Project
+from builder.commands import init
+from builder.commands.init import MigrateRequest
+from builder.definitions import mod
+from builder.lock import lock_file
+from builder.moving import copies, taking
+from builder.moving.shipped import InitRecord, digest, write_shipped_record
 from tests import projects, shared, shipped_files
 from tests.conftest import command, remove_all
 from tests.migration import checkouts
@@ -30,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
+
 
 ENV = """\
 CLUSTER_NODES=127.0.0.1,203.0.113.7
@@ -103,10 +102,10 @@ def test_on_agreement_everything_is_there_and_a_second_time_nothing_is_left_to_d
     assert "NCCL_DEBUG: INFO" in written["builder.yaml"]
     assert "WEB_API_KEY: null" in written["builder.yaml"]
     assert "geheim" not in "".join(written.values())
-    copied = origin.read(project, "mod", "template")
+    copied = copies.read_origin(project, "mod", "template")
     assert copied is not None
     assert copied.url == str(theirs.parent / "upstream")
-    assert origin.read(project, "recipe", "own") is None
+    assert copies.read_origin(project, "recipe", "own") is None
     assert all(path.read_bytes() == content for path, content in before.items())
 
     assert "there is nothing to do" in builder("migrate", str(theirs), "--yes").stdout
@@ -172,11 +171,11 @@ def test_whoever_is_killed_leaves_each_part_whole_and_the_next_time_does_the_res
     subprocess.run(argv, env=environ, check=True, capture_output=True)
     assert whole.items() <= files(project).items()
     assert not list(project.root.rglob("*.new"))
-    assert set(origin.names(project, "mod")) == {"template", "unused"}
+    assert set(copies.copy_names(project, "mod")) == {"template", "unused"}
 
 
-def planned(project: Project, folder: Path, **options: Any) -> migrate.Migration:
-    return migrate.plan(workspace(project, NO_ENGINE), MigrateRequest(folder, **options))
+def planned(project: Project, folder: Path, **options: Any) -> init.Migration:
+    return init.plan_migration(workspace(project, NO_ENGINE), MigrateRequest(folder, **options))
 
 
 def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
@@ -198,7 +197,7 @@ def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
     unfit = {part.name: part.reason for part in plan.parts if part.state == "unfit"}
     assert set(unfit) == {"template", "linked"}
     assert unfit["linked"] == "a link that leaves the checkout"
-    result = migrate.run(workspace(project, NO_ENGINE), plan)
+    result = init.migrate(workspace(project, NO_ENGINE), plan)
     assert not result.errors
     assert {part.name for part in result.written} == {
         "unused",
@@ -216,17 +215,17 @@ def test_a_change_since_the_plan_is_an_error_of_that_part_alone(project: Project
     plan = planned(project, theirs)
     projects.write(project.recipes / "chat.yaml", "meanwhile\n")
     projects.write(project.root / "builder.yaml", "registry: lan:5000\n")
-    result = migrate.run(workspace(project, NO_ENGINE), plan)
+    result = init.migrate(workspace(project, NO_ENGINE), plan)
     assert [what for what, _ in result.errors] == ["recipe chat", "builder.yaml"]
     assert isinstance(result.errors[0][1], ConflictError)
     assert (project.recipes / "chat.yaml").read_text() == "meanwhile\n"
     assert (project.root / "builder.yaml").read_text() == "registry: lan:5000\n"
-    assert contents.read(project, "mod", "template") is not None
+    assert copies.read_copy_files(project, "mod", "template") is not None
 
 
 def test_where_it_came_from_is_written_down_of_what_is_here_already(project: Project, theirs: Path) -> None:
     here = workspace(project, NO_ENGINE)
-    migrate.run(here, planned(project, theirs))
+    init.migrate(here, planned(project, theirs))
     (project.mods / "template.source").unlink()
     (project.recipes / "chat.yaml").write_text("mine\n")
     (project.recipes / "chat.source").unlink()
@@ -235,9 +234,9 @@ def test_where_it_came_from_is_written_down_of_what_is_here_already(project: Pro
         "template": "unrecorded",
         "chat": "differs",
     }
-    migrate.run(here, plan)
-    assert origin.read(project, "mod", "template") is not None
-    assert origin.read(project, "recipe", "chat") is None
+    init.migrate(here, plan)
+    assert copies.read_origin(project, "mod", "template") is not None
+    assert copies.read_origin(project, "recipe", "chat") is None
 
 
 def test_what_is_brought_replaces_what_came_with_this_program_unless_it_was_edited(
@@ -247,23 +246,23 @@ def test_what_is_brought_replaces_what_came_with_this_program_unless_it_was_edit
         projects.add_mod(project.root, name, "true\n", {})
     projects.write(project.recipes / "chat.yaml", "ours\n")
     shipped = ("mods/template/run.sh", "mods/unused/run.sh", "recipes/chat.yaml")
-    digests = {path: record.digest((project.root / path).read_bytes()) for path in shipped}
-    record.write(project, InitRecord("0.1.0", "all", digests))
+    digests = {path: digest((project.root / path).read_bytes()) for path in shipped}
+    write_shipped_record(project, InitRecord("0.1.0", "all", digests))
     projects.write(project.mods / "unused/run.sh", "mine\n")
     plan = planned(project, theirs)
     states = {part.name: part.state for part in plan.parts}
     assert (states["template"], states["unused"], states["chat"]) == ("shipped", "differs", "shipped")
-    assert not migrate.run(workspace(project, NO_ENGINE), plan).errors
+    assert not init.migrate(workspace(project, NO_ENGINE), plan).errors
     assert (project.mods / "template/chat.jinja").read_text() == "one\n"
     assert (project.recipes / "chat.yaml").read_text() == (theirs / "recipes/chat.yaml").read_text()
     assert (project.mods / "unused/run.sh").read_text() == "mine\n"
-    assert origin.read(project, "mod", "template") is not None
+    assert copies.read_origin(project, "mod", "template") is not None
 
 
 def test_a_mod_that_is_nowhere_comes_with_the_command_where_one_is_known(project: Project, theirs: Path) -> None:
     checkouts.add_recipe(theirs, "lost", mods="[mods/drop-caches, mods/nowhere]")
     missing = planned(project, theirs).missing
-    assert missing == {"drop-caches": known_sources.remedy(project, "drop-caches"), "nowhere": ""}
+    assert missing == {"drop-caches": mod.remedy(project, "drop-caches"), "nowhere": ""}
     assert missing["drop-caches"].startswith("`builder mods add https://")
 
 
@@ -293,7 +292,7 @@ def test_what_serves_each_container(project: Project, theirs: Path) -> None:
 def repository(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A repository of this test, in place of the names that the checkout's scripts give their images."""
     name = shared.unique_name()
-    monkeypatch.setattr(images, "DEFAULT_NAMES", (name,))
+    monkeypatch.setattr(taking, "DEFAULT_NAMES", (name,))
     yield name
     remove_all(endpoint, name)
     remove_all(endpoint, f"{name}/served")
@@ -308,27 +307,27 @@ def test_images_of_the_engine_get_numbers_the_latest_first(
     load(endpoint, f"{repository}:latest", [BASE, {"version": b"two"}])
     load(endpoint, f"{repository}:backup", [BASE, {"version": b"one"}])
     here = workspace(project, endpoint)
-    plan = migrate.plan(here, MigrateRequest(folder))
+    plan = init.plan_migration(here, MigrateRequest(folder))
     assert [image.tag for image in plan.images] == [f"{repository}:latest", f"{repository}:backup"]
     assert plan.containers[0].tag == f"{repository}:latest"
-    assert not reading.of(project).images
+    assert not lock_file.read_project_lock(project).images
 
-    result = migrate.run(here, plan)
+    result = init.migrate(here, plan)
     assert [str(image.image) for image in result.adopted] == [f"{repository}:1", f"{repository}:2"]
     assert not result.errors
-    recorded = reading.of(project).images[repository]
+    recorded = lock_file.read_project_lock(project).images[repository]
     assert recorded.current == 1
     adoptions = [record.adopted.image for record in recorded.numbers.values() if record.adopted]
     assert adoptions == [f"{repository}:latest", f"{repository}:backup"]
 
-    again = migrate.plan(here, MigrateRequest(folder))
+    again = init.plan_migration(here, MigrateRequest(folder))
     assert not again.changes_something
     assert again.containers[0].number == f"{repository}:1"
     load(endpoint, f"{repository}:trial", [BASE, {"version": b"three"}])
-    third = migrate.run(here, migrate.plan(here, MigrateRequest(folder)))
+    third = init.migrate(here, init.plan_migration(here, MigrateRequest(folder)))
     assert [str(image.image) for image in third.adopted] == [f"{repository}:3"]
-    assert reading.of(project).images[repository].current == 1
-    assert not migrate.plan(here, MigrateRequest(folder, with_images=False)).images
+    assert lock_file.read_project_lock(project).images[repository].current == 1
+    assert not init.plan_migration(here, MigrateRequest(folder, with_images=False)).images
 
 
 @pytest.mark.engine
@@ -342,11 +341,11 @@ def test_of_a_registrys_images_only_those_that_recipes_name(
     load(endpoint, container, [BASE, {"version": b"v1"}])
     load(endpoint, f"{repository}/served:v2", [BASE, {"version": b"v2"}])
     here = workspace(project, endpoint)
-    plan = migrate.plan(here, MigrateRequest(folder))
+    plan = init.plan_migration(here, MigrateRequest(folder))
     assert [image.tag for image in plan.images] == [container]
     assert {state.container: state.tag for state in plan.containers} == {container: container, "nowhere/at-all": ""}
-    migrate.run(here, plan)
-    states = migrate.plan(here, MigrateRequest(folder)).containers
+    init.migrate(here, plan)
+    states = init.plan_migration(here, MigrateRequest(folder)).containers
     assert {state.container: state.number for state in states} == {
         container: f"{repository}/served:1",
         "nowhere/at-all": "",

@@ -7,10 +7,9 @@ import zipfile
 
 import pytest
 
-from builder.engine import containers, images
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine import client, containers, images
+from builder.engine.client import Endpoint
 from tests import projects
 from tests.conftest import Command
 
@@ -104,7 +103,7 @@ def look(endpoint: Endpoint, image: str, script: str) -> str:
 
 def mod_layers(endpoint: Endpoint, image: str) -> list[tuple[str, int]]:
     """The layers that mods made, lowest first: the mod's name, and the bytes that the engine counts for it."""
-    history = api.request(endpoint, "GET", f"/images/{image}/history")
+    history = client.request(endpoint, "GET", f"/images/{image}/history")
     named = [(step["CreatedBy"].partition("# mod ")[2].partition("\n")[0], step["Size"]) for step in reversed(history)]
     return [(name, size) for name, size in named if name]
 
@@ -117,8 +116,8 @@ def bake(builder: Command, *mods: str, code: int = 0) -> str:
 
 
 def assert_nothing_is_left(project: Project, endpoint: Endpoint, repository: str) -> None:
-    assert images.tags(endpoint, [repository]) == {}
-    assert not [tag for tag in images.tags(endpoint, ["builder-work"]) if repository in tag]
+    assert images.image_tags(endpoint, [repository]) == {}
+    assert not [tag for tag in images.image_tags(endpoint, ["builder-work"]) if repository in tag]
     assert not project.lock.exists()
     assert not list((project.state / "work").iterdir())
 
@@ -142,7 +141,7 @@ def test_a_mod_that_drops_a_file_is_one_layer_with_that_file_and_nothing_else(
     projects.add_mod(small.root, "dropped", "", files, "description: x\nfiles: [{from: qwen.jinja, to: .}]\n")
     bake(builder)
     bake(builder, "dropped")
-    without, with_it = (images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2))
+    without, with_it = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
     assert without is not None
     assert with_it is not None
     assert with_it.layers[:-1] == without.layers
@@ -207,7 +206,7 @@ def test_building_mods_again_gives_the_same_layers(
     bake(builder, "m")
     projects.add_mod(with_python.root, "m", "", uncached())
     bake(builder, "m")
-    first, second = (images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2))
+    first, second = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
     assert first is not None
     assert second is not None
     assert first.layers == second.layers
@@ -447,7 +446,7 @@ def test_a_later_mod_cannot_undo_an_earlier_one(
     assert "check of mod first: a lacks 'first'" in told
     assert "check of mod third: a lacks 'third'" in told
     assert "or one that is baked after it undid it; see mods/first, mods/third" in told
-    assert list(images.tags(endpoint, [repository])) == [f"{repository}:1", f"{repository}:latest"]
+    assert list(images.image_tags(endpoint, [repository])) == [f"{repository}:1", f"{repository}:latest"]
 
 
 def test_what_mods_say_of_each_other_is_heard_before_anything_is_built(small: Project, builder: Command) -> None:

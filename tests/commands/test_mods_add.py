@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import mods_add, mods_list, mods_update
-from builder.copies import origin
-from builder.definitions.mods import mod_reading
-from builder.errors import ConflictError, NothingToDoError, SourceError, UsageError
-from builder.events import ignore
-from builder.project import Project
+from builder.base.errors import ConflictError, NothingToDoError, SourceError, UsageError
+from builder.base.events import ignore
+from builder.base.project import Project
+from builder.commands import mods
+from builder.definitions.mod import load_mod, mod_names
+from builder.moving import copies
 from tests import projects
 from tests.sources import git_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.copies.planning import PlannedCopy
+    from builder.moving.copies import PlannedCopy
+
 
 MAIN = "refs/heads/main"
 RUN = "#!/bin/bash\nset -e\ncp house.jinja $WORKSPACE_DIR/house.jinja\n"
@@ -41,12 +42,12 @@ class Community:
         return self.repository.commit(MAIN, "A change", files, modes={"mods/house/run.sh": "100755"})
 
     def add(self, path: str, name: str | None = None, *, everything: bool = False) -> tuple[PlannedCopy, ...]:
-        planned = mods_add.plan(self.project, f"{self.url}{path}", name, ignore, everything=everything)
-        mods_add.run(self.project, planned)
+        planned = mods.plan_copies(self.project, f"{self.url}{path}", name, ignore, everything=everything)
+        mods.add_mods(self.project, planned)
         return planned
 
     def plan_update(self, *names: str, ref: str | None = None) -> tuple[PlannedCopy, ...]:
-        planned = mods_update.plan(self.project, "mod", names, ref, ignore)
+        planned = mods.plan_copies_update(self.project, "mod", names, ref, ignore)
         planned.require_all()
         return planned.copies
 
@@ -82,28 +83,28 @@ def test_a_mod_of_a_run_sh_alone_is_copied_as_it_is(community: Community) -> Non
     ]
     assert community.file("mods/house/run.sh").read_text() == RUN
     assert os.access(community.file("mods/house/run.sh"), os.X_OK)
-    mod = mod_reading.load(community.project, "house")
+    mod = load_mod(community.project, "house")
     own = Project(community.project.root / "own")
     projects.write(own.mods / "house/run.sh", RUN)
     projects.write(own.mods / "house/house.jinja", "one\n")
     (own.mods / "house/run.sh").chmod(0o755)
-    assert mod.content_hash == mod_reading.load(own, "house").content_hash
-    copied = origin.read(community.project, "mod", "house")
+    assert mod.content_hash == load_mod(own, "house").content_hash
+    copied = copies.read_origin(community.project, "mod", "house")
     assert copied
     assert (copied.url, copied.path, copied.ref, copied.commit) == (community.url, "mods/house", "HEAD", commit)
     assert f"content: {copied.content}" in community.file("mods/house.source").read_text().replace('"', "")
-    assert mod_reading.names(community.project) == ("house",)
+    assert mod_names(community.project) == ("house",)
 
 
 def test_credentials_are_not_written_down(community: Community) -> None:
-    planned = mods_add.plan(
+    planned = mods.plan_copies(
         community.project,
         community.url.replace("://", "://me:secret@") + "//mods/house",
         None,
         ignore,
         everything=False,
     )
-    mods_add.run(community.project, planned)
+    mods.add_mods(community.project, planned)
     assert "secret" not in community.file("mods/house.source").read_text()
 
 
@@ -120,7 +121,7 @@ def test_several_are_named_and_taken_together(community: Community) -> None:
 
 def test_it_may_have_another_name_here(community: Community) -> None:
     community.add("//mods/house", "ours")
-    assert mod_reading.names(community.project) == ("ours",)
+    assert mod_names(community.project) == ("ours",)
     with pytest.raises(UsageError, match="`a/b` is no name for a mod"):
         community.add("//mods/house", "a/b")
 
@@ -137,11 +138,11 @@ def test_a_branch_that_moved_is_followed_with_the_difference(community: Communit
     ]
     assert planned.changes[1].lines == ("@@ -1 +1 @@", "-one", "+two")
     assert (planned.replaces, planned.loses) == (True, False)
-    mods_add.require_lossless([planned])
-    mods_add.run(community.project, [planned])
+    mods.require_lossless([planned])
+    mods.add_mods(community.project, [planned])
     assert community.file("mods/house/house.jinja").read_text() == "two\n"
     assert not community.file("mods/house/README.md").exists()
-    copied = origin.read(community.project, "mod", "house")
+    copied = copies.read_origin(community.project, "mod", "house")
     assert copied
     assert copied.commit == commit
     assert not list(community.project.mods.glob(".*"))
@@ -152,9 +153,9 @@ def test_a_ref_moves_it_elsewhere_and_is_followed_from_then_on(community: Commun
     community.add("//mods/house@main")
     community.repository.git("tag", "v1", old)
     community.commit({"mods/house/house.jinja": "two\n"})
-    mods_add.run(community.project, community.plan_update("house"))
-    mods_add.run(community.project, community.plan_update("house", ref="v1"))
-    copied = origin.read(community.project, "mod", "house")
+    mods.add_mods(community.project, community.plan_update("house"))
+    mods.add_mods(community.project, community.plan_update("house", ref="v1"))
+    copied = copies.read_origin(community.project, "mod", "house")
     assert copied
     assert (copied.ref, copied.commit) == ("v1", old)
     assert community.file("mods/house/house.jinja").read_text() == "one\n"
@@ -165,26 +166,26 @@ def test_an_edited_copy_is_told_and_not_replaced_unasked(community: Community) -
     projects.write(community.file("mods/house/house.jinja"), "mine\n")
     projects.write(community.file("mods/house/more.txt"), "mine\n")
     projects.write(community.file("mods/house/__pycache__/x.pyc"), "litter\n")
-    (listed,) = mods_list.run(community.project)
+    (listed,) = mods.list_mods(community.project)
     assert listed.edited == ("house.jinja", "more.txt")
     (planned,) = community.plan_update("house")
     assert (planned.edited, planned.loses) == (("house.jinja", "more.txt"), True)
     with pytest.raises(ConflictError, match=r"mod house was edited since it was copied: house\.jinja, more\.txt"):
-        mods_add.require_lossless([planned])
+        mods.require_lossless([planned])
     assert community.file("mods/house/house.jinja").read_text() == "mine\n"
-    mods_add.run(community.project, [planned])
+    mods.add_mods(community.project, [planned])
     assert community.file("mods/house/house.jinja").read_text() == "one\n"
-    assert mods_list.run(community.project)[0].edited == ()
+    assert mods.list_mods(community.project)[0].edited == ()
 
 
 def test_what_was_made_here_is_not_replaced_unasked(community: Community) -> None:
     projects.write(community.file("mods/house/run.sh"), "own\n")
-    planned = mods_add.plan(community.project, f"{community.url}//mods/house", None, ignore, everything=False)
+    planned = mods.plan_copies(community.project, f"{community.url}//mods/house", None, ignore, everything=False)
     with pytest.raises(ConflictError, match="mods/house is there, and was not copied from anywhere"):
-        mods_add.require_lossless(planned)
+        mods.require_lossless(planned)
     projects.write(community.file("mods/house/run.sh"), "changed meanwhile\n")
     with pytest.raises(ConflictError, match="mod house has changed meanwhile"):
-        mods_add.run(community.project, planned)
+        mods.add_mods(community.project, planned)
     assert community.file("mods/house/run.sh").read_text() == "changed meanwhile\n"
 
 
@@ -216,7 +217,7 @@ def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: 
     record = community.file("mods/house.source")
     projects.write(record, record.read_text().replace("community.git", "gone.git"))
     community.commit({"mods/other/mod.yaml": "description: y\nenv: {A: 2}\n"})
-    planned = mods_update.plan(community.project, "mod", (), None, ignore)
+    planned = mods.plan_copies_update(community.project, "mod", (), None, ignore)
     assert [each.name for each in planned.copies] == ["other"]
     with pytest.raises(SourceError, match="there is no git repository at .*gone.git"):
         planned.require_all()
@@ -225,30 +226,33 @@ def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: 
 def test_a_broken_record_breaks_nothing_else(community: Community) -> None:
     community.add("", everything=True)
     projects.write(community.file("mods/house.source"), "url: 1\n")
-    house, other = mods_list.run(community.project)
+    house, other = mods.list_mods(community.project)
     assert "mods/house.source:1:1: no origin of a copy" in house.problem
     assert house.mod
     assert (other.problem, other.edited) == ("", ())
 
 
 KILLED = """\
-import os, signal, sys
+import os
+import shutil
+import signal
+import sys
 from pathlib import Path
-from builder.commands import mods_update, mods_add
-from builder.copies import origin
-from builder.events import ignore
-from builder.project import Project
-from builder.storage import atomic_folder
+from builder.commands import mods
+from builder.moving import copies
+from builder.base.events import ignore
+from builder.base.project import Project
+from builder.base import files
 project, moment = Project(Path(sys.argv[1])), sys.argv[2]
-planned = mods_update.plan(project, "mod", (), None, ignore)
+planned = mods.plan_copies_update(project, "mod", (), None, ignore)
 kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 if moment == "record":
-    origin.write = kill
+    copies.write_origin = kill
 elif moment == "old":
-    atomic_folder._exchange = kill
+    files._exchange = kill
 else:
-    atomic_folder.shutil.rmtree = lambda path, **_: kill() if list(Path(path).glob("*")) else None
-mods_add.run(project, planned.copies)
+    shutil.rmtree = lambda path, **_: kill() if list(Path(path).glob("*")) else None
+mods.add_mods(project, planned.copies)
 """
 
 
@@ -258,10 +262,10 @@ def test_a_kill_leaves_the_old_copy_or_the_new(community: Community, moment: str
     community.commit({"mods/house/house.jinja": "two\n"})
     done = subprocess.run([sys.executable, "-c", KILLED, community.project.root, moment])
     assert done.returncode == -signal.SIGKILL
-    assert mod_reading.names(community.project) == ("house",)
+    assert mod_names(community.project) == ("house",)
     assert community.file("mods/house/house.jinja").read_text() == text
     assert len(list(community.file("mods/house").iterdir())) == 3
-    mods_add.run(community.project, community.plan_update())
+    mods.add_mods(community.project, community.plan_update())
     assert community.file("mods/house/house.jinja").read_text() == "two\n"
-    assert mods_list.run(community.project)[0].edited == ()
+    assert mods.list_mods(community.project)[0].edited == ()
     assert not list(community.project.mods.glob(".*"))

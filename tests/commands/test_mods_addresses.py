@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
 from tests import projects, web_server
 from tests.commands.test_mods import look
 from tests.conftest import Command

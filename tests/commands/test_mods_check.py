@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError, SourceError, UsageError
 from builder.building.mod_dry_run import ModVerdict
-from builder.commands import mods_check
-from builder.errors import FileProblemsError, SourceError, UsageError
+from builder.commands import mods
 from tests.commands.mod_project import INC, NEW, OLD, RELEASES, ModProject, diff, made
 from tests.sources import git_server
 from tests.sources.wheelhouse import make_simple_index, make_wheel
@@ -16,6 +16,7 @@ from tests.sources.wheelhouse import make_simple_index, make_wheel
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
 
 
 def run(there: ModProject, *refs: str, names: tuple[str, ...] = ()) -> tuple[ModVerdict, ...]:
-    return mods_check.run(there.project, names, refs, there.environ, there.report)
+    return mods.check_mods(there.project, names, refs, there.environ, there.report)
 
 
 def test_each_version_tells_whether_the_patch_applies(there: ModProject) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError
 from builder.building.mod_dry_run import ModVerdict
-from builder.commands import mods_check, mods_check_pinned
-from builder.errors import FileProblemsError
-from builder.lock.pins import GitPin
-from builder.sources.git import pull_requests, ref_resolution
-from builder.sources.git.pull_history import RequestedPull
+from builder.commands import mods
+from builder.lock.model import GitPin
+from builder.sources import mirror, pulls
+from builder.sources.pulls import RequestedPull
 from tests import projects
 from tests.commands.mod_project import NEW, ModProject, diff, made
 from tests.sources import git_server
@@ -20,6 +20,7 @@ from tests.sources import git_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
 
 
 def run(there: ModProject, *names: str) -> tuple[ModVerdict, ...]:
-    return mods_check_pinned.run(there.project, names, there.environ, there.report)
+    return mods.check_pinned_mods(there.project, names, there.environ, there.report)
 
 
 def add_recipe(there: ModProject, name: str, *mods: str) -> None:
@@ -92,7 +93,7 @@ def test_a_mod_that_is_invalid_keeps_no_other_from_being_tried(there: ModProject
     projects.write(there.project.mods / "bad/mod.yaml", "descripton: x\n")
     assert said(run(there)) == [("fix", "wheel", "applies", True)]
     with pytest.raises(FileProblemsError, match="unknown key `descripton`"):
-        mods_check.require_valid(there.project)
+        mods.require_valid(there.project)
     with pytest.raises(FileProblemsError, match="unknown key `descripton`"):
         run(there, "bad")
     add_recipe(there, "chat", "mods/fix", "mods/bad")
@@ -153,10 +154,10 @@ def test_a_commit_has_the_pull_requests_that_it_is_built_with(there: ModProject,
     with_pull = git_server.lines(1, 60, **window)
     there.add_mod("fix", patch=diff(with_pull, with_pull.replace("SLIDING\n", "GLIDING\n"), git_server.DRAFTER))
     with git_server.served_vllm(tmp_path) as vllm:
-        pin = ref_resolution.resolve(there.project.mirrors, vllm.url, "main")
+        pin = mirror.resolve_ref(there.project.mirrors, vllm.url, "main")
         there.define_git("git", vllm.url, pin)
         assert said(run(there))[0] == ("fix", "git", "fails", False)
-        taken = pull_requests.vendor(there.project.mirrors, vllm.url, RequestedPull(40898), pin.commit)
+        taken = pulls.vendor(there.project.mirrors, vllm.url, RequestedPull(40898), pin.commit)
         file = there.project.dockerfiles / "git/pulls" / f"vllm-40898-{taken.pin.sha256[:12]}.patch"
         file.parent.mkdir()
         file.write_bytes(taken.diff)

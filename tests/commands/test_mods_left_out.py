@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects
 from tests.conftest import Command
 
@@ -31,7 +31,7 @@ def test_a_recipe_with_a_mod_that_no_image_keeps_is_built_without_it(
     projects.add_recipe(small.root, "looped", repository, "Org/Looped", ["mods/loop", "mods/template"])
     done = builder("build", "looped")
     assert "mod loop is left out: run.sh writes /proc/sys/vm/drop_caches" in done.stdout + done.stderr
-    assert [*reading.of(small).images[repository].numbers[1].mods] == ["template"]
+    assert [*lock_file.read_project_lock(small).images[repository].numbers[1].mods] == ["template"]
     assert "already" in builder("build", "looped").stdout
     builder("verify")
     exported = builder("export", "looped", "--format", "recipe").stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.project import Project
+from builder.base.project import Project
 from tests import fake_ssh, projects
 from tests.conftest import command
 from tests.nodes import machine

@@ -72,12 +72,12 @@ def test_a_recipe_needs_its_image_and_its_model_on_every_node(kitchen: Kitchen, 
     folder = one.folder / f"home/models/hub/models--{MODEL.replace('/', '--')}/snapshots/0123456"
     folder.mkdir(parents=True, exist_ok=True)
     image, kept = f"{kitchen.repository}:2", f"{kitchen.repository}:kept"
-    images.tag(two.endpoint, image, kept)
-    images.tag(two.endpoint, f"{kitchen.repository}:1", image)
+    images.tag_image(two.endpoint, image, kept)
+    images.tag_image(two.endpoint, f"{kitchen.repository}:1", image)
     try:
         done = builder("nodes", "check", "chat", "--json", code=1)
     finally:
-        images.tag(two.endpoint, kept, image)
+        images.tag_image(two.endpoint, kept, image)
         images.remove_extra_tag(two.endpoint, kept)
     assert found(done, "error") == [
         ("two", "image", f"{image} has other content here, not as images.lock records it"),
@@ -97,8 +97,8 @@ def test_an_image_without_a_number_has_to_be_the_same(kitchen: Kitchen, link: Li
     recipe = (kitchen.project.recipes / "chat.yaml").read_text()
     text = recipe.replace(f"container: {kitchen.repository}", f"container: {name}")
     projects.write(kitchen.project.recipes / "other.yaml", text.replace("mods: [mods/standin]\n", ""))
-    images.tag(one.endpoint, f"{kitchen.repository}:1", name)
-    images.tag(two.endpoint, f"{kitchen.repository}:2", name)
+    images.tag_image(one.endpoint, f"{kitchen.repository}:1", name)
+    images.tag_image(two.endpoint, f"{kitchen.repository}:2", name)
     try:
         done = builder("nodes", "check", "other", "--json", code=1)
     finally:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Pairing
-from builder.project import Project
 from tests import projects
 from tests.conftest import Command
 from tests.stock import stock
@@ -36,7 +36,7 @@ def said(builder: Command, *arguments: str, code: int = 0) -> dict[str, Any]:
 
 def latest(endpoint: Endpoint, repository: str) -> list[str]:
     """The numbers that ``latest`` is."""
-    details = images.inspect(endpoint, f"{repository}:latest")
+    details = images.inspect_image(endpoint, f"{repository}:latest")
     assert details
     return sorted(tag.rpartition(":")[2] for tag in details.tags if not tag.endswith(":latest"))
 
@@ -53,7 +53,7 @@ def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, r
         "weights": None,
     }
     assert builder("pair", NEW, second).stdout == f"{NEW} was paired with {second} already\n"
-    lock = reading.read(stocked.lock)
+    lock = lock_file.read_lock(stocked.lock)
     pairings = (Pairing(ImageName(repository, n), "recipes/chat.yaml") for n in (2, 1))
     assert (lock.models[NEW].pairing, *lock.models[NEW].previous) == tuple(pairings)
     assert lock.models[MODEL].pairing.image.number == 3
@@ -129,7 +129,7 @@ def test_every_verb_takes_a_recipe_a_model_or_an_image(stocked: Project, builder
     projects.add_recipe(stocked.root, "chat", repository, MODEL, [])
     assert builder("mark", "chat", "good").stdout == f"{MODEL} on {third} is marked good\n"
     assert builder("mark", "small", "good").stdout == f"{third} is marked good\n"
-    assert reading.read(stocked.lock).images[repository].numbers[3].status == "good"
+    assert lock_file.read_lock(stocked.lock).images[repository].numbers[3].status == "good"
     assert builder("pair", "recipes/chat.yaml", first).stdout.startswith(f"{MODEL}: {third} → {first}")
     for name in ("chat", "recipes/chat.yaml", MODEL):
         assert said(builder, "show", name)["image"] == first
@@ -151,7 +151,7 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
         f"  {MODEL} stays; to move it too: `builder pair {MODEL} {repository}:1`"
     ]
     assert latest(endpoint, repository) == ["1"]
-    assert reading.read(stocked.lock).images[repository].previous == (3, 2)
+    assert lock_file.read_lock(stocked.lock).images[repository].previous == (3, 2)
     assert builder("promote", "small:1").stdout == f"{repository}:1 was current already\n"
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:1 → {repository}:3\n")
 
@@ -159,7 +159,7 @@ def test_promote_moves_latest_alone(stocked: Project, builder: Command, endpoint
 def test_promote_mends_a_latest_that_somebody_moved(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
-    images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
     assert "latest is not its current number" in builder("list").stderr
     builder("promote", "small:3")
     assert latest(endpoint, repository) == ["3"]
@@ -192,7 +192,7 @@ def test_a_build_pairs_its_model_as_untested_and_leaves_the_others(
     builder("pair", "Org/Other", "small:1")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     builder("build", "chat")
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert lock.models[NEW].pairing == Pairing(ImageName(repository, 2), "recipes/chat.yaml")
     assert lock.models[NEW].previous == (Pairing(ImageName(repository, 1), "recipes/chat.yaml", None, "good", "fine"),)
     assert lock.models["Org/Other"].pairing.image.number == 1
@@ -201,4 +201,4 @@ def test_a_build_pairs_its_model_as_untested_and_leaves_the_others(
     builder("mark", "small:2", "bad")
     projects.add_recipe(small.root, "more", repository, "Org/More", ["mods/template"])
     assert "which is marked bad" in builder("build", "more").stdout
-    assert "Org/More" not in reading.read(small.lock).models
+    assert "Org/More" not in lock_file.read_lock(small.lock).models

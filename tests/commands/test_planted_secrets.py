@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
 from tests import projects, registries
 from tests.conftest import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.engine
 

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.engine.client import Endpoint
 from tests import projects, shared
 from tests.conftest import command, remove_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.full]
 
@@ -86,11 +87,11 @@ def test_what_is_recorded_is_on_the_disk(tmp_path: Path, endpoint: Endpoint) -> 
             machine.run(project, "build", "chat")
             machine.run(project, "rollback", "chat")
             machine.run(project, "pin", f"{names[0]}:1")
-            images.tag(endpoint, f"{names[0]}:1", f"{names[1]}:mine")
+            images.tag_image(endpoint, f"{names[0]}:1", f"{names[1]}:mine")
             machine.run(project, "adopt", f"{names[1]}:mine")
             machine.run(project, "export-image", f"{names[0]}:2", str(tmp_path / "archive"))
             machine.run(other, "import-image", str(tmp_path / "archive"))
-            images.remove(endpoint, f"{names[0]}:2")
+            images.remove_image(endpoint, f"{names[0]}:2")
             machine.run(project, "rebuild", f"{names[0]}:2")
             assert machine.cuts == 8
     finally:

@@ -16,15 +16,16 @@ import pytest
 from builder.engine import containers
 from builder.evidence import store
 from builder.lock.model import ImageName
-from builder.numbered import identity
+from builder.numbers import claims
 from tests import projects
 from tests.conftest import Command, command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.project import Project
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+
 
 pytestmark = pytest.mark.engine
 
@@ -63,8 +64,8 @@ def project(small: Project, repository: str, builder: Command) -> Project:
 
 
 def own_containers(project: Project, endpoint: Endpoint) -> list[str]:
-    label = f"{identity.PROJECT}={identity.existing(project)}"
-    return [container["Id"] for container in containers.listing(endpoint, label)]
+    label = f"{claims.PROJECT}={claims.existing_identity(project)}"
+    return [container["Id"] for container in containers.container_listing(endpoint, label)]
 
 
 def kill(project: Project, arguments: tuple[str, ...], moment: Callable[[], bool]) -> None:

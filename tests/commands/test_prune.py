@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from builder.engine import disk_usage, images
-from builder.engine.buildkit import build_cache
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.base.project import Project
+from builder.engine import bake_run, client, images
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.lock.text import dump
-from builder.project import Project
+from builder.lock.text import dump_lock
 from tests import projects
 from tests.conftest import Command, command
 from tests.evidence import runs
@@ -44,7 +42,7 @@ def said(builder: Command, *arguments: str) -> dict[str, Any]:
 
 def numbers(endpoint: Endpoint, repository: str) -> list[int]:
     """The numbers that the engine has."""
-    found = (tag.rpartition(":")[2] for tag in images.tags(endpoint, [repository]))
+    found = (tag.rpartition(":")[2] for tag in images.image_tags(endpoint, [repository]))
     return sorted(int(tag) for tag in found if tag != "latest")
 
 
@@ -78,12 +76,12 @@ def test_shared_layers_count_once_and_only_where_nothing_else_has_them(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     shared = {"shared": os.urandom(300_000)}
-    lock = reading.read(stocked.lock)
+    lock = lock_file.read_lock(stocked.lock)
     for one, size in ((1, 50_000), (2, 70_000)):
-        images.remove(endpoint, f"{repository}:{one}")
+        images.remove_image(endpoint, f"{repository}:{one}")
         name = ImageName(repository, one)
         lock = lock.with_image(name, number(endpoint, repository, one, (BASE, shared, {"own": os.urandom(size)})))
-    stocked.lock.write_text(dump(lock), encoding="utf-8")
+    stocked.lock.write_text(dump_lock(lock), encoding="utf-8")
     plan = said(builder, "--keep", "4")
     rows = {row["image"]: row["frees"] for row in plan["going"]}
     assert set(rows) == {f"{repository}:1", f"{repository}:2"}
@@ -93,8 +91,8 @@ def test_shared_layers_count_once_and_only_where_nothing_else_has_them(
     assert sum(rows.values()) + 300_000 <= plan["frees"] < sum(rows.values()) + 330_000
 
 
-def mod_records(endpoint: Endpoint) -> list[build_cache.CacheRecord]:
-    return [each for each in build_cache.settled_records(endpoint) if each.step.startswith("# mod template\n")]
+def mod_records(endpoint: Endpoint) -> list[bake_run.CacheRecord]:
+    return [each for each in bake_run.settled_records(endpoint) if each.step.startswith("# mod template\n")]
 
 
 @pytest.mark.alone  # of the same mod's steps in other tests' images nothing here tells that they are theirs
@@ -105,7 +103,7 @@ def test_two_at_once_remove_each_image_once(stocked: Project, endpoint: Endpoint
     assert all(code in {0, 1} for _, _, code in outcomes), outcomes
     assert not any("Traceback" in text for each in outcomes for text in each[:2]), outcomes
     assert numbers(endpoint, repository) == [6]
-    record = reading.read(stocked.lock).images[repository]
+    record = lock_file.read_lock(stocked.lock).images[repository]
     assert [number for number, image in record.numbers.items() if image.pruned is None] == [6]
     assert not list(stocked.journal.glob("*"))
 
@@ -127,7 +125,7 @@ def test_a_number_pruned_stays_on_record_and_is_never_given_again(
     left = mod_records(endpoint)
     still = {record.id for record in left if record.shared}
     assert not still or not copies & {record.id for record in left} - still
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     assert lock.images[repository].numbers[1].pruned
     assert [pairing.image.number for pairing in lock.models["Org/Model-1B"].previous] == [2, 1]
     document = json.loads(builder("list", "--json").stdout)
@@ -144,7 +142,7 @@ def test_a_number_pruned_stays_on_record_and_is_never_given_again(
         assert f"{repository}:{back} is not in this engine: it would be pulled, copied from a node, or built" in told
 
     assert "the same content, tagged again" in builder("rebuild", "small:2").stdout
-    assert reading.read(small.lock).images[repository].numbers[2].pruned is None
+    assert lock_file.read_lock(small.lock).images[repository].numbers[2].pruned is None
     assert builder("rollback", "small").stdout.startswith(f"{repository}:latest: {repository}:3 → {repository}:2\n")
     projects.write(small.root / "mods/template/chat.jinja", "version four\n")
     assert builder("build", "chat").stdout.startswith(f"built {repository}:4 in ")
@@ -152,13 +150,13 @@ def test_a_number_pruned_stays_on_record_and_is_never_given_again(
 
 def test_a_container_keeps_its_image(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     body = {"Image": f"{repository}:1", "Labels": {"builder.test": repository}}
-    made = api.request(endpoint, "POST", "/containers/create", query={"name": f"{repository}-c"}, body=body)
+    made = client.request(endpoint, "POST", "/containers/create", query={"name": f"{repository}-c"}, body=body)
     try:
         kept = {row["image"]: row["reasons"] for row in said(builder, "--yes")["kept"]}
         assert kept[f"{repository}:1"] == [f"used by container {repository}-c"]
         assert numbers(endpoint, repository) == [1, 4, 5, 6]
     finally:
-        api.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
+        client.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
 
 
 def test_nothing_that_is_not_ours_goes(stocked: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
@@ -167,21 +165,21 @@ def test_nothing_that_is_not_ours_goes(stocked: Project, builder: Command, endpo
     own = {f"own-{repository}-1": b"1\n" * 10_000}
     load(endpoint, f"{foreign}:1", (BASE, own, {"more": b"x"}))
     load(endpoint, f"{repository}:99", (BASE, {"unrecorded": b"x"}))
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:2")
     try:
         done = said(builder, "--yes")
         assert done["removed"]["images"] == [f"{repository}:3"]
         kept = {row["image"]: row["reasons"] for row in done["kept"]}
         assert kept[f"{repository}:1"] == [f"{foreign}:1 is built on it"]
         assert numbers(endpoint, repository) == [1, 2, 4, 5, 6, 99]
-        assert images.inspect(endpoint, f"{foreign}:1")
-        assert images.inspect(endpoint, "debian:bookworm-slim")
+        assert images.inspect_image(endpoint, f"{foreign}:1")
+        assert images.inspect_image(endpoint, "debian:bookworm-slim")
         # Number 2 has no tag any more, but images.lock records it: it can be given its tag back.
         assert any(
-            image.labels.get("builder.input-hash") == f"sha256:{2:064x}" for image in disk_usage.all_images(endpoint)
+            image.labels.get("builder.input-hash") == f"sha256:{2:064x}" for image in images.all_images(endpoint)
         )
     finally:
-        images.remove(endpoint, f"{foreign}:1")
+        images.remove_image(endpoint, f"{foreign}:1")
 
 
 def test_images_without_a_name_that_builds_left_go(
@@ -190,18 +188,18 @@ def test_images_without_a_name_that_builds_left_go(
     for content in (b"left", b"foreign"):
         ours = labels(repository, 77) if content == b"left" else {"org.opencontainers.image.title": repository}
         load(endpoint, f"{repository}:77", (BASE, {"x": content}), ours)
-        details = images.inspect(endpoint, f"{repository}:77")
+        details = images.inspect_image(endpoint, f"{repository}:77")
         assert details
-        images.tag(endpoint, "debian:bookworm-slim", f"{repository}:77")
+        images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:77")
         if content == b"left":
             left = details.id
         else:
             foreign = details.id
-    images.remove(endpoint, f"{repository}:77")
+    images.remove_image(endpoint, f"{repository}:77")
     done = said(builder, "--keep", "9", "--yes")
     assert done["nameless"] == [left]
-    assert images.inspect(endpoint, left) is None
-    assert images.inspect(endpoint, foreign)
+    assert images.inspect_image(endpoint, left) is None
+    assert images.inspect_image(endpoint, foreign)
 
 
 def test_what_changed_since_the_plan_is_left_alone(
@@ -209,18 +207,18 @@ def test_what_changed_since_the_plan_is_left_alone(
 ) -> None:
     from datetime import UTC, datetime, timedelta
 
-    from builder.commands import prune
+    from builder.commands import keeping
 
-    plan = prune.plan(workspace(stocked, endpoint, environ=os.environ), 3, timedelta(0), datetime.now(UTC))
+    plan = keeping.plan_prune(workspace(stocked, endpoint, environ=os.environ), 3, timedelta(0), datetime.now(UTC))
     builder("pin", "small:1")
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:2")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:2")
     body = {"Image": f"{repository}:3"}
-    made = api.request(endpoint, "POST", "/containers/create", body=body)
+    made = client.request(endpoint, "POST", "/containers/create", body=body)
     before = stocked.lock.read_bytes()
     try:
-        done = prune.run(workspace(stocked, endpoint), plan)
+        done = keeping.prune_images(workspace(stocked, endpoint), plan)
     finally:
-        api.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
+        client.request(endpoint, "DELETE", f"/containers/{made['Id']}", query={"force": 1})
     assert done.gone == ()
     assert [line.split()[0] for line in done.refused] == [f"{repository}:{n}" for n in (1, 2, 3)]
     assert stocked.lock.read_bytes() == before

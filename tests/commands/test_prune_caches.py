@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes.container import COMPILE_CACHES, compile_cache
+from builder.base.project import Project
+from builder.definitions.container import COMPILE_CACHES, compile_cache
 from builder.engine import containers, images
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.lock.model import ImageName, Lock
-from builder.lock.pins import LockedPackage, Pins, PythonPin
-from builder.lock.text import dump
-from builder.pinning import wheel_cache
-from builder.project import Project
-from builder.serving import compile_caches
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
+from builder.lock.model import ImageName, Lock, LockedPackage, Pins, PythonPin
+from builder.lock.text import dump_lock
+from builder.pins import packages
+from builder.serving import starting
 from tests import projects
 from tests.conftest import Command
 from tests.stock import stock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 MODEL = "Org/M"
 NOBODY = 65534
@@ -87,12 +87,12 @@ def test_what_pruned_numbers_compiled_goes_with_them(
 def test_what_was_pruned_before_leaves_nothing_either_and_what_is_only_missing_does(
     served: Project, builder: Command, endpoint: Endpoint, repository: str, cache: dict[str, str]
 ) -> None:
-    lock = reading.read(served.lock)
+    lock = lock_file.read_lock(served.lock)
     one = lock.images[repository].numbers[1]
     lock = lock.with_image(ImageName(repository, 1), replace(one, pruned="2026-11-22T08:00:00Z"))
-    served.lock.write_text(dump(lock), encoding="utf-8")
+    served.lock.write_text(dump_lock(lock), encoding="utf-8")
     for number in (1, 2):
-        images.remove(endpoint, f"{repository}:{number}")
+        images.remove_image(endpoint, f"{repository}:{number}")
     done = builder("prune", "--yes", environ=cache).stdout
     assert f"removed what was compiled by {repository}:1\n" in done
     # Number 2 may be pulled again tomorrow.
@@ -152,23 +152,23 @@ def test_what_a_container_wrote_as_root_is_removed_in_one(endpoint: Endpoint, so
         for path in (own, *own.parents[:3]):
             os.chown(path, NOBODY, -1)
         os.seteuid(NOBODY)
-    (found,) = compile_caches.find(endpoint, environ, [one])
-    assert compile_caches.remove(endpoint, found, None) == (
+    (found,) = starting.find_compile_caches(endpoint, environ, [one])
+    assert starting.remove_compile_caches(endpoint, found, None) == (
         f"{own} stays: it belongs to another user; `sudo rm -r {own}` removes it"
     )
     assert (own / "vllm/deep/kernel").is_file()
-    assert "the engine has no image builder-test-none:1" in compile_caches.remove(
+    assert "the engine has no image builder-test-none:1" in starting.remove_compile_caches(
         endpoint, found, "builder-test-none:1"
     )
-    assert compile_caches.remove(endpoint, found, "debian:bookworm-slim") == ""
+    assert starting.remove_compile_caches(endpoint, found, "debian:bookworm-slim") == ""
     assert not own.exists()
 
 
 def test_the_folders_of_another_machine_are_not_looked_for(tmp_path: Path, cache: dict[str, str]) -> None:
     one = ImageName("vllm-node", 1)
     projects.write(folder(cache, "vllm-node", 1) / "vllm/kernel", "x")
-    assert compile_caches.find(Endpoint("ssh://node", ("docker", "buildx"), "a test"), cache, [one]) == ()
-    (found,) = compile_caches.find(Endpoint("unix:///s", ("docker", "buildx"), "a test"), cache, [one])
+    assert starting.find_compile_caches(Endpoint("ssh://node", ("docker", "buildx"), "a test"), cache, [one]) == ()
+    (found,) = starting.find_compile_caches(Endpoint("unix:///s", ("docker", "buildx"), "a test"), cache, [one])
     assert found.folder == folder(cache, "vllm-node", 1)
 
 
@@ -186,12 +186,12 @@ def test_what_is_read_of_a_wheel_goes_when_nothing_pins_it(tmp_path: Path) -> No
     (place / ("c" * 64)).symlink_to(tmp_path)
     pin = PythonPin(("serve",), "2026-01-01T00:00:00Z", (LockedPackage("serve", "1.0", (kept,)),))
     for pins in (Pins(python=pin), Pins(build=pin)):
-        stale = wheel_cache.stale(project, Lock().with_pins("small", "linux/amd64", pins))
+        stale = packages.stale_wheels(project, Lock().with_pins("small", "linux/amd64", pins))
         assert [path.name for path in stale] == [gone, "damaged.json", "old.json"]
-    wheel_cache.remove(stale)
+    packages.remove_wheels(stale)
     assert sorted(path.name for path in place.iterdir()) == sorted([kept, "c" * 64, "found", "mine"])
     assert [path.name for path in (place / "found").iterdir()] == ["both.json"]
-    wheel_cache.remove(stale)
+    packages.remove_wheels(stale)
 
 
 @pytest.mark.engine

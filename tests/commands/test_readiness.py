@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from builder.definitions.recipes import recipe
-from builder.definitions.recipes.container import LABEL
-from builder.engine import services
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import ConflictError, ServeFailedError
-from builder.lock import reading
+from builder.base.errors import ConflictError, ServeFailedError
+from builder.definitions import recipe
+from builder.definitions.container import LABEL
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.serving import readiness
-from builder.serving.answered import StartLimit
-from builder.serving.image_selection import for_recipe
-from builder.serving.phases import Phase
+from builder.serving.model_revision import StartLimit
+from builder.serving.readiness import Phase
 from builder.serving.running import RunningServer, ServerMember, ServingEngine
+from builder.serving.selection import for_recipe
 from builder.serving.starting import StartedServer
 from tests.commands.serving import Kitchen
 from tests.conftest import BASE
@@ -27,20 +27,20 @@ pytestmark = pytest.mark.engine
 
 def started(endpoint: Endpoint, kitchen: Kitchen, script: str, **more: Any) -> StartedServer:
     body = {"Image": BASE, "Cmd": ["sh", "-c", script], "Labels": {LABEL: kitchen.name}, **more}
-    made = services.create(endpoint, kitchen.name, body)
-    services.start(endpoint, made.id)
+    made = containers.create(endpoint, kitchen.name, body)
+    containers.start_service(endpoint, made.id)
     end = time.monotonic() + 60
     while more.get("Healthcheck", {}).get("Retries") and made.health != "unhealthy" and time.monotonic() < end:
-        made = services.find(endpoint, made.id) or made
-    read = recipe.load(kitchen.project, kitchen.project.recipes / "chat.yaml")
-    found = for_recipe(reading.read(kitchen.project.lock), read)
+        made = containers.find_container(endpoint, made.id) or made
+    read = recipe.load_recipe(kitchen.project, kitchen.project.recipes / "chat.yaml")
+    found = for_recipe(lock_file.read_lock(kitchen.project.lock), read)
     return StartedServer(RunningServer((ServerMember(ServingEngine(endpoint), made),)), found, was_running=True)
 
 
 def test_without_a_health_check_the_log_says_when_it_answers(endpoint: Endpoint, kitchen: Kitchen) -> None:
     said: list[object] = []
     script = "echo Starting to load model; echo Application startup complete; sleep 600"
-    readiness.wait(kitchen.project, started(endpoint, kitchen, script), said.append)
+    readiness.wait_until_ready(kitchen.project, started(endpoint, kitchen, script), said.append)
     assert said == [Phase("loading weights"), Phase("ready")]
 
 
@@ -48,22 +48,22 @@ def test_what_is_up_and_does_not_answer_is_not_waited_for(endpoint: Endpoint, ki
     check = {"Test": ["CMD", "false"], "Interval": 10**8, "Retries": 1}
     sick = started(endpoint, kitchen, "sleep 600", Healthcheck=check)
     with pytest.raises(ConflictError, match=f"{kitchen.name} is up and does not answer"):
-        readiness.wait(kitchen.project, sick, lambda _: None)
-    assert services.find(endpoint, kitchen.name) is not None
+        readiness.wait_until_ready(kitchen.project, sick, lambda _: None)
+    assert containers.find_container(endpoint, kitchen.name) is not None
 
 
 def test_what_is_stopped_from_outside_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
     ends = started(endpoint, kitchen, "true")
     with pytest.raises(ConflictError, match="was stopped from outside while it started"):
-        readiness.wait(kitchen.project, ends, lambda _: None)
+        readiness.wait_until_ready(kitchen.project, ends, lambda _: None)
 
 
 def test_what_ends_and_is_not_started_again_has_failed(endpoint: Endpoint, kitchen: Kitchen) -> None:
     """As a candidate beside the server of its model."""
     ends = started(endpoint, kitchen, "echo 'ValueError: no such parser' >&2; exit 3")
     with pytest.raises(ServeFailedError, match="(?s)ended before it answered.*ValueError: no such parser"):
-        readiness.wait(kitchen.project, ends, lambda _: None)
-    assert services.find(endpoint, kitchen.name) is None
+        readiness.wait_until_ready(kitchen.project, ends, lambda _: None)
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint, kitchen: Kitchen) -> None:
@@ -77,8 +77,8 @@ def test_a_health_check_that_is_made_seldom_is_not_waited_for(endpoint: Endpoint
         Labels={LABEL: kitchen.name, f"{LABEL}.port": port, f"{LABEL}.host": "127.0.0.1"},
         Healthcheck={"Test": ["CMD", "true"], "Interval": 600 * 10**9},
     )
-    assert readiness.wait(kitchen.project, served, lambda _: None) < 60
-    now = services.find(endpoint, kitchen.name)
+    assert readiness.wait_until_ready(kitchen.project, served, lambda _: None) < 60
+    now = containers.find_container(endpoint, kitchen.name)
     assert now is not None
     assert now.health == "starting"
 
@@ -89,9 +89,9 @@ def test_a_candidate_that_never_gets_ready_is_ended_at_its_limit(endpoint: Endpo
     with pytest.raises(
         ServeFailedError, match="did not answer within 2.0 s .5 times 0.4 s.*: loading weights"
     ) as caught:
-        readiness.wait(kitchen.project, waits, said.append, limit=StartLimit(2, "5 times 0.4 s"))
+        readiness.wait_until_ready(kitchen.project, waits, said.append, limit=StartLimit(2, "5 times 0.4 s"))
     assert f"waiting for {kitchen.name} for at most 2.0 s (5 times 0.4 s)" in [
         str(getattr(each, "text", "")) for each in said
     ]
     assert "Starting to load model" in (kitchen.project.root / caught.value.log).read_text()
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None

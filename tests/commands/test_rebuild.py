@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import rebuild
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.commands import build
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.errors import FileProblemsError
-from builder.lock import reading, text
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock
-from builder.numbered import images_lock
-from builder.project import Project
+from builder.numbers import images_lock
 from tests import projects
 from tests.commands import kept, second_engine
 from tests.conftest import Command
@@ -27,7 +27,8 @@ from tests.stock import stock
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
-    from builder.workspace import Workspace
+    from builder.numbers.workspace import Workspace
+
 
 pytestmark = pytest.mark.engine
 
@@ -40,13 +41,13 @@ def test_a_number_is_built_again_though_templates_and_mods_have_moved_on(
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     projects.write(small.root / "dockerfiles/small/Dockerfile.j2", "FROM {{ nothing }}\n")
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     output = builder("rebuild", f"{repository}:1").stdout
     assert output.startswith(f"{repository}:1 built again in ")
     assert output.endswith(": the same content, tagged again\n")
-    details = images.inspect(endpoint, f"{repository}:1")
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
-    assert images.fingerprint(details) == reading.read(small.lock).images[repository].numbers[1].fingerprint
+    assert images.fingerprint(details) == lock_file.read_lock(small.lock).images[repository].numbers[1].fingerprint
     assert small.lock.read_bytes() == before
 
 
@@ -54,19 +55,19 @@ def test_other_content_is_kept_beside_and_told_by_layer_path_and_kind(
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "chat")
-    built = images.inspect(endpoint, f"{repository}:1")
+    built = images.inspect_image(endpoint, f"{repository}:1")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
     output = builder("rebuild", "small", code=1).stdout
     assert f"other content: {repository}:1-rebuilt" in output
     assert "layers that differ: mod template\n" in output
     assert "files that differ: times of change alone 2, other files 1\n" in output
     assert "/workspace/vllm/chat.jinja: content\n" in output
-    assert images.inspect(endpoint, f"{repository}:1") == built
-    assert images.inspect(endpoint, f"{repository}:1-rebuilt") is not None
+    assert images.inspect_image(endpoint, f"{repository}:1") == built
+    assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is not None
     # Its own: others may be building in this engine.
-    assert images.tags(endpoint, [f"builder-work:{repository}-*"]) == {}
+    assert images.image_tags(endpoint, [f"builder-work:{repository}-*"]) == {}
     assert "in more than times and bytecode" in builder("rebuild", "small", "--accept-equivalent", code=1).stderr
-    assert images.inspect(endpoint, f"{repository}:1") == built
+    assert images.inspect_image(endpoint, f"{repository}:1") == built
 
 
 def test_layers_are_named_where_the_first_image_is_gone(
@@ -75,7 +76,7 @@ def test_layers_are_named_where_the_first_image_is_gone(
     builder("build", "chat")
     projects.write(small.builds / repository / "1/mods/template/chat.jinja", "edited since\n")
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     output = builder("rebuild", "small", code=1).stdout
     assert "layers that differ: mod template\n" in output
     assert "the first image is not in this engine" in output
@@ -86,20 +87,20 @@ def test_an_image_that_differs_in_times_alone_is_taken_for_the_number_when_that_
     small: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
     builder("build", "small")
-    first = reading.read(small.lock).images[repository].numbers[1]
+    first = lock_file.read_lock(small.lock).images[repository].numbers[1]
     # The same command in other words: BuildKit runs it again, and its file gets another time.
     dockerfile = small.builds / repository / "1/Dockerfile"
     dockerfile.write_text(dockerfile.read_text().replace("> /greeting", ">/greeting"))
     output = builder("rebuild", "small", "--accept-equivalent").stdout
     assert f"equivalent content, which is {repository}:1 now" in output
     assert "/greeting: time of change\n" in output
-    second = reading.read(small.lock).images[repository].numbers[1]
-    details = images.inspect(endpoint, f"{repository}:1")
+    second = lock_file.read_lock(small.lock).images[repository].numbers[1]
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
     assert second.fingerprint == images.fingerprint(details) != first.fingerprint
     assert second.rebuilt is not None
     assert second.rebuilt.endswith(f"times of change and 0 files of bytecode differ from {first.fingerprint}")
-    assert images.inspect(endpoint, f"{repository}:1-rebuilt") is None
+    assert images.inspect_image(endpoint, f"{repository}:1-rebuilt") is None
     assert builder("rebuild", "small").stdout.endswith("the same content\n")
 
 
@@ -235,19 +236,19 @@ def test_each_damage_of_a_build_directory_is_named(
         name = numbers.add(plan)
         damage(numbers.folder(name) / file, kind)
         with pytest.raises(FileProblemsError) as raised:
-            rebuild.run(workspace(small, endpoint), str(name))
+            build.rebuild_image(workspace(small, endpoint), str(name))
         assert f"builds/{name.repository}/{name.number}/{file}:1:1: " in raised.value.message, kind
     assert f"/{file}:1:1: " in builder("rebuild", f"{plan.repository}:1", code=2).stderr
 
 
 def _pruned(project: Project, endpoint: Endpoint, name: ImageName) -> Lock:
     """What images.lock has been with the number; it is pruned now, and its content still there as ``kept``."""
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     image = lock.image(name)
     assert image
-    images.tag(endpoint, str(name), f"{name.repository}:kept")
-    images.remove(endpoint, str(name))
-    project.lock.write_text(text.dump(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
+    images.tag_image(endpoint, str(name), f"{name.repository}:kept")
+    images.remove_image(endpoint, str(name))
+    project.lock.write_text(text.dump_lock(lock.with_image(name, replace(image, pruned="2026-11-21T00:00:00Z"))))
     return lock
 
 
@@ -268,17 +269,17 @@ def test_a_pruned_number_is_brought_back_by_going_there(
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     builder("build", "chat")
     _pruned(small, endpoint, ImageName(repository, 1))
-    images.remove(endpoint, f"{repository}:kept")
+    images.remove_image(endpoint, f"{repository}:kept")
     planned = builder("rollback", "chat", "--dry-run")
     assert f"{repository}:1 is not in this engine: it would be pulled" in planned.stderr
-    assert images.inspect(endpoint, f"{repository}:1") is None
+    assert images.inspect_image(endpoint, f"{repository}:1") is None
     moved = builder("rollback", "chat")
     assert f"Org/Model-1B: {repository}:2 → {repository}:1" in moved.stdout
-    record = reading.read(small.lock).images[repository].numbers[1]
-    details = images.inspect(endpoint, f"{repository}:1")
+    record = lock_file.read_lock(small.lock).images[repository].numbers[1]
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
     assert (images.fingerprint(details), record.pruned) == (record.fingerprint, None)
-    assert images.inspect(endpoint, f"{repository}:latest") == details
+    assert images.inspect_image(endpoint, f"{repository}:latest") == details
 
 
 def _killed_before_the_record(ours: Workspace, name: ImageName) -> None:
@@ -287,7 +288,7 @@ def _killed_before_the_record(ours: Workspace, name: ImageName) -> None:
     child = os.fork()
     if not child:
         images_lock.Transaction.commit = lambda *_: os._exit(0)  # type: ignore[method-assign]
-        images_lock.restore(ours, name, f"{name.repository}:kept")
+        images_lock.restore_lock(ours, name, f"{name.repository}:kept")
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert ours.project.lock.read_bytes() == before
@@ -302,7 +303,7 @@ def test_a_rebuild_that_ends_before_it_is_recorded_is_recorded_next(
     _killed_before_the_record(ours, name)
     with images_lock.transaction(ours) as transaction:
         assert transaction.lock == lock
-    assert reading.read(small.lock) == lock
+    assert lock_file.read_lock(small.lock) == lock
 
 
 def test_a_rebuild_with_nothing_to_tag_records_what_a_killed_one_tagged(
@@ -313,5 +314,5 @@ def test_a_rebuild_with_nothing_to_tag_records_what_a_killed_one_tagged(
     lock = _pruned(small, endpoint, name)
     _killed_before_the_record(workspace(small, endpoint), name)
     builder("rebuild", str(name))
-    assert reading.read(small.lock) == lock
+    assert lock_file.read_lock(small.lock) == lock
     assert not [*small.journal.glob("*.json")]

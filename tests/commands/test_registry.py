@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.definitions import image as definitions
-from builder.distribution import registry as image_registry
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.engine.registry import manifests as engine_registry
-from builder.lock import reading
+from builder.engine import registry as engine_registry
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
 from builder.lock.model import ImageName, NumberedImage
-from builder.project import Project
+from builder.numbers import named_registry as image_registry
 from tests import projects, registries
 from tests.conftest import Command, command, forget_claims, remove_all
 from tests.registries import Front, Registry
@@ -25,6 +25,7 @@ from tests.registries import Front, Registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -39,7 +40,7 @@ def pushed(small: Project, builder: Command, repository: str, registry: Registry
 
 
 def recorded(project: Project, repository: str, number: int = 1) -> NumberedImage:
-    record = reading.read(project.lock).image(ImageName(repository, number))
+    record = lock_file.read_lock(project.lock).image(ImageName(repository, number))
     assert record
     return record
 
@@ -55,11 +56,11 @@ def test_push_gives_number_and_latest_and_records_the_digest(
 ) -> None:
     digest = recorded(small, repository).digest
     for tag in ("1", "latest"):
-        assert engine_registry.digest(endpoint, f"{pushed.address}/{repository}:{tag}") == digest
+        assert engine_registry.manifest_digest(endpoint, f"{pushed.address}/{repository}:{tag}") == digest
     assert row(builder)["digest"] == digest
     assert "pushed" in builder("list").stdout
     # The engine calls the image by no further name than before.
-    assert set(images.tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
+    assert set(images.image_tags(endpoint, [f"{pushed.address}/{repository}"])) == set()
 
     before = small.lock.read_bytes()
     assert "is there already" in builder("push", f"{repository}:1").stdout
@@ -74,7 +75,8 @@ def test_only_the_current_number_becomes_latest(
     output = builder("push", f"{repository}:2", "small:1").stdout
     assert "2 pushed:" in output
     assert (
-        engine_registry.digest(endpoint, f"{pushed.address}/{repository}:latest") == recorded(small, repository).digest
+        engine_registry.manifest_digest(endpoint, f"{pushed.address}/{repository}:latest")
+        == recorded(small, repository).digest
     )
 
 
@@ -82,14 +84,14 @@ def test_only_the_current_number_becomes_latest(
 def other(small: Project, builder: Command, repository: str, tmp_path: Path, endpoint: Endpoint) -> Project:
     """Another project whose number 1 has the same name and other content; that of ``small`` is called MINE."""
     builder("build", "chat")
-    images.tag(endpoint, f"{repository}:1", f"{repository}:mine")
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}:mine")
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     forget_claims(endpoint, repository)
     made = projects.make(tmp_path / "other", repository)
     registries.grow(made, 1, "other")
     run(made, "build", "chat")
-    images.tag(endpoint, f"{repository}:1", f"{repository}:other")
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}:other")
     return made
 
 
@@ -102,15 +104,15 @@ def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(
 ) -> None:
     for project in (small, other):
         registries.configure(project, registry=registry.address)
-    images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+    images.tag_image(endpoint, f"{repository}:mine", f"{repository}:1")
     builder("push", f"{repository}:1")
-    images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+    images.tag_image(endpoint, f"{repository}:other", f"{repository}:1")
     before = other.lock.read_bytes()
     done = run(other, "push", f"{repository}:1")
     assert done.returncode == 1
     assert "not overwritten" in done.stderr
     digest = recorded(small, repository).digest
-    assert engine_registry.digest(endpoint, f"{registry.address}/{repository}:1") == digest
+    assert engine_registry.manifest_digest(endpoint, f"{registry.address}/{repository}:1") == digest
     assert other.lock.read_bytes() == before
     image = recorded(other, repository)
     assert (
@@ -125,20 +127,20 @@ def test_a_number_that_somebody_pushes_while_its_layers_move_is_not_overwritten(
     winner: list[subprocess.CompletedProcess[str]] = []
 
     def push_the_other() -> None:
-        images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+        images.tag_image(endpoint, f"{repository}:other", f"{repository}:1")
         winner.append(run(other, "push", f"{repository}:1"))
-        images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+        images.tag_image(endpoint, f"{repository}:mine", f"{repository}:1")
 
     with registries.before(registry) as front:
         registries.configure(small, registry=front.address)
         registries.configure(other, registry=registry.address)
-        images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+        images.tag_image(endpoint, f"{repository}:mine", f"{repository}:1")
         front.before_tag["arriving"] = push_the_other
         before = small.lock.read_bytes()
         assert "not overwritten" in builder("push", f"{repository}:1", code=1).stderr
     assert small.lock.read_bytes() == before
     assert [one.returncode for one in winner] == [0], winner
-    there = engine_registry.digest(endpoint, f"{registry.address}/{repository}:1")
+    there = engine_registry.manifest_digest(endpoint, f"{registry.address}/{repository}:1")
     assert there == recorded(other, repository).digest
 
 
@@ -167,14 +169,14 @@ def race(small: Project, repository: str, other: Project, registry: Registry, en
         registries.configure(small, registry=mine.address)
         registries.configure(other, registry=theirs.address)
         theirs.before_tag["1"] = wait
-        images.tag(endpoint, f"{repository}:other", f"{repository}:1")
+        images.tag_image(endpoint, f"{repository}:other", f"{repository}:1")
         process = subprocess.Popen(
             command(other, "push", f"{repository}:1"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         with process:
             try:
                 assert looked.wait(60), process.communicate(timeout=10)
-                images.tag(endpoint, f"{repository}:mine", f"{repository}:1")
+                images.tag_image(endpoint, f"{repository}:mine", f"{repository}:1")
                 yield Race(mine, process, go)
             finally:
                 go.set()
@@ -194,7 +196,7 @@ def test_whoever_is_overwritten_before_the_last_look_is_told(
     before = small.lock.read_bytes()
     assert "was pushed from elsewhere" in builder("push", f"{repository}:1", code=1).stderr
     assert small.lock.read_bytes() == before
-    there = engine_registry.digest(endpoint, f"{registry.address}/{repository}:1")
+    there = engine_registry.manifest_digest(endpoint, f"{registry.address}/{repository}:1")
     assert there == recorded(other, repository).digest
 
 
@@ -213,7 +215,10 @@ def test_a_registry_in_which_no_tag_can_be_moved_takes_numbers(
         registries.configure(small, registry=front.address)
         front.immutable = frozenset({"arriving"})
         builder("push", f"{repository}:1")
-        assert engine_registry.digest(endpoint, f"{front.address}/{repository}:1") == recorded(small, repository).digest
+        assert (
+            engine_registry.manifest_digest(endpoint, f"{front.address}/{repository}:1")
+            == recorded(small, repository).digest
+        )
 
 
 def test_the_same_content_packed_differently_is_the_same(
@@ -227,8 +232,8 @@ def test_the_same_content_packed_differently_is_the_same(
     import os
 
     subprocess.run(argv, check=True, capture_output=True, env={**os.environ, **environment(endpoint)})
-    images.remove(endpoint, reference)
-    found = engine_registry.digest(endpoint, reference)
+    images.remove_image(endpoint, reference)
+    found = engine_registry.manifest_digest(endpoint, reference)
     assert found not in {None, image.digest}
     assert image_registry.state(endpoint, image_registry.Registry(pushed.address), name, image) == "present"
     builder("push", str(name))
@@ -241,13 +246,13 @@ def test_what_was_deleted_comes_back_by_its_digest(
     fingerprint = recorded(small, repository).fingerprint
     registries.grow(small, 1, "two")
     builder("build", "chat")
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
     assert row(builder)["state"] == "missing"
     assert "in registry" in builder("list").stdout
     # The digest counts: what the number's tag means by now does not.
     builder("push", f"{repository}:2")
     assert f"{repository}:2 → {repository}:1" in builder("rollback", "chat").stdout
-    details = images.inspect(endpoint, f"{repository}:1")
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details
     assert images.fingerprint(details) == fingerprint
     assert set(details.tags) == {f"{repository}:1", f"{repository}:latest"}
@@ -259,14 +264,14 @@ def test_without_the_registry_a_rollback_builds_the_number_again(
 ) -> None:
     registries.grow(small, 1, "two")
     builder("build", "chat")
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
     before = small.lock.read_bytes()
     pushed.kill()
     assert "not pulled" in builder("rollback", "chat", code=1).stderr
     assert small.lock.read_bytes() == before
     (small.root / "builder.yaml").unlink()
     assert f"building {repository}:1 again" in builder("rollback", "chat").stderr
-    assert images.inspect(endpoint, f"{repository}:1") is not None
+    assert images.inspect_image(endpoint, f"{repository}:1") is not None
 
 
 def test_pull_takes_a_recipe_and_leaves_what_is_here(
@@ -274,10 +279,10 @@ def test_pull_takes_a_recipe_and_leaves_what_is_here(
 ) -> None:
     assert "is here already" in builder("pull", "chat").stdout
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     assert f"{repository}:1 pulled" in builder("pull", "recipes/chat.yaml").stdout
     # The current number is latest again.
-    assert images.inspect(endpoint, f"{repository}:latest") == images.inspect(endpoint, f"{repository}:1")
+    assert images.inspect_image(endpoint, f"{repository}:latest") == images.inspect_image(endpoint, f"{repository}:1")
 
 
 def test_what_is_not_what_was_recorded_gets_no_number(
@@ -285,12 +290,12 @@ def test_what_is_not_what_was_recorded_gets_no_number(
 ) -> None:
     image = recorded(small, repository)
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     text = small.lock.read_text(encoding="utf-8").replace(image.fingerprint, f"sha256:{'1' * 64}")
     small.lock.write_text(text, encoding="utf-8")
     assert "not the image that images.lock records" in builder("pull", "small:1", code=7).stderr
-    assert images.tags(endpoint, [repository, f"{pushed.address}/{repository}"]) == {}
-    assert images.inspect(endpoint, f"{pushed.address}/{repository}@{image.digest}") is None
+    assert images.image_tags(endpoint, [repository, f"{pushed.address}/{repository}"]) == {}
+    assert images.inspect_image(endpoint, f"{pushed.address}/{repository}@{image.digest}") is None
 
 
 def test_a_registry_that_wants_a_login_gets_dockers_own(
@@ -316,7 +321,7 @@ def test_push_needs_a_registry_and_an_image_that_is_here(
     assert "no registry is set" in builder("push", "small:1", code=2).stderr
     registries.configure(small, registry=registry.address)
     assert "has no number 7" in builder("push", "small:7", code=2).stderr
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
     assert "is missing" in builder("push", "small:1", code=7).stderr
     assert definitions.repository_of(small, "small") == repository
     remove_all(endpoint, repository)
@@ -339,7 +344,7 @@ def test_a_push_that_broke_off_leaves_no_tag_and_goes_on_later(
         front.heal()
         if fault != "500":
             registry.start()
-        assert engine_registry.digest(endpoint, f"{front.address}/{repository}:1") is None
+        assert engine_registry.manifest_digest(endpoint, f"{front.address}/{repository}:1") is None
         builder("push", "small:1")
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import images
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine import client, images
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects
 from tests.conftest import Command, command
 
@@ -27,9 +26,9 @@ SLOW = "echo slow step has begun; sleep 120\n"
 def leftovers(endpoint: Endpoint, repository: str) -> list[str]:
     """Every tag of this repository and every temporary one, and every container of a build of it."""
     filters = json.dumps({"label": ["builder.work"]})
-    containers = api.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
+    containers = client.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters})
     works = [found["Labels"]["builder.work"] for found in containers]
-    tags = images.tags(endpoint, [repository, "builder-work"])
+    tags = images.image_tags(endpoint, [repository, "builder-work"])
     return sorted(name for name in (*tags, *works) if repository in name)
 
 
@@ -121,11 +120,11 @@ def test_two_builds_at_once_get_different_numbers(small: Project, endpoint: Endp
     processes = [start(small, "build", "chat"), start(small, "build", "small", "--mod", "other")]
     ended = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], ended
-    record = reading.read(small.lock).images[repository]
+    record = lock_file.read_lock(small.lock).images[repository]
     assert sorted(record.numbers) == [1, 2]
     assert {tuple(image.mods) for image in record.numbers.values()} == {("template",), ("other",)}
     assert leftovers(endpoint, repository) == [f"{repository}:1", f"{repository}:2", f"{repository}:latest"]
-    latest, current = (images.inspect(endpoint, f"{repository}:{tag}") for tag in ("latest", record.current))
+    latest, current = (images.inspect_image(endpoint, f"{repository}:{tag}") for tag in ("latest", record.current))
     assert latest is not None
     assert current is not None
     assert latest.id == current.id
@@ -158,9 +157,9 @@ def test_images_deleted_or_retagged_behind_our_back_are_shown(
     builder("build", "small")
     builder("build", "chat")
     builder("build", "chat", "--force")
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
-    images.remove(endpoint, f"{repository}:2")
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:latest")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:2")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:latest")
     done = builder("list", "--json")
     states = {row["number"]: row["state"] for row in json.loads(done.stdout)["images"]}
     assert states == {1: "moved", 2: "missing", 3: "present"}

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.registry import manifests as engine_registry
-from builder.lock import reading
-from builder.project import Project
+from builder.engine import registry as engine_registry
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import buildkits, locks, projects, registries, shared
 from tests.conftest import BASE, Command
 from tests.registries import Node, Registry
@@ -18,6 +18,7 @@ from tests.registries import Node, Registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.full]
 FILLER = 4000  # kilobytes of a layer that two numbers share
@@ -55,11 +56,11 @@ def test_what_is_built_elsewhere_is_loaded_and_the_same_as_from_here(
     builder("build", "chat", "--builder", elsewhere)
     assert "already built" in builder("build", "chat", "--builder", elsewhere).stdout
     builder("build", "chat", "--force")
-    numbers = reading.read(small.lock).images[repository].numbers
+    numbers = lock_file.read_lock(small.lock).images[repository].numbers
     assert (numbers[1].builder, numbers[2].builder) == (elsewhere, None)
     assert numbers[1].input_hash == numbers[2].input_hash
     assert (numbers[1].mods, numbers[1].versions) == (numbers[2].mods, numbers[2].versions)
-    details = images.inspect(endpoint, f"{repository}:1")
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details
     assert images.fingerprint(details) == numbers[1].fingerprint
 
@@ -70,7 +71,7 @@ def test_a_chain_is_built_elsewhere_and_recorded_as_from_here(
     base_from(small, f"{registry.address}/base:1")
     builder("build", "top", "--builder", elsewhere)
     builder("build", "top", "--force")
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     there, here = lock.images[top].numbers[1], lock.images[top].numbers[2]
     assert locks.without_circumstances(there) == locks.without_circumstances(here)
 
@@ -88,15 +89,18 @@ def test_through_the_registry_only_what_lacks_moves_and_the_number_is_there(
         projects.add_mod(small.root, "small", "echo more > /more\n", {})
         output = builder("build", "chat", "--mod", "small", "--builder", elsewhere, "--push").stdout
         assert front.sent - first < FILLER * 10 < FILLER * 1000 < first
-        numbers = reading.read(small.lock).images[repository].numbers
+        numbers = lock_file.read_lock(small.lock).images[repository].numbers
         assert f"{repository}:2 pushed, now latest: {front.address}/{repository}:2@{numbers[2].digest}" in output
         for number in (1, 2):
             assert numbers[number].builder == elsewhere
-            assert engine_registry.digest(endpoint, f"{front.address}/{repository}:{number}") == numbers[number].digest
-            details = images.inspect(endpoint, f"{repository}:{number}")
+            assert (
+                engine_registry.manifest_digest(endpoint, f"{front.address}/{repository}:{number}")
+                == numbers[number].digest
+            )
+            details = images.inspect_image(endpoint, f"{repository}:{number}")
             assert details
             assert images.fingerprint(details) == numbers[number].fingerprint
-        assert not [tag for tag in images.tags(endpoint) if front.address in tag]
+        assert not [tag for tag in images.image_tags(endpoint) if front.address in tag]
 
 
 def test_what_fails_its_checks_gets_no_tag_there(
@@ -120,7 +124,7 @@ def test_builder_yaml_names_it_and_the_cache_goes_to_the_registry(
     text = f"registry: {registry.address}\nbuilder: {elsewhere}\ncache: true\n"
     projects.write(small.root / "builder.yaml", text)
     builder("build", "chat")
-    assert reading.read(small.lock).images[repository].numbers[1].builder == elsewhere
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].builder == elsewhere
     assert (registry.folder / "data/docker/registry/v2/repositories/small/_manifests/tags/buildcache").is_dir()
 
 

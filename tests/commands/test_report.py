@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.evidence import witness
+from builder.evidence import matrix
 from tests import projects
 from tests.evidence.runs import MODEL
 from tests.reporting import stocked
@@ -20,7 +20,8 @@ from tests.reporting import stocked
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def test_it_needs_no_engine_and_says_where_the_page_is(project: Project) -> None
 def test_it_says_how_many_machines_made_the_same_content(project: Project) -> None:
     name = stocked.NAMES[1]
     fingerprint = stocked.image(name.number).fingerprint
-    witness.state(project, name, fingerprint, "sha256:2", "linux/arm64", {}, None)
+    matrix.state_witness(project, name, fingerprint, "sha256:2", "linux/arm64", {}, None)
     run(project, "report")
     assert (project.root / "report.html").read_text().count("; 1 machine made the same content</p>") == 1
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import images
-from builder.engine.buildkit import bake
-from builder.engine.client.endpoint import Endpoint, environment
+from builder.base.project import Project
+from builder.engine import bake_run, images
+from builder.engine.client import Endpoint, environment
 from builder.engine.images import ImageDetails
-from builder.project import Project
 from tests import projects
 from tests.conftest import Command, remove_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -52,11 +52,11 @@ def built_anew(
     name = f"{repository}-anew"
 
     def build() -> ImageDetails:
-        argv = [*endpoint.buildx, "bake", "--no-cache", "-f", bake.BAKE_FILE]
+        argv = [*endpoint.buildx, "bake", "--no-cache", "-f", bake_run.BAKE_FILE]
         argv += ["--set", f"image.output=type=image,compression=zstd,name={name}:1"]
         env = {**os.environ, **environment(endpoint)}
         subprocess.run(argv, cwd=small.builds / repository / "1", env=env, check=True, capture_output=True)
-        details = images.inspect(endpoint, f"{name}:1")
+        details = images.inspect_image(endpoint, f"{name}:1")
         assert details is not None
         return details
 
@@ -69,7 +69,7 @@ def test_an_image_of_deterministic_steps_has_one_digest(
 ) -> None:
     use(small, "")
     builder("build", "chat")
-    first = images.inspect(endpoint, f"{repository}:1")
+    first = images.inspect_image(endpoint, f"{repository}:1")
     assert first is not None
     # The engine's id covers all of the image: the digest of its manifest, or of its configuration in an older store.
     assert [built_anew().id, built_anew().id] == [first.id, first.id]
@@ -80,7 +80,7 @@ def test_the_layers_of_metadata_and_mods_do_not_depend_on_the_run(
 ) -> None:
     use(small, "RUN cat /proc/sys/kernel/random/uuid > /greeting\n")
     builder("build", "chat")
-    base = images.inspect(endpoint, "debian:bookworm-slim")
+    base = images.inspect_image(endpoint, "debian:bookworm-slim")
     assert base is not None
     one, two = built_anew().layers, built_anew().layers
     own = len(base.layers)

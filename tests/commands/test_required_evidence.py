@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from builder.evidence import store, subjects
-from builder.lock import reading
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
-from builder.project import Project
 from tests import projects
 from tests.commands.git_upstream import Upstream
 from tests.conftest import Command
@@ -27,14 +27,14 @@ REQUIRES = "requires: {prove: pass}\n"
 
 def prove(project: Project, name: ImageName, verdict: str = "pass") -> None:
     """Records a proof of the image as it is now, with which the next one is compared."""
-    lock = reading.read(project.lock)
-    subject = subjects.present(project, lock, name, MODEL, "prove")
-    store.add(project, name, runs.proof(verdict, subject=subject))
+    lock = lock_file.read_lock(project.lock)
+    subject = subjects.present_subject(project, lock, name, MODEL, "prove")
+    store.add_run(project, name, runs.proof(verdict, subject=subject))
 
 
 def where(project: Project, repository: str) -> tuple[int | None, int | None]:
     """The current number, and the one that serves the model."""
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     model = lock.models.get(MODEL)
     return lock.images[repository].current, model.pairing.image.number if model else None
 
@@ -60,7 +60,7 @@ def test_a_number_waits_for_its_evidence(small: Project, builder: Command, endpo
     latest = f"  {repository}:latest stays at {first}; once its evidence is there: `builder promote {second}`"
     assert latest in lines
     assert where(small, repository) == (1, 1)
-    details = images.inspect(endpoint, f"{repository}:latest")
+    details = images.inspect_image(endpoint, f"{repository}:latest")
     assert details
     assert first in details.tags
 
@@ -101,7 +101,7 @@ def test_the_first_number_waits_as_well_and_counts_once_it_is_proven(
     first = builder("build", "chat").stdout
     assert f"{MODEL} is nowhere yet; once its evidence is there" in first
     assert where(small, repository) == (None, None)
-    assert images.inspect(endpoint, f"{repository}:latest") is None
+    assert images.inspect_image(endpoint, f"{repository}:latest") is None
     assert f"`builder promote {repository}:1` makes {repository}:1 current" in builder("build", "chat").stdout
     assert f"{repository}:1" in builder("list").stdout
     prove(small, ImageName(repository, 1))
@@ -126,10 +126,10 @@ def test_an_image_of_others_is_not_adopted_for_a_model_that_requires_evidence(
 ) -> None:
     stock(small, endpoint, repository, (1,), (MODEL,))
     projects.write(small.root / "builder.yaml", REQUIRES)
-    before: Lock = reading.read(small.lock)
+    before: Lock = lock_file.read_lock(small.lock)
     refused = builder("adopt", f"{repository}:1", "--as", f"{repository}-x", "--model", MODEL, code=1)
     assert f"{MODEL} requires evidence, of which a new image has none" in refused.stderr
-    assert reading.read(small.lock) == before
+    assert lock_file.read_lock(small.lock) == before
 
 
 # A Python that stands in for vLLM's: its front end does not start, for a fault of the template.
@@ -179,8 +179,8 @@ def test_a_build_whose_proof_fails_keeps_its_number_and_moves_nothing(
     for remedy in (f"`builder diff {first} {second}`", f"`builder prove {second} {MODEL}`", "`--promote-anyway --note"):
         assert remedy in said
     assert where(proven, repository) == (1, 1)
-    assert images.inspect(endpoint, second)
-    latest = images.inspect(endpoint, f"{repository}:latest")
+    assert images.inspect_image(endpoint, second)
+    latest = images.inspect_image(endpoint, f"{repository}:latest")
     assert latest
     assert first in latest.tags
 

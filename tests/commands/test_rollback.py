@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builder.base.errors import NothingToDoError, UsageError
 from builder.commands.rollback import RollbackSubject, planned_moves
-from builder.errors import NothingToDoError, UsageError
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
-from builder.lock.text import dump
-from builder.numbered.pointers import apply
+from builder.lock.text import dump_lock
+from builder.numbers.pointers import apply_moves
 
 REPO = "vllm-node-tf5"
 STATUSES: tuple[Status, ...] = ("good", "bad", "untested")
@@ -44,9 +44,9 @@ def where(now: Lock) -> tuple[int | None, int]:
 @pytest.mark.parametrize(("subject", "after"), [(BOTH, (2, 2)), (MODEL, (3, 2)), (TAG, (2, 3))])
 def test_only_what_was_named_moves_to_the_one_before(subject: RollbackSubject, after: tuple[int, int]) -> None:
     start = lock("good", "good", "good")
-    there = apply(start, planned_moves(start, subject, None))
+    there = apply_moves(start, planned_moves(start, subject, None))
     assert where(there) == after
-    assert apply(there, planned_moves(there, subject, None)) == start
+    assert apply_moves(there, planned_moves(there, subject, None)) == start
 
 
 @given(st.data())
@@ -58,37 +58,37 @@ def test_twice_is_the_identity(data: st.DataObject) -> None:
         start = start.with_image(ImageName(REPO, number), pruned)
     for subject in (BOTH, MODEL, TAG):
         try:
-            there = apply(start, planned_moves(start, subject, None))
+            there = apply_moves(start, planned_moves(start, subject, None))
         except NothingToDoError:
             continue
         assert there != start
-        assert apply(there, planned_moves(there, subject, None)) == start
-        assert dump(apply(there, planned_moves(there, subject, None))) == dump(start)
+        assert apply_moves(there, planned_moves(there, subject, None)) == start
+        assert dump_lock(apply_moves(there, planned_moves(there, subject, None))) == dump_lock(start)
 
 
 def test_images_that_were_pruned_are_passed_over() -> None:
     start = lock("good", "good", "good")
     pruned = replace(start.images[REPO].numbers[2], pruned="2026-11-21T12:00:00Z")
     start = start.with_image(ImageName(REPO, 2), pruned)
-    assert where(apply(start, planned_moves(start, BOTH, None))) == (1, 1)
+    assert where(apply_moves(start, planned_moves(start, BOTH, None))) == (1, 1)
 
 
 def test_a_number_may_be_named_even_one_that_never_served_the_model() -> None:
     start = lock("good", "bad", "good")
-    there = apply(start, planned_moves(start, BOTH, 2))
+    there = apply_moves(start, planned_moves(start, BOTH, 2))
     assert where(there) == (2, 2)
     assert there.images[REPO].previous == (3, 1)
 
 
 def test_images_marked_bad_are_passed_over() -> None:
     start = lock("good", "bad", "good")
-    assert where(apply(start, planned_moves(start, BOTH, None))) == (1, 1)
+    assert where(apply_moves(start, planned_moves(start, BOTH, None))) == (1, 1)
 
 
 def test_a_bad_image_is_not_returned_to() -> None:
     start = lock("good", "good", "bad")
-    there = apply(start, planned_moves(start, BOTH, None))
-    assert where(apply(there, planned_moves(there, BOTH, None))) == (1, 1)
+    there = apply_moves(start, planned_moves(start, BOTH, None))
+    assert where(apply_moves(there, planned_moves(there, BOTH, None))) == (1, 1)
 
 
 def test_where_all_before_is_bad_that_is_said() -> None:
@@ -126,7 +126,7 @@ def test_an_unknown_number_is_a_mistake() -> None:
 def test_a_model_keeps_its_recipe_on_a_number_it_never_had() -> None:
     start = lock("good", "good")
     start = start.with_model("Org/M", Model(Pairing(ImageName(REPO, 2), recipe="recipes/m.yaml", status="good")))
-    pairing = apply(start, planned_moves(start, MODEL, 1)).models["Org/M"].pairing
+    pairing = apply_moves(start, planned_moves(start, MODEL, 1)).models["Org/M"].pairing
     assert pairing == Pairing(ImageName(REPO, 1), recipe="recipes/m.yaml", status="untested")
 
 
@@ -142,10 +142,10 @@ def test_a_recipe_whose_two_pointers_would_come_apart_is_not_guessed_at() -> Non
 
 def test_a_recipe_whose_two_pointers_are_apart_is_not_guessed_at() -> None:
     start = lock("good", "good", "good")
-    apart = apply(start, planned_moves(start, TAG, None))
+    apart = apply_moves(start, planned_moves(start, TAG, None))
     with pytest.raises(UsageError, match=f"{REPO}:latest is number 2, while Org/M is paired with {REPO}:3"):
         planned_moves(apart, BOTH, None)
-    assert where(apply(apart, planned_moves(apart, BOTH, 1))) == (1, 1)
+    assert where(apply_moves(apart, planned_moves(apart, BOTH, 1))) == (1, 1)
 
 
 def with_vllm(start: Lock, *numbers: int) -> Lock:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from builder.commands.rollback import RollbackSubject, planned_moves
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status
-from builder.numbered.pointers import apply
+from builder.numbers.pointers import apply_moves
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +60,9 @@ def pointers(lock: Lock) -> tuple[int | None, ImageName]:
 
 
 def rolled_back_twice(lock: Lock, subject: RollbackSubject) -> None:
-    there = apply(lock, planned_moves(lock, subject, None))
+    there = apply_moves(lock, planned_moves(lock, subject, None))
     assert pointers(there) != pointers(lock)
-    assert apply(there, planned_moves(there, subject, None)) == lock
+    assert apply_moves(there, planned_moves(there, subject, None)) == lock
 
 
 @settings(max_examples=400, deadline=None)
@@ -82,5 +82,5 @@ def test_going_to_a_number_is_undone_by_going_back(lock: Lock, subject: Rollback
     current, paired = pointers(lock)
     here = current if subject.repository else paired.number
     number = data.draw(st.sampled_from([other for other in lock.images[REPO].numbers if other != here]))
-    there = apply(lock, planned_moves(lock, subject, number))
-    assert pointers(apply(there, planned_moves(there, subject, None))) == pointers(lock)
+    there = apply_moves(lock, planned_moves(lock, subject, number))
+    assert pointers(apply_moves(there, planned_moves(there, subject, None))) == pointers(lock)

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, images, services
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.lock import reading
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions.container import LABEL
+from builder.engine import client, containers, images
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
 from tests import json_outputs, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
@@ -29,6 +28,7 @@ from tests.conftest import command, remove_all, run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -52,7 +52,7 @@ def builder(kitchen: Kitchen) -> Builder:
 
 
 def inspect(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    details: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    details: dict[str, Any] = client.request(endpoint, "GET", f"/containers/{name}/json")
     return details
 
 
@@ -71,7 +71,7 @@ def get(kitchen: Kitchen, path: str) -> None:
 def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     planned = builder("run", "chat", "--dry-run").stdout
     assert f"{kitchen.name} would serve from {kitchen.repository}:2, port {kitchen.port}" in " ".join(planned.split())
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
     done = builder("run", "chat")
     serves = f"{kitchen.name} serves from {kitchen.repository}:2"
@@ -100,7 +100,7 @@ def test_from_run_to_stop(kitchen: Kitchen, builder: Builder, endpoint: Endpoint
     stopped = builder("stop", "chat", "--json")
     assert json_outputs.parsed("stop", stopped.stdout)["server"]["killed"] == []
     assert stopped.stderr == ""
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
     # Other tests may serve something on the same engine.
     told = builder("stop", "chat", code=2).stderr
     assert "there is nothing to stop" in told or "served now: " in told
@@ -114,11 +114,11 @@ def test_a_container_is_found_by_its_prefix_and_by_either_name(
     kitchen.recipe(name=name)
     builder("run", "chat")
     filters = {"filters": json.dumps({"name": ["vllm"]})}
-    listed = api.request(endpoint, "GET", "/containers/json", query=filters)
+    listed = client.request(endpoint, "GET", "/containers/json", query=filters)
     assert f"/vllm-{name}" in [each for service in listed for each in service["Names"]]
     assert status(builder, f"vllm-{name}")["name"] == status(builder, name)["name"] == name
     builder("stop", f"vllm-{name}")
-    assert services.find(endpoint, f"vllm-{name}") is None
+    assert containers.find_container(endpoint, f"vllm-{name}") is None
 
 
 def test_a_server_that_an_earlier_release_started_is_the_same_server(
@@ -128,22 +128,22 @@ def test_a_server_that_an_earlier_release_started_is_the_same_server(
     kitchen.recipe(name=name)
     builder("run", "chat")
     # Earlier releases gave the container the server's name; all else is as it was.
-    api.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
-    earlier = services.find(endpoint, name)
+    client.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
+    earlier = containers.find_container(endpoint, name)
     assert earlier is not None
     assert builder("run", "chat").stdout.startswith(f"{name} serves from {kitchen.repository}:2 already")
-    assert services.find(endpoint, f"vllm-{name}") is None
+    assert containers.find_container(endpoint, f"vllm-{name}") is None
     assert "builder restart" in builder("run", "chat", "--max-model-len", "512", code=1).stderr
 
     builder("restart", "chat")
-    renewed = services.find(endpoint, f"vllm-{name}")
+    renewed = containers.find_container(endpoint, f"vllm-{name}")
     assert renewed is not None
     assert renewed.id != earlier.id
-    assert services.find(endpoint, name) is None
+    assert containers.find_container(endpoint, name) is None
 
-    api.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
+    client.request(endpoint, "POST", f"/containers/vllm-{name}/rename", query={"name": name})
     builder("stop", name)
-    assert services.find(endpoint, name) is None
+    assert containers.find_container(endpoint, name) is None
 
 
 def test_what_crashes_is_restarted_and_counted(kitchen: Kitchen, builder: Builder) -> None:
@@ -293,12 +293,12 @@ def test_gpus_are_asked_for_and_missed_in_words(kitchen: Kitchen, builder: Build
     assert "builder doctor" in done.stderr
     found = builder("doctor").stdout
     assert "this engine can give a container no GPU, which these need: " in " ".join(found.split())
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def given_to_entrypoint(endpoint: Endpoint, kitchen: Kitchen) -> str:
     """The program that the entrypoint of a server was given; empty where it did not run."""
-    service = services.find(endpoint, kitchen.name)
+    service = containers.find_container(endpoint, kitchen.name)
     assert service
     argv = ["sh", "-c", "cat /entrypoint-ran 2> /dev/null || true"]
     return containers.execute(endpoint, service.id, argv, 10).output.strip()
@@ -340,7 +340,7 @@ def test_a_definition_that_keeps_its_entrypoint_serves_through_it(
     projects.write(folder / "image.yaml", f"{text}args: {{keep_entrypoint: true}}\n")
     projects.write(folder / "Dockerfile.j2", serving.DOCKERFILE + WRAPPER.format(path="/opt/nvidia/mine"))
     builder("build", "chat")
-    number = reading.read(kitchen.project.lock).images[kitchen.repository].current
+    number = lock_file.read_lock(kitchen.project.lock).images[kitchen.repository].current
     try:
         assert f"serves from {kitchen.repository}:{number}, ready" in builder("run", "chat").stdout
         assert given_to_entrypoint(endpoint, kitchen) == "vllm"
@@ -361,7 +361,7 @@ def test_a_crash_loop_ends_with_the_log_and_the_way_back(
     log = kitchen.project.root / f".builder/serve-logs/{kitchen.name}.log"
     assert f"the whole log: {kitchen.project.relative(log)}" in done.stderr
     assert log.read_text().count(cause) >= 2
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_a_crash_of_a_loader_in_the_image_names_it_beside_the_way_back(kitchen: Kitchen, builder: Builder) -> None:
@@ -385,38 +385,38 @@ def test_a_program_that_is_not_in_the_image(kitchen: Kitchen, builder: Builder, 
     output = builder("run", "chat", code=1).stderr
     assert f"{kitchen.name} ended " in output
     assert "exec vlm failed: No such file or directory" in output
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_an_image_that_is_not_the_recorded_one_is_refused(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
-    name = reading.read(kitchen.project.lock).models[MODEL].pairing.image
-    kept = images.inspect(endpoint, str(name))
+    name = lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
+    kept = images.inspect_image(endpoint, str(name))
     assert kept is not None
-    images.tag(endpoint, str(name), f"{name.repository}:kept")
+    images.tag_image(endpoint, str(name), f"{name.repository}:kept")
     try:
-        images.tag(endpoint, f"{name.repository}:1", str(name))
+        images.tag_image(endpoint, f"{name.repository}:1", str(name))
         done = builder("run", "chat", code=7)
     finally:
-        images.tag(endpoint, kept.id, str(name))
+        images.tag_image(endpoint, kept.id, str(name))
         images.remove_extra_tag(endpoint, f"{name.repository}:kept")
     assert f"{name} is not the image that images.lock records" in done.stderr
     assert "`builder verify` tells more" in done.stderr
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_an_image_that_is_missing_is_built_again_and_serves(
     kitchen: Kitchen, builder: Builder, endpoint: Endpoint
 ) -> None:
-    name = reading.read(kitchen.project.lock).models[MODEL].pairing.image
-    kept = images.inspect(endpoint, str(name))
+    name = lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
+    kept = images.inspect_image(endpoint, str(name))
     assert kept is not None
-    images.remove(endpoint, str(name))
+    images.remove_image(endpoint, str(name))
     done = builder("run", "chat")
     assert f"{name} is missing from this engine" in done.stderr
     builder("stop", "chat")
-    again = images.inspect(endpoint, str(name))
+    again = images.inspect_image(endpoint, str(name))
     assert again is not None
     assert images.fingerprint(again) == images.fingerprint(kept)
 
@@ -432,7 +432,7 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
     refused = " ".join(builder("run", "chat-2", code=7).stderr.split())
     assert f"{other} is missing from this engine: nothing was started" in refused
     assert "`builder build recipes/chat-2.yaml` builds it, or `docker pull" in refused
-    images.tag(endpoint, f"{kitchen.repository}:2", f"{other}:latest")
+    images.tag_image(endpoint, f"{kitchen.repository}:2", f"{other}:latest")
     try:
         done = builder("run", "chat-2")
         assert f"serves from {other}, ready" in done.stdout
@@ -448,7 +448,7 @@ def test_an_image_without_a_number_serves_by_its_name_and_adopting_gives_it_one(
         assert "carry mods/standin" not in " ".join(done.stderr.split())  # its labels name them
         builder("stop", kitchen.name)
     finally:
-        for tag in images.tags(endpoint, [other]):
+        for tag in images.image_tags(endpoint, [other]):
             images.remove_extra_tag(endpoint, tag)
 
 
@@ -456,7 +456,7 @@ def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder:
     with socket.create_server(("127.0.0.1", kitchen.port)):
         done = builder("run", "chat", code=1)
     assert f"port {kitchen.port} is in use on this machine" in done.stderr
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
     builder("run", "chat", "--detach")
     kitchen.recipe(file="other", name=f"{kitchen.name}-b", model="Org/Other")
@@ -466,17 +466,17 @@ def test_a_port_in_use_is_told_before_anything_starts(kitchen: Kitchen, builder:
 
 def test_a_name_that_somebody_else_has(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     body = {"Image": f"{kitchen.repository}:1", "Cmd": ["true"]}
-    api.request(endpoint, "POST", "/containers/create", query={"name": kitchen.name}, body=body)
+    client.request(endpoint, "POST", "/containers/create", query={"name": kitchen.name}, body=body)
     try:
         done = builder("run", "chat", code=1)
     finally:
-        api.request(endpoint, "DELETE", f"/containers/{kitchen.name}")
+        client.request(endpoint, "DELETE", f"/containers/{kitchen.name}")
     assert f"a container that is not builder's is called {kitchen.name}" in done.stderr
 
 
 def test_what_was_stopped_by_hand_is_started_again(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
     builder("run", "chat")
-    api.request(endpoint, "POST", f"/containers/{kitchen.name}/stop")
+    client.request(endpoint, "POST", f"/containers/{kitchen.name}/stop")
     assert status(builder, "chat")["state"] == "stopped"
     assert ", ready after " in builder("run", "chat").stdout
 
@@ -495,7 +495,7 @@ def test_interrupted_while_it_starts_nothing_is_left(
     assert child.returncode == 130
     stopping = f"stopping {kitchen.name}; with `--detach` it starts without anybody waiting"
     assert output.splitlines()[-3:] == [stopping, "", "interrupted"]
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_while_it_starts_status_says_the_phase(kitchen: Kitchen, builder: Builder) -> None:
@@ -511,7 +511,7 @@ def test_what_does_not_end_in_time_is_killed(kitchen: Kitchen, builder: Builder,
     builder("run", "chat", "--", "--stubborn")
     done = builder("stop", kitchen.name, "--time", "1")
     assert f"{kitchen.name} was killed: it had not ended in 1 seconds" in done.stderr
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_logs_are_followed_across_a_restart_until_it_is_stopped(kitchen: Kitchen, builder: Builder) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from builder.definitions.recipes import cluster_guard
-from builder.definitions.recipes.container import LABEL
-from builder.engine import images, services
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions.cluster import port
+from builder.definitions.container import LABEL
+from builder.engine import client, containers, images
+from builder.engine.client import Endpoint
 from tests import projects, shared
 from tests.commands import second_engine
 from tests.commands.serving import MODEL, Kitchen
@@ -46,8 +45,8 @@ def cluster(kitchen: Kitchen, endpoint: Endpoint, second: Endpoint) -> Iterator[
     }
     projects.write(kitchen.project.root / "builder.yaml", json.dumps({"nodes": nodes}))
     yield kitchen
-    for service in services.labelled(second, LABEL):
-        services.stop(second, service.id, 0)
+    for service in containers.labelled(second, LABEL):
+        containers.stop_container(second, service.id, 0)
 
 
 @pytest.fixture
@@ -64,12 +63,12 @@ def builder(kitchen: Kitchen) -> Builder:
 def without_guard(argv: list[str]) -> list[str]:
     """The command in the guard that ends it with those of the other nodes."""
     assert argv[:2] == ["python3", "-ISc"]
-    assert argv[5] == str(cluster_guard.port("29501"))
+    assert argv[5] == str(port("29501"))
     return argv[7:]
 
 
 def facts(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    details = api.request(endpoint, "GET", f"/containers/{name}/json")
+    details = client.request(endpoint, "GET", f"/containers/{name}/json")
     config, host = details["Config"], details["HostConfig"]
     return {
         "argv": without_guard(config["Cmd"]),
@@ -120,14 +119,14 @@ def test_every_node_runs_the_command_with_its_place_in_it(
 
     builder("rollback", MODEL)
     assert f"serves from {cluster.repository}:1" in builder("restart", "chat").stdout
-    serving = [services.find(engine, cluster.name) for engine in (endpoint, second)]
+    serving = [containers.find_container(engine, cluster.name) for engine in (endpoint, second)]
     assert [service and service.image for service in serving] == [f"{cluster.repository}:1"] * 2
 
-    services.stop(second, cluster.name, 0)
+    containers.stop_container(second, cluster.name, 0)
     (service,) = json.loads(builder("status", MODEL, "--json").stdout)["services"]
     assert (service["state"], service["missing_nodes"]) == ("incomplete", ["two"])
     builder("stop", "chat")
-    assert services.find(endpoint, cluster.name) is None
+    assert containers.find_container(endpoint, cluster.name) is None
 
 
 def test_ray_where_it_is_asked_for(cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint) -> None:
@@ -149,20 +148,20 @@ def test_every_node_has_the_same_content_or_nothing_is_started(
     cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint, why: str
 ) -> None:
     name = f"{cluster.repository}:2"
-    images.tag(second, name, f"{cluster.repository}:kept")
+    images.tag_image(second, name, f"{cluster.repository}:kept")
     try:
         if why == "moved":
-            images.tag(second, f"{cluster.repository}:1", name)
+            images.tag_image(second, f"{cluster.repository}:1", name)
         else:
             images.remove_extra_tag(second, name)
         done = builder("run", "chat", "--node", "one", "--node", "two", code=7)
     finally:
-        images.tag(second, f"{cluster.repository}:kept", name)
+        images.tag_image(second, f"{cluster.repository}:kept", name)
     said = "its tag was moved in node two" if why == "moved" else "is missing from node two"
     assert said in done.stderr
     assert "nothing was started" in done.stderr
-    assert services.find(endpoint, cluster.name) is None
-    assert services.find(second, cluster.name) is None
+    assert containers.find_container(endpoint, cluster.name) is None
+    assert containers.find_container(second, cluster.name) is None
 
 
 def test_a_crash_loop_of_any_node_ends_it(
@@ -173,15 +172,15 @@ def test_a_crash_loop_of_any_node_ends_it(
     done = builder("run", "chat", "--node", "one", "--node", "two", code=1)
     assert f"{cluster.name} on node two ended " in done.stderr
     assert f"the whole log: .builder/serve-logs/{cluster.name}@two.log" in done.stderr
-    assert services.find(endpoint, cluster.name) is None
-    assert services.find(second, cluster.name) is None
+    assert containers.find_container(endpoint, cluster.name) is None
+    assert containers.find_container(second, cluster.name) is None
 
 
 def test_one_node_serves_alone(cluster: Kitchen, builder: Builder, endpoint: Endpoint, second: Endpoint) -> None:
     done = builder("run", "chat", "--node", "two")
     assert f"{cluster.name}@two serves from " in done.stdout
-    assert services.find(endpoint, cluster.name) is None
-    found = services.find(second, cluster.name)
+    assert containers.find_container(endpoint, cluster.name) is None
+    found = containers.find_container(second, cluster.name)
     assert found is not None
     assert found.status == "running"
     assert builder("stop", "chat").stdout.startswith(f"{cluster.name}@two stopped after ")

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, services
-from builder.engine.client import api
-from builder.engine.services import Service
+from builder.definitions.container import LABEL
+from builder.engine import client, containers
+from builder.engine.containers import Service
 from tests import linked
 from tests.commands.linked_kitchen import Builder, builder, configure, link
 from tests.commands.serving import MODEL, Kitchen
@@ -35,7 +34,7 @@ def cluster(kitchen: Kitchen, link: Linked) -> Iterator[Kitchen]:
 
 
 def serving(each: Machine, cluster: Kitchen) -> Service | None:
-    return services.find(each.endpoint, cluster.name)
+    return containers.find_container(each.endpoint, cluster.name)
 
 
 def nothing_runs(cluster: Kitchen, link: Linked) -> bool:
@@ -57,7 +56,7 @@ def test_as_many_nodes_as_the_model_is_spread_over_the_head_last(
     assert worker is not None
     assert worker.started < head.started
     assert serving(link.machines[2], cluster) is None
-    env = api.request(link.machines[1].endpoint, "GET", f"/containers/{cluster.name}/json")["Config"]["Env"]
+    env = client.request(link.machines[1].endpoint, "GET", f"/containers/{cluster.name}/json")["Config"]["Env"]
     address = link.machines[1].address
     assert {f"VLLM_HOST_IP={address}", f"GLOO_SOCKET_IFNAME={linked.INTERFACE}", "NCCL_IB_DISABLE=1"} <= set(env)
     assert '"--headless"' in builder("logs", "chat", "--node", "two").stdout
@@ -116,7 +115,7 @@ def test_a_node_that_is_stopped_from_outside_is_told_with_its_lines(
 ) -> None:
     cluster.recipe("-tp 2")
     builder("run", "chat", *ALL)
-    api.request(link.machines[1].endpoint, "POST", f"/containers/{cluster.name}/kill")
+    client.request(link.machines[1].endpoint, "POST", f"/containers/{cluster.name}/kill")
     time.sleep(3)
     (state,) = json.loads(builder("status", "chat", "--json").stdout)["services"]
     assert state["state"] == "ended"

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import restart, run
-from builder.engine import services
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import ConflictError, ServeFailedError
-from builder.events import Message
-from builder.serving import machine_memory
+from builder.base.errors import ConflictError, ServeFailedError
+from builder.base.events import Message
+from builder.commands import servers
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.serving.memory import parse_memory, read_in_container
 from builder.serving.preparation import ServeRequest
 from tests import projects, spark_proc
 from tests.commands.serving import Kitchen, free_port
 from tests.workspaces import workspace
 
 if TYPE_CHECKING:
-    from builder.workspace import Workspace
+    from builder.numbers.workspace import Workspace
+
 
 pytestmark = pytest.mark.engine
 NO_GPU = "could not select device driver"
@@ -50,23 +51,23 @@ def test_a_second_server_beside_one_that_has_most_of_it(
     kitchen: Kitchen, spark: Workspace, endpoint: Endpoint, tmp_path: Path, messages: list[str]
 ) -> None:
     proc = spark_proc.write(tmp_path / "proc", available=20)
-    run.run(spark, ServeRequest("chat", {}), detach=True, proc=proc)
+    servers.run_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
     use_gpu(kitchen)
     kitchen.recipe("--gpu-memory-utilization 0.5", file="second", name=f"{kitchen.name}-b", port=free_port())
     with pytest.raises(ConflictError) as caught:
-        run.run(spark, ServeRequest("second", {}), detach=True, proc=proc)
+        servers.run_server(spark, ServeRequest("second", {}), detach=True, proc=proc)
     assert caught.value.message == (
         "the server needs 59.8 GiB (0.5 of 119.7 GiB), and this machine has 20.0 GiB of memory available "
         f"beside {kitchen.name}: nothing was started"
     )
     assert f"`builder stop {kitchen.name}` makes room" in caught.value.hint
-    assert services.find(endpoint, f"{kitchen.name}-b") is None
+    assert containers.find_container(endpoint, f"{kitchen.name}-b") is None
 
     with pytest.raises(ServeFailedError, match=NO_GPU):
-        run.run(spark, ServeRequest("second", {"gpu_memory_utilization": "0.16"}), detach=True, proc=proc)
+        servers.run_server(spark, ServeRequest("second", {"gpu_memory_utilization": "0.16"}), detach=True, proc=proc)
     assert not [text for text in messages if "available" in text]
     with pytest.raises(ServeFailedError, match=NO_GPU):
-        run.run(spark, ServeRequest("second", {}, force=True), detach=True, proc=proc)
+        servers.run_server(spark, ServeRequest("second", {}, force=True), detach=True, proc=proc)
     assert messages[-1].endswith(f"20.0 GiB of memory available beside {kitchen.name}; started all the same")
 
 
@@ -75,41 +76,41 @@ def test_a_share_that_leaves_less_than_the_reserve(kitchen: Kitchen, spark: Work
     use_gpu(kitchen)
     kitchen.recipe("--gpu-memory-utilization 0.95")
     with pytest.raises(ConflictError, match=r"leave 6\.0 GiB: less than the reserve of 8\.0 GiB: nothing was started"):
-        run.run(spark, ServeRequest("chat", {}), detach=True, proc=proc)
+        servers.run_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
     projects.write(kitchen.project.root / "builder.yaml", "reserve: 4g\n")
     with pytest.raises(ServeFailedError, match=NO_GPU):
-        run.run(spark, ServeRequest("chat", {}), detach=True, proc=proc)
+        servers.run_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
 
 
 def test_a_restart_is_refused_while_the_server_still_runs(
     kitchen: Kitchen, spark: Workspace, endpoint: Endpoint, tmp_path: Path
 ) -> None:
     proc = spark_proc.write(tmp_path / "proc", available=3)
-    run.run(spark, ServeRequest("chat", {}), detach=True, proc=proc)
-    before = services.find(endpoint, kitchen.name)
+    servers.run_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
+    before = containers.find_container(endpoint, kitchen.name)
     use_gpu(kitchen)
     with pytest.raises(ConflictError, match="less than the reserve"):
-        restart.run(spark, ServeRequest("chat", {"gpu_memory_utilization": "0.99"}), detach=True, proc=proc)
-    after = services.find(endpoint, kitchen.name)
+        servers.restart_server(spark, ServeRequest("chat", {"gpu_memory_utilization": "0.99"}), detach=True, proc=proc)
+    after = containers.find_container(endpoint, kitchen.name)
     assert before is not None
     assert after is not None
     assert (after.id, after.is_up) == (before.id, True)
     # What it has itself is free when it is stopped.
     with pytest.raises(ServeFailedError, match=NO_GPU):
-        restart.run(spark, ServeRequest("chat", {}), detach=True, proc=proc)
+        servers.restart_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
 
 
 def test_a_machine_with_another_gpu_is_not_looked_at(kitchen: Kitchen, spark: Workspace, tmp_path: Path) -> None:
     proc = spark_proc.write(tmp_path / "proc", available=1, model="NVIDIA H200")
     use_gpu(kitchen)
     with pytest.raises(ServeFailedError, match=NO_GPU):
-        run.run(spark, ServeRequest("chat", {}), detach=True, proc=proc)
+        servers.run_server(spark, ServeRequest("chat", {}), detach=True, proc=proc)
 
 
 def test_on_another_machine_a_container_of_the_image_reads_it(kitchen: Kitchen, endpoint: Endpoint) -> None:
-    text = machine_memory.read_in_container(endpoint, f"{kitchen.repository}:2")
+    text = read_in_container(endpoint, f"{kitchen.repository}:2")
     with_gpu = f"{text}Model: \t\t NVIDIA GB10\n"
-    memory = machine_memory.parse(with_gpu)
+    memory = parse_memory(with_gpu)
     assert memory is not None
     lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     total = next(line for line in lines if line.startswith("MemTotal"))

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes import earlyoom
-from builder.engine import containers, services
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
+from builder.definitions import container
+from builder.engine import client, containers
+from builder.engine.client import Endpoint
 from tests import projects
 from tests.commands.serving import Kitchen, free_port
 from tests.conftest import run_command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -40,7 +40,7 @@ def builder(kitchen: Kitchen, tmp_path: Path) -> Builder:
 
 
 def inspect(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    details: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    details: dict[str, Any] = client.request(endpoint, "GET", f"/containers/{name}/json")
     return details
 
 
@@ -70,7 +70,7 @@ def test_a_volume_that_is_missing_is_told_and_not_made(
     done = builder("run", "chat", "--volume", f"{tmp_path}/mispelt:/models:ro", code=2)
     assert f"the volume {tmp_path}/mispelt:/models:ro cannot be mounted" in done.stderr
     assert not (tmp_path / "mispelt").exists()
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
 
 
 def test_variables_count_in_their_order_and_come_back_after_a_restart(
@@ -146,7 +146,7 @@ def test_earlyoom_is_looked_for_before_anything_starts(kitchen: Kitchen, builder
     projects.write(kitchen.project.root / "builder.yaml", "earlyoom: true\n")
     done = builder("run", "chat", "--detach", code=7)
     assert f"{kitchen.repository}:2 has no earlyoom: nothing was started" in done.stderr
-    assert services.find(endpoint, kitchen.name) is None
+    assert containers.find_container(endpoint, kitchen.name) is None
     builder("run", "chat", "--detach", "--no-earlyoom")
     assert inspect(endpoint, kitchen.name)["Config"]["Cmd"][:2] == ["vllm", "serve"]
 
@@ -164,7 +164,7 @@ def test_exported_files_have_it_all(kitchen: Kitchen, builder: Builder, tmp_path
     }
     assert service["environment"]["A"] == "1"
     assert service["mem_limit"] == "100g"
-    assert [word.replace("$$", "$") for word in service["command"][:3]] == list(earlyoom.beside(())[:3])
+    assert [word.replace("$$", "$") for word in service["command"][:3]] == list(container.earlyoom_beside(())[:3])
     script = builder("export", "chat", "--format", "script", *options).stdout
     assert '--volume "$HOME"/templates:/templates:ro' in script
     assert '[ -e "$HOME"/templates ] ||' in script

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import adopt
-from builder.engine import images
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import ImageStateError
-from builder.lock import reading
+from builder.base.errors import ImageStateError
+from builder.base.project import Project
+from builder.commands import keeping
+from builder.engine import client, images
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.lock.text import dump
-from builder.numbered import claims, identity, images_lock
-from builder.project import Project
+from builder.lock.text import dump_lock
+from builder.numbers import claims, images_lock
 from tests import projects
 from tests.commands.test_reliability import leftovers
 from tests.conftest import Command, command
@@ -31,7 +30,8 @@ from tests.workspaces import workspace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from builder.workspace import Workspace
+    from builder.numbers.workspace import Workspace
+
 
 pytestmark = pytest.mark.engine
 
@@ -53,13 +53,13 @@ def run(project: Project, *arguments: str, code: int = 0) -> subprocess.Complete
 
 
 def content(endpoint: Endpoint, tag: str) -> str:
-    details = images.inspect(endpoint, tag)
+    details = images.inspect_image(endpoint, tag)
     return images.fingerprint(details) if details else ""
 
 
 def give(context: Workspace, repository: str, tag: str) -> None:
     """Gives an image of the engine the next number, and makes it current, as the last step of a build does."""
-    details = images.inspect(context.engine, tag)
+    details = images.inspect_image(context.engine, tag)
     assert details
     image = record(context.engine, tag, 1)
     work = context.project.state / "work" / tag.rpartition(":")[2]
@@ -101,7 +101,7 @@ def test_many_that_give_numbers_at_once_never_give_the_same(
         for place in range(2 * PROCESSES)
     ]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
-    given = [reading.read(project.lock).images[repository] for project in (small, other)]
+    given = [lock_file.read_lock(project.lock).images[repository] for project in (small, other)]
     assert [len(numbers.numbers) for numbers in given] == [PROCESSES * NUMBERS] * 2
     assert not given[0].numbers.keys() & given[1].numbers.keys()
     for numbers in given:
@@ -109,12 +109,12 @@ def test_many_that_give_numbers_at_once_never_give_the_same(
             assert content(endpoint, f"{repository}:{number}") == image.fingerprint
     latest = content(endpoint, f"{repository}:latest")
     owner = claims.owner_of_latest(endpoint, "", repository)
-    assert owner in {identity.of(small), identity.of(other)}
-    owned = given[0 if owner == identity.of(small) else 1]
+    assert owner in {claims.project_identity(small), claims.project_identity(other)}
+    owned = given[0 if owner == claims.project_identity(small) else 1]
     assert owned.current
     assert owned.numbers[owned.current].fingerprint == latest
     for tag in tags:
-        images.remove(endpoint, tag)
+        images.remove_image(endpoint, tag)
 
 
 def test_a_build_beside_another_project_takes_the_next_number_and_leaves_latest(
@@ -172,21 +172,21 @@ def test_a_number_of_another_project_is_not_overwritten(
     """A number that another gave and pruned: its tag is free, and it is not."""
     load(endpoint, f"{repository}-work:1", [{"file": b"one\n"}])
     give(workspace(small, endpoint), repository, f"{repository}-work:1")
-    images.remove(endpoint, f"{repository}:latest")
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:latest")
+    images.remove_image(endpoint, f"{repository}:1")
     load(endpoint, f"{repository}-work:2", [{"file": b"two\n"}])
     own = record(endpoint, f"{repository}-work:2", 1)
     name = ImageName(repository, 1)
-    other.lock.write_text(dump(reading.read(small.lock).with_image(name, own)), encoding="utf-8")
+    other.lock.write_text(dump_lock(lock_file.read_lock(small.lock).with_image(name, own)), encoding="utf-8")
     with pytest.raises(ImageStateError, match="gave it that number"):
-        images_lock.restore(workspace(other, endpoint), name, f"{repository}-work:2")
-    assert images.inspect(endpoint, str(name)) is None
+        images_lock.restore_lock(workspace(other, endpoint), name, f"{repository}-work:2")
+    assert images.inspect_image(endpoint, str(name)) is None
     give(workspace(other, endpoint), repository, f"{repository}-work:2")
-    assert set(reading.read(other.lock).images[repository].numbers) == {1, 2}
-    images_lock.restore(workspace(small, endpoint), name, f"{repository}-work:1")
-    assert content(endpoint, str(name)) == reading.read(small.lock).images[repository].numbers[1].fingerprint
+    assert set(lock_file.read_lock(other.lock).images[repository].numbers) == {1, 2}
+    images_lock.restore_lock(workspace(small, endpoint), name, f"{repository}-work:1")
+    assert content(endpoint, str(name)) == lock_file.read_lock(small.lock).images[repository].numbers[1].fingerprint
     for number in (1, 2):
-        images.remove(endpoint, f"{repository}-work:{number}")
+        images.remove_image(endpoint, f"{repository}-work:{number}")
 
 
 @pytest.mark.alone
@@ -207,12 +207,15 @@ def test_what_two_projects_have_stays_until_both_pruned_it(
     done = run(other, *everything)
     assert f"{repository}:1 is pruned here, and stays in the engine: the project in {small.root}" in done.stdout
     assert "removed 0 images" in done.stdout
-    assert {n for n, image in reading.read(other.lock).images[repository].numbers.items() if image.pruned} == {1, 2}
+    assert {n for n, image in lock_file.read_lock(other.lock).images[repository].numbers.items() if image.pruned} == {
+        1,
+        2,
+    }
     assert "nothing to remove" in run(other, *everything).stdout
     states = json.loads(builder("list", "--json").stdout)["images"]
     assert {row["state"] for row in states} == {"present"}
     assert "removed 2 images" in builder(*everything).stdout
-    assert set(images.tags(endpoint, [repository])) == {f"{repository}:3", f"{repository}:latest"}
+    assert set(images.image_tags(endpoint, [repository])) == {f"{repository}:3", f"{repository}:latest"}
 
 
 @pytest.mark.alone
@@ -223,17 +226,17 @@ def test_an_image_of_another_project_that_lost_its_name_is_no_orphan(
     load(endpoint, tag, [{"file": b"one\n"}], {"org.opencontainers.image.title": repository, "builder.input-hash": "x"})
     give(workspace(small, endpoint), repository, tag)
     stock(other, endpoint, repository, [2])
-    details = images.inspect(endpoint, tag)
+    details = images.inspect_image(endpoint, tag)
     assert details
     body = {"Image": details.id, "Cmd": ["x"]}
-    container = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    container = client.request(endpoint, "POST", "/containers/create", body=body)["Id"]
     for name in (tag, f"{repository}:1"):
-        api.request(endpoint, "DELETE", f"/images/{name}", query={"force": 1})
-    api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
-    assert images.inspect(endpoint, details.id), "it has no name"
+        client.request(endpoint, "DELETE", f"/images/{name}", query={"force": 1})
+    client.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
+    assert images.inspect_image(endpoint, details.id), "it has no name"
     run(other, "prune", "--keep", "0", "--yes")
-    assert images.inspect(endpoint, details.id)
-    images.tag(endpoint, details.id, f"{repository}:1")
+    assert images.inspect_image(endpoint, details.id)
+    images.tag_image(endpoint, details.id, f"{repository}:1")
 
 
 def test_a_lost_lock_is_not_recovered_from_the_images_of_another_project(
@@ -246,7 +249,7 @@ def test_a_lost_lock_is_not_recovered_from_the_images_of_another_project(
     assert not other.lock.exists()
     small.lock.unlink()
     builder("lock", "--recover")
-    assert set(reading.read(small.lock).images[repository].numbers) == {1, 2}
+    assert set(lock_file.read_lock(small.lock).images[repository].numbers) == {1, 2}
 
 
 def test_what_a_killed_process_claimed_is_free_after_the_next_command(
@@ -262,13 +265,13 @@ def test_what_a_killed_process_claimed_is_free_after_the_next_command(
 
     os.waitpid(in_child(claim_and_die), 0)
     give(workspace(other, endpoint), repository, f"{repository}-work:1")
-    assert set(reading.read(other.lock).images[repository].numbers) == {2}
-    images_lock.recover(workspace(small, endpoint))
+    assert set(lock_file.read_lock(other.lock).images[repository].numbers) == {2}
+    images_lock.recover_transaction(workspace(small, endpoint))
     assert {claims.number_of(labels) for labels in claims.of_repository(endpoint, repository).values()} == {0, 2}
     give(workspace(small, endpoint), repository, f"{repository}-work:2")
-    assert set(reading.read(small.lock).images[repository].numbers) == {3}
+    assert set(lock_file.read_lock(small.lock).images[repository].numbers) == {3}
     for number in (1, 2):
-        images.remove(endpoint, f"{repository}-work:{number}")
+        images.remove_image(endpoint, f"{repository}-work:{number}")
 
 
 def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
@@ -276,17 +279,17 @@ def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
 ) -> None:
     """The engine makes it even if the process that asked for it was killed meanwhile, and another has cleaned up."""
     load(endpoint, f"{repository}:loaded", [{"file": b"x\n"}])
-    own = identity.of(small)
+    own = claims.project_identity(small)
     for project_id in (own.id, "0" * 32):
-        labels = {"builder.work": f"{repository}-{project_id}", identity.PROJECT: project_id}
+        labels = {"builder.work": f"{repository}-{project_id}", claims.PROJECT: project_id}
         body = {"Image": f"{repository}:loaded", "Cmd": ["x"], "Labels": labels}
-        api.request(endpoint, "POST", "/containers/create", body=body)
-    adopt.run(workspace(small, endpoint), adopt.AdoptRequest(f"{repository}:loaded"))
+        client.request(endpoint, "POST", "/containers/create", body=body)
+    keeping.adopt_image(workspace(small, endpoint), keeping.AdoptRequest(f"{repository}:loaded"))
     left = [name for name in leftovers(endpoint, repository) if ":" not in name]
     assert left == [f"{repository}-{'0' * 32}"], "only that of another project is left"
     filters = json.dumps({"label": [f"builder.work={left[0]}"]})
-    for container in api.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}):
-        api.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1})
+    for container in client.request(endpoint, "GET", "/containers/json", query={"all": 1, "filters": filters}):
+        client.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1})
 
 
 @pytest.mark.alone
@@ -299,9 +302,9 @@ def test_two_prunes_at_once_and_images_removed_by_hand_meanwhile(
         subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
     ]
     for number in range(11, 0, -1):
-        images.remove(endpoint, f"{repository}:{number}")
+        images.remove_image(endpoint, f"{repository}:{number}")
     for process in processes:
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 0, output + errors
     builder("prune", "--keep", "1", "--yes")
-    assert set(images.tags(endpoint, [repository])) == {f"{repository}:12", f"{repository}:latest"}
+    assert set(images.image_tags(endpoint, [repository])) == {f"{repository}:12", f"{repository}:latest"}

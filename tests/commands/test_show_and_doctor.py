@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import doctor
-from builder.engine import images
-from builder.engine.client import endpoint as endpoints
-from builder.engine.client import versions
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.base.project import Project
+from builder.commands import about
+from builder.engine import client as endpoints
+from builder.engine import images, versions
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects, spark_proc
 from tests.conftest import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 pytestmark = pytest.mark.engine
 
 
 def test_show_tells_all_that_is_in_an_image(small: Project, builder: Command, repository: str) -> None:
     builder("build", "chat")
-    image = reading.read(small.lock).images[repository].numbers[1]
+    image = lock_file.read_lock(small.lock).images[repository].numbers[1]
     shown = json.loads(builder("show", f"{repository}:1", "--json").stdout)
     assert shown["fingerprint"] == image.fingerprint
     assert shown["input_hash"] == image.input_hash
@@ -48,16 +48,16 @@ def test_pin_and_unpin_say_what_they_changed(small: Project, builder: Command, r
     builder("build", "chat")
     assert builder("pin", "small:1").stdout == f"{repository}:1 is pinned\n"
     assert builder("pin", "small:1").stdout == f"{repository}:1 was pinned already\n"
-    assert reading.read(small.lock).images[repository].numbers[1].pinned
+    assert lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
     assert builder("unpin", "small").stdout == f"{repository}:1, which is what small means now, is not pinned\n"
-    assert not reading.read(small.lock).images[repository].numbers[1].pinned
+    assert not lock_file.read_lock(small.lock).images[repository].numbers[1].pinned
 
 
 def test_doctor_finds_nothing_wrong_where_nothing_is(small: Project, builder: Command, tmp_path: Path) -> None:
     # But for the disk, which may be full without any fault of ours.
     short = any(
         diagnosis.verdict == "error"
-        for diagnosis in doctor.run(small, os.environ, tmp_path / "none")
+        for diagnosis in about.run_doctor(small, os.environ, tmp_path / "none")
         if diagnosis.subject == "disk"
     )
     findings = json.loads(builder("doctor", "--json", code=int(short)).stdout)["findings"]
@@ -69,7 +69,7 @@ def test_doctor_names_every_thing_that_is_wrong(
     small: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:
     builder("build", "chat")
-    images.tag(endpoint, "debian:bookworm-slim", f"{repository}:1")
+    images.tag_image(endpoint, "debian:bookworm-slim", f"{repository}:1")
     projects.write(small.root / "recipes/broken.yaml", "name: x\n")
     projects.write(small.root / "recipes/lost.yaml", f"name: x\ncontainer: {repository}\nmods: [lost]\ncommand: x\n")
     file = small.root / "dockerfiles/small/image.yaml"
@@ -104,14 +104,14 @@ def test_doctor_looks_at_gpu_logs_and_proxies(small: Project, tmp_path: Path) ->
     log = small.state / "logs/20261120-100000-x.log"
     projects.write(log, "compiling\n[output clipped, log limit 2MiB reached]\n")
     environ = {**os.environ, "HTTPS_PROXY": "http://127.0.0.1:3128", "HTTP_PROXY": "10.0.0.1:3128"}
-    found = {finding.subject: finding for finding in doctor.run(small, environ, tmp_path)}
+    found = {finding.subject: finding for finding in about.run_doctor(small, environ, tmp_path)}
     assert "GPU" not in found
     assert "10.0.0.1" not in found["proxy"].message
     assert "HTTPS_PROXY is 127.0.0.1" in found["proxy"].message
     assert ".builder/logs/20261120-100000-x.log" in found["build logs"].message
     projects.write(tmp_path / "driver/nvidia/version", "")
-    gpu = next(finding for finding in doctor.run(small, environ, tmp_path) if finding.subject == "GPU")
-    engine = versions.require_supported(endpoints.find(os.environ))
+    gpu = next(finding for finding in about.run_doctor(small, environ, tmp_path) if finding.subject == "GPU")
+    engine = versions.require_supported(endpoints.find_endpoint(os.environ))
     assert gpu.verdict == ("ok" if engine.nvidia else "error")
     assert engine.nvidia or "nvidia-ctk runtime configure" in gpu.remedy
 
@@ -123,7 +123,7 @@ def test_doctor_on_a_spark_tells_what_to_do(small: Project, tmp_path: Path) -> N
     file = small.root / "dockerfiles/small/image.yaml"
     projects.write(file, file.read_text(encoding="utf-8").replace("args: {", "args: {gpu_arch: 12.1a, "))
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    found = {finding.subject: finding for finding in doctor.run(small, environ, proc)}
+    found = {finding.subject: finding for finding in about.run_doctor(small, environ, proc)}
     assert (found["driver"].verdict, found["driver"].message) == ("ok", "NVIDIA 580.95.05")
     assert found["memory"].message == "110 of 120 GiB available, which the GPU shares"
     assert found["swap"].message == "0.0 of 16 GiB in use"
@@ -134,4 +134,4 @@ def test_doctor_on_a_spark_tells_what_to_do(small: Project, tmp_path: Path) -> N
     assert found["GPU arch"].remedy.startswith("`gpu_arch: 12.0a`")
     assert "apt install earlyoom" in found["earlyoom"].remedy
     away = {**environ, "DOCKER_HOST": f"ssh://nobody@{tmp_path.name}.invalid"}
-    assert "driver" not in {finding.subject for finding in doctor.run(small, away, proc)}
+    assert "driver" not in {finding.subject for finding in about.run_doctor(small, away, proc)}

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
-from builder.commands.show import ShownImage
-from builder.numbered.adopted import AdoptedContents
-from builder.numbered.status import ImageRow
-from builder.plan.model import Step
+from builder.commands.showing import ShownImage
+from builder.numbers.adopted import AdoptedContents
+from builder.numbers.status import ImageRow
+from builder.plan.plan_model import Step
 
 BUILT = Step("flashinfer", {"version": "0.7.2", "commit": "a" * 40})
 WHEEL = Step("flashinfer", {"version": "0.7.2"})

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.project import Project
 from tests import hub_server, json_outputs, projects
 from tests.commands.serving import MODEL
 from tests.conftest import command
@@ -18,7 +18,7 @@ from tests.conftest import command
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from tests.commands.serving import Kitchen
 
 
@@ -59,7 +59,7 @@ def test_from_a_recipe_alone_to_a_server(kitchen: Kitchen, endpoint: Endpoint) -
         assert (again["server"]["image"], again["server"]["already"]) == (image, True)
 
         up(fresh, environ, "stop", "chat")
-        images.remove(endpoint, image)
+        images.remove_image(endpoint, image)
         third = json_outputs.parsed("up", up(fresh, environ, "up", "chat", "--json").stdout)
         assert outcomes(third) == {"image": "rebuilt", "model": "here", "server": "started"}
         assert third["server"]["image"] == image

@@ -13,13 +13,12 @@ from functools import partial
 
 import pytest
 
-from builder.engine import services
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
+from builder.engine import client, containers
+from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.lock import reading
+from builder.lab.upgrade import upgrade_journal
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.upgrading import journal
 from tests import projects
 from tests.commands import upgrade_trials
 from tests.commands.serving import MODEL, Kitchen
@@ -58,19 +57,19 @@ def change(kitchen: Kitchen, verdict: str) -> None:
 
 
 def paired(kitchen: Kitchen) -> ImageName:
-    return reading.read(kitchen.project.lock).models[MODEL].pairing.image
+    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
 
 
 def served(endpoint: Endpoint, kitchen: Kitchen) -> tuple[str, str]:
     """The image and the id of the model's own container, which answers."""
-    service = services.find(endpoint, kitchen.name)
+    service = containers.find_container(endpoint, kitchen.name)
     assert service
     urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=10).close()
     return service.labels["builder.serve.image"], service.id
 
 
 def candidates(endpoint: Endpoint, kitchen: Kitchen) -> bool:
-    return services.find(endpoint, f"{kitchen.name}-candidate") is not None
+    return containers.find_container(endpoint, f"{kitchen.name}-candidate") is not None
 
 
 def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
@@ -79,18 +78,18 @@ def test_what_passes_its_probes_is_promoted_and_served(kitchen: Kitchen, builder
     change(kitchen, "good")
     lock = kitchen.project.lock.read_bytes()
     assert f"would build the next number of {kitchen.repository}" in builder("upgrade", MODEL, "--dry-run").stdout
-    assert (kitchen.project.lock.read_bytes(), journal.read(kitchen.project, MODEL)) == (lock, None)
+    assert (kitchen.project.lock.read_bytes(), upgrade_journal.read_upgrade(kitchen.project, MODEL)) == (lock, None)
     told = json.loads(builder("upgrade", MODEL, "--json").stdout)
     now = paired(kitchen)
     assert now != before
     assert (told["result"], told["before"], told["candidate"]) == ("promoted", str(before), str(now))
     assert served(endpoint, kitchen)[0] == told["served"] == str(now)
-    assert reading.read(kitchen.project.lock).images[kitchen.repository].current == now.number
+    assert lock_file.read_lock(kitchen.project.lock).images[kitchen.repository].current == now.number
     assert [run.verdict for run in store.of_image(kitchen.project, now) if run.kind == "probe"] == ["pass"]
     assert not candidates(endpoint, kitchen)
     again = builder("upgrade", MODEL).stdout
     assert "nothing newer: with everything resolved anew, a build makes" in again
-    assert journal.read(kitchen.project, MODEL) is None
+    assert upgrade_journal.read_upgrade(kitchen.project, MODEL) is None
     builder("rollback", "chat")
     assert paired(kitchen) == before
 
@@ -100,12 +99,12 @@ def test_what_fails_a_probe_stays_with_its_evidence_and_nothing_moves(
 ) -> None:
     builder("run", "chat")
     before, own = paired(kitchen), served(endpoint, kitchen)
-    lock = reading.read(kitchen.project.lock)
+    lock = lock_file.read_lock(kitchen.project.lock)
     change(kitchen, "broken")
     told = builder("upgrade", MODEL, code=1).stdout
     assert f"stays on {before}, the candidate was rejected" in told
     assert "because: probe own: failed" in told
-    after = reading.read(kitchen.project.lock)
+    after = lock_file.read_lock(kitchen.project.lock)
     assert (after.models, after.pins) == (lock.models, lock.pins)
     assert after.images[kitchen.repository].current == lock.images[kitchen.repository].current
     assert served(endpoint, kitchen) == own
@@ -147,7 +146,7 @@ def test_a_kill_leaves_what_counts_and_the_same_command_goes_on(
         ) as process:  # fmt: skip
             end = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < end:
-                state = journal.read(kitchen.project, MODEL)
+                state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
                 if state and state.stage == stage and (stage != "measure" or candidates(endpoint, kitchen)):
                     stages.add(stage)
                     break
@@ -178,7 +177,7 @@ def test_what_was_interrupted_can_be_given_up(kitchen: Kitchen, builder: Builder
     assert "given up" in builder("upgrade", MODEL, "--abort").stdout
     assert (paired(kitchen), served(endpoint, kitchen)) == (before, own)
     assert not candidates(endpoint, kitchen)
-    assert journal.read(kitchen.project, MODEL) is None
+    assert upgrade_journal.read_upgrade(kitchen.project, MODEL) is None
 
 
 def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: Builder, endpoint: Endpoint) -> None:
@@ -193,7 +192,7 @@ def test_a_proof_that_is_killed_leaves_no_container(kitchen: Kitchen, builder: B
 
 def _proves(kitchen: Kitchen, endpoint: Endpoint) -> bool:
     """True once the upgrade has a container in which it proves; the build has one, too."""
-    state = journal.read(kitchen.project, MODEL)
+    state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
     return bool(state and state.stage == "prove" and upgrade_trials.at_work(kitchen, endpoint))
 
 
@@ -216,7 +215,7 @@ def test_ended_by_a_signal_while_the_candidate_has_its_place_the_server_comes_ba
     projects.write(kitchen.project.root / "probes/own/check.py", "import time; time.sleep(600)")
 
     def is_in_its_place(_seconds: float) -> bool:
-        own = services.find(endpoint, kitchen.name)
+        own = containers.find_container(endpoint, kitchen.name)
         return bool(own and not own.is_up and upgrade_trials.candidate(endpoint, kitchen))
 
     ended = upgrade_trials.kill(kitchen, endpoint, is_in_its_place, number=number)
@@ -235,10 +234,10 @@ def test_killed_while_the_candidate_has_the_place_of_the_server_the_next_command
     policies = []
 
     def is_in_its_place(_seconds: float) -> bool:
-        own = services.find(endpoint, kitchen.name)
+        own = containers.find_container(endpoint, kitchen.name)
         if own is None or own.is_up or not upgrade_trials.candidate(endpoint, kitchen):
             return False
-        settings = api.request(endpoint, "GET", f"/containers/{own.id}/json")["HostConfig"]
+        settings = client.request(endpoint, "GET", f"/containers/{own.id}/json")["HostConfig"]
         policies.append(settings["RestartPolicy"]["Name"])
         return True
 

@@ -12,19 +12,16 @@ from typing import Any
 
 import pytest
 
-from builder.commands import bench, stop, upgrade
-from builder.commands.shared import beside
-from builder.commands.shared import measured as shared_measured
-from builder.commands.upgrade_parts import candidate, server
+from builder.base.project import Project
+from builder.commands import measuring, servers, upgrade
 from builder.evidence import store, subjects
-from builder.evidence.record import Evidence, Figure, Finding
-from builder.lock import reading, text
+from builder.evidence.records import Evidence, Figure, Finding
+from builder.lab.measure.outcome import Outcome
+from builder.lab.upgrade import upgrade_journal
+from builder.lab.upgrade.upgrade_journal import Upgrade
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.measuring.outcome import Outcome
-from builder.project import Project
 from builder.serving import beside as serving_beside
-from builder.upgrading import journal
-from builder.upgrading.steps import Upgrade
 from tests import projects
 from tests.evidence import runs
 from tests.workspaces import NO_ENGINE, workspace
@@ -47,11 +44,11 @@ class Machine:
         self.project, self.speed, self.noise = project, speed, noise
         self.numbers = random.Random(7)  # noqa: S311
         self.log: list[str] = []
-        monkeypatch.setattr(candidate, "measure_current", lambda *_: self.keep(OLD, 50.0) and "")
-        monkeypatch.setattr(candidate, "served", self.served)
-        monkeypatch.setattr(beside, "request_as_before", lambda *_: None)
-        monkeypatch.setattr(candidate, "measure", lambda *_: self.keep(NEW, self.speed))
-        monkeypatch.setattr(server, "serve_as_before", lambda *_: self.log.append("as before"))
+        monkeypatch.setattr(upgrade, "measure_current", lambda *_: self.keep(OLD, 50.0) and "")
+        monkeypatch.setattr(upgrade, "served", self.served)
+        monkeypatch.setattr(measuring, "request_as_before", lambda *_: None)
+        monkeypatch.setattr(upgrade, "measure", lambda *_: self.keep(NEW, self.speed))
+        monkeypatch.setattr(upgrade, "serve_as_before", lambda *_: self.log.append("as before"))
 
     @contextmanager
     def served(self, _workspace: object, name: ImageName, _request: object) -> Iterator[None]:
@@ -63,10 +60,12 @@ class Machine:
         self.log.append(f"measure {name.number}")
         values = tuple(self.numbers.gauss(speed, speed * self.noise) for _ in range(3))
         figure = Figure("tg", {"depth": 0, "concurrency": 1}, "tokens/s", "higher", values)
-        subject = subjects.present(self.project, reading.read(self.project.lock), name, runs.MODEL, "bench")
+        subject = subjects.present_subject(
+            self.project, lock_file.read_lock(self.project.lock), name, runs.MODEL, "bench"
+        )
         fields: dict[str, Any] = {"figures": (figure,), "findings": (), "foreign": "", "accepted": "", "raw": None}
         run: Evidence = replace(runs.bench(), subject=replace(subject, machine=runs.MACHINE), **fields)
-        store.add(self.project, name, run)
+        store.add_run(self.project, name, run)
         return True
 
 
@@ -82,7 +81,7 @@ def project(tmp_path: Path) -> Project:
         for number in (1, 2)
     }  # fmt: skip
     models = {runs.MODEL: Model(Pairing(OLD, "recipes/chat.yaml"))}
-    projects.write(made.lock, text.dump(Lock(images={"small": Repository(3, 1, numbers=numbers)}, models=models)))
+    projects.write(made.lock, text.dump_lock(Lock(images={"small": Repository(3, 1, numbers=numbers)}, models=models)))
     return made
 
 
@@ -129,7 +128,7 @@ def test_a_killed_one_goes_on_with_the_rounds_that_it_has(project: Project, monk
 
 def test_a_candidate_that_fails_gets_no_further_round(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(project, monkeypatch, 50.0)
-    monkeypatch.setattr(candidate, "measure", lambda *_: False)
+    monkeypatch.setattr(upgrade, "measure", lambda *_: False)
     assert measured(project) == ("bench tg at 0: has not been run",)
     assert machine.log.count("serve 2") == 1
 
@@ -139,7 +138,7 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
 ) -> None:
     finding = Finding("coherence", "throughput", "fail", "the coherence test failed")
     failed = Outcome("bench", "quick", "1", "", "2026-11-20T22:00:00Z", 1.0, "fail", findings=(finding,))
-    measure_current = candidate.measure_current
+    measure_current = upgrade.measure_current
     machine = Machine(project, monkeypatch, 50.0)
 
     @contextmanager
@@ -147,14 +146,14 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
         yield SimpleNamespace(running=SimpleNamespace(image=str(OLD)), image=OLD)
 
     def measure_new(*_: object) -> bool:
-        subject = subjects.present(project, reading.read(project.lock), NEW, runs.MODEL, "bench")
-        store.add(project, NEW, failed.evidence(replace(subject, machine=runs.MACHINE)))
+        subject = subjects.present_subject(project, lock_file.read_lock(project.lock), NEW, runs.MODEL, "bench")
+        store.add_run(project, NEW, failed.evidence(replace(subject, machine=runs.MACHINE)))
         return False
 
-    monkeypatch.setattr(candidate, "measure_current", measure_current)
-    monkeypatch.setattr(candidate, "measure", measure_new)
-    monkeypatch.setattr(shared_measured, "running_or_started", current)
-    monkeypatch.setattr(bench, "measure", lambda *_: failed)
+    monkeypatch.setattr(upgrade, "measure_current", measure_current)
+    monkeypatch.setattr(upgrade, "measure", measure_new)
+    monkeypatch.setattr(measuring, "running_or_started", current)
+    monkeypatch.setattr(measuring, "measure_server", lambda *_: failed)
     assert measured(project) == (
         "bench tg at 0: not measured: bench quick failed (coherence at throughput)",
         "small:1, the current image, failed the bench quick as well (coherence at throughput)",
@@ -172,12 +171,12 @@ def test_whatever_ends_it_the_model_is_served_as_before(
     def measure(*_: object) -> bool:
         raise end
 
-    monkeypatch.setattr(candidate, "measure", measure)
-    with pytest.raises(type(end)), journal.locked(project, runs.MODEL):
-        journal.write(project, runs.MODEL, UPGRADE)
+    monkeypatch.setattr(upgrade, "measure", measure)
+    with pytest.raises(type(end)), upgrade_journal.locked_upgrade(project, runs.MODEL):
+        upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
-    assert journal.unfinished(project) == (runs.MODEL,)
+    assert upgrade_journal.unfinished_upgrade(project) == (runs.MODEL,)
 
 
 def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
@@ -185,16 +184,16 @@ def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
 ) -> None:
     ended: list[str] = []
     monkeypatch.setattr(serving_beside, "running", lambda _, recipe: [SimpleNamespace(name=f"a candidate by {recipe}")])
-    monkeypatch.setattr(stop, "end", lambda server, _: ended.append(server.name))
+    monkeypatch.setattr(servers, "end_server", lambda server, _: ended.append(server.name))
 
     def look(recipe: str) -> list[str]:
         ended.clear()
-        stop.candidates_of_interrupted_upgrade(workspace(project, NO_ENGINE), recipe)
+        servers.candidates_of_interrupted_upgrade(workspace(project, NO_ENGINE), recipe)
         return ended
 
     assert look("recipes/chat.yaml") == []
-    with journal.locked(project, runs.MODEL):
-        journal.write(project, runs.MODEL, UPGRADE)
+    with upgrade_journal.locked_upgrade(project, runs.MODEL):
+        upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
         assert look("recipes/chat.yaml") == []
     assert look("recipes/other.yaml") == []
     assert look("recipes/chat.yaml") == ["a candidate by recipes/chat.yaml"]

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.lock.pins import GitPin, PullPin
-from builder.lock.text import dump
-from builder.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
+from builder.lock.model import GitPin, PullPin
+from builder.lock.text import dump_lock
 from tests import projects
 from tests.conftest import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -47,7 +48,7 @@ def test_an_image_that_is_gone_or_another_one_fails(
     builder("build", "chat")
     assert builder("verify").stdout == "all is as images.lock has it\n"
 
-    images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
     assert found(builder, 7) == [("moved", f"{repository}:latest")]
     output = builder("verify", code=7).stdout
     assert output == (
@@ -62,16 +63,16 @@ def test_an_image_that_is_gone_or_another_one_fails(
     builder("promote", f"{repository}:2")
     builder("mark", f"{repository}:2", "untested")
 
-    images.remove(endpoint, f"{repository}:1")
+    images.remove_image(endpoint, f"{repository}:1")
     assert found(builder, 7) == [("missing", f"{repository}:1")]
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     record = lock.images[repository]
     pruned = record.with_number(1, replace(record.numbers[1], pruned="2026-11-22T08:00:00Z"))
     recorded = small.lock.read_bytes()
-    small.lock.write_text(dump(lock.with_repository(repository, pruned)), encoding="utf-8")
+    small.lock.write_text(dump_lock(lock.with_repository(repository, pruned)), encoding="utf-8")
     assert found(builder, 0) == []
     small.lock.write_bytes(recorded)
-    images.tag(endpoint, f"{repository}:2", f"{repository}:1")
+    images.tag_image(endpoint, f"{repository}:2", f"{repository}:1")
     assert found(builder, 7) == [("moved", f"{repository}:1")]
     images.remove_extra_tag(endpoint, f"{repository}:1")
     builder("rebuild", f"{repository}:1")
@@ -144,7 +145,7 @@ def test_a_mod_that_was_asked_for_beside_the_recipe_is_in_the_remedy(
 
 def test_the_platform_that_it_was_built_for_is_in_the_remedy(small: Project, builder: Command, repository: str) -> None:
     builder("build", "small")
-    platform = reading.read(small.lock).images[repository].numbers[1].platform
+    platform = lock_file.read_lock(small.lock).images[repository].numbers[1].platform
     other = "linux/amd64" if platform == "linux/arm64" else "linux/arm64"
     definition = small.root / "dockerfiles/small/image.yaml"
     text = definition.read_text(encoding="utf-8").replace("platform: host", f"platform: {other}")
@@ -159,9 +160,9 @@ def test_an_edited_pull_request_fails(small: Project, builder: Command) -> None:
     builder("build", "chat")
     pull = PullPin(7, "c" * 40, "d" * 64)
     pin = GitPin("https://example.org/vllm.git", "main", "a" * 40, "0.19", "2026-11-19T10:00:00Z", (pull,))
-    lock = reading.read(small.lock)
+    lock = lock_file.read_lock(small.lock)
     ((platform, pins),) = lock.pins["small"].items()
-    small.lock.write_text(dump(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
+    small.lock.write_text(dump_lock(lock.with_pins("small", platform, replace(pins, sources={"vllm": pin}))))
     file = f"dockerfiles/small/pulls/vllm-7-{'d' * 12}.patch"
     assert (
         f"edited   small: {file}, the vendored patch of pull request 7, cannot be read"

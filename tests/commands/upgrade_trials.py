@@ -23,14 +23,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from builder.engine import containers, services
-from builder.engine.client import endpoint as endpoints
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import INTERRUPTED
-from builder.lock import reading
+from builder.base.errors import INTERRUPTED
+from builder.engine import client as endpoints
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.lab.upgrade import upgrade_journal
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.numbered import identity
-from builder.upgrading import journal
+from builder.numbers import claims
 from tests import projects, shared
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen
@@ -55,11 +55,12 @@ PUT_BACK_SECONDS = 60.0
 # A stand-in has no GPU, whose memory is what decides this.
 IN_ITS_PLACE = """\
 import sys
-from builder.serving import answered, beside
-answered.LEAST_SECONDS = 20.0
+from builder.serving import model_revision
+from builder.serving import beside
+model_revision.LEAST_SECONDS = 20.0
 beside.fits = lambda *_: False
-from builder.cli.main import run
-sys.exit(run(sys.argv[1:]))
+from builder.cli.main import run_program
+sys.exit(run_program(sys.argv[1:]))
 """
 
 # Each changes the stand-in for vLLM: what it says of itself is `good`, and something else is wrong with it.
@@ -101,12 +102,12 @@ class Killed:
 
 
 def paired(kitchen: Kitchen) -> ImageName:
-    return reading.read(kitchen.project.lock).models[MODEL].pairing.image
+    return lock_file.read_lock(kitchen.project.lock).models[MODEL].pairing.image
 
 
 def served(endpoint: Endpoint, kitchen: Kitchen) -> str:
     """The image of the model's own container, once it answers; empty where it does not."""
-    service = services.find(endpoint, kitchen.name)
+    service = containers.find_container(endpoint, kitchen.name)
     try:
         urllib.request.urlopen(f"http://127.0.0.1:{kitchen.port}/health", timeout=5).close()
     except OSError:
@@ -114,13 +115,13 @@ def served(endpoint: Endpoint, kitchen: Kitchen) -> str:
     return service.labels["builder.serve.image"] if service and service.is_up else ""
 
 
-def candidate(endpoint: Endpoint, kitchen: Kitchen) -> services.Service | None:
-    return services.find(endpoint, f"{kitchen.name}-candidate")
+def candidate(endpoint: Endpoint, kitchen: Kitchen) -> containers.Service | None:
+    return containers.find_container(endpoint, f"{kitchen.name}-candidate")
 
 
 def at_work(kitchen: Kitchen, endpoint: Endpoint) -> bool:
     """True where the project has a container in which something is checked or proven."""
-    return bool(containers.listing(endpoint, f"{identity.PROJECT}={identity.existing(kitchen.project)}"))
+    return bool(containers.container_listing(endpoint, f"{claims.PROJECT}={claims.existing_identity(kitchen.project)}"))
 
 
 def change(kitchen: Kitchen, *edits: tuple[str, str], mark: str = "") -> None:
@@ -155,7 +156,7 @@ def regression(kitchen: Kitchen, endpoint: Endpoint, name: str, mark: str, *, in
     verdict = 0.0
     with upgrade(kitchen, in_its_place=in_its_place) as process:
         while process.poll() is None:
-            state = journal.read(kitchen.project, MODEL)
+            state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
             verdict = verdict or (time.monotonic() if state and state.result else 0.0)
             time.sleep(0.05)
     ended = time.monotonic()
@@ -184,7 +185,7 @@ def kill(
         if process.poll() is not None:
             assert process.returncode == 0, process.returncode
             return None
-        state = journal.read(kitchen.project, MODEL)
+        state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
         killed = time.monotonic()
         if number != signal.SIGKILL:
             process.send_signal(number)
@@ -208,7 +209,7 @@ def kill(
 @contextmanager
 def _own_kitchen() -> Iterator[tuple[Kitchen, Endpoint]]:
     """A project whose model is being served, for trials by hand; all of it is gone at the end."""
-    endpoint = endpoints.find(os.environ)
+    endpoint = endpoints.find_endpoint(os.environ)
     repository = shared.unique_name()
     folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
     built = serving.make(folder / "built", repository)
@@ -222,8 +223,8 @@ def _own_kitchen() -> Iterator[tuple[Kitchen, Endpoint]]:
         sys.stderr.write(f"failed: {error}\n")
         raise
     finally:
-        for container in containers.listing(endpoint, f"org.opencontainers.image.title={repository}", 60):
-            containers.remove(endpoint, container["Id"])
+        for container in containers.container_listing(endpoint, f"org.opencontainers.image.title={repository}", 60):
+            containers.remove_container(endpoint, container["Id"])
         remove_all(endpoint, repository)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.comparing import build_directory_edits
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.lab.compare import changes
 from builder.lock.model import ImageName
-from builder.numbered import build_directory
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan
-from builder.project import Project
+from builder.numbers import build_directory
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
 from tests import projects
 from tests.commands import kept
 from tests.commands.kept import Kept
@@ -36,7 +36,7 @@ def numbers(tmp_path: Path) -> Kept:
 def edits(numbers: Kept, name: ImageName) -> list[str]:
     image = numbers.lock.image(name)
     assert image is not None
-    return list(build_directory_edits.edits(build_directory.read(numbers.project, name), image))
+    return list(changes.build_directory_edits(build_directory.read_build_directory(numbers.project, name), image))
 
 
 @pytest.mark.parametrize("platform", shipped.PLATFORMS)
@@ -54,7 +54,7 @@ def with_files(paths: list[str]) -> Plan:
     """The cpu plan with a mod of these files, read from disk as mods are."""
     plan = cpu_plan()
     many = kept.baked("many", dict.fromkeys(paths, "x\n"))
-    return make(ImageInputs(plan.definition, plan.pins, {}, (many,)))
+    return make_plan(ImageInputs(plan.definition, plan.pins, {}, (many,)))
 
 
 def append(path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_mod_counts_as_a_whole(numbers: Kept, edit: Callable[[Path], None]) ->
 
 def test_what_git_does_not_keep_apart_is_no_edit(numbers: Kept) -> None:
     name = numbers.add(with_files(["run.sh", "a/b.py"]))
-    for path in build_directory.files(numbers.folder(name)):
+    for path in build_directory.build_directory_files(numbers.folder(name)):
         path.chmod(path.stat().st_mode & 0o700)
         os.utime(path, (0, 0))
     assert edits(numbers, name) == []
@@ -174,7 +174,7 @@ def test_what_git_does_not_keep_apart_is_no_edit(numbers: Kept) -> None:
 def test_git_keeps_a_build_directory_byte_for_byte(numbers: Kept, tmp_path_factory: pytest.TempPathFactory) -> None:
     mod = kept.baked("windows", {"run.sh": "true\r\n", "notes.txt": "one\r\ntwo\n"})
     plan = cpu_plan()
-    name = numbers.add(make(ImageInputs(plan.definition, plan.pins, {}, (mod,))))
+    name = numbers.add(make_plan(ImageInputs(plan.definition, plan.pins, {}, (mod,))))
     shutil.copy(projects.REPOSITORY_ROOT / ".gitattributes", numbers.project.root)
     identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org"]
     for argv in (["init", "--quiet"], ["add", "--all"], [*identity, "commit", "--quiet", "--message=built"]):
@@ -200,11 +200,11 @@ def test_a_damaged_directory_is_refused_with_its_file(numbers: Kept, file: str, 
     name = numbers.add(cpu_plan())
     (numbers.folder(name) / file).write_text(text)
     with pytest.raises(FileProblemsError) as raised:
-        build_directory.read(numbers.project, name)
+        build_directory.read_build_directory(numbers.project, name)
     assert message in raised.value.message
     assert raised.value.message.startswith(f"builds/{name.repository}/1/{file}")
 
 
 def test_a_directory_that_is_gone_is_said(numbers: Kept) -> None:
     with pytest.raises(FileProblemsError, match="the build directory of tf5:9 is gone"):
-        build_directory.read(numbers.project, ImageName("tf5", 9))
+        build_directory.read_build_directory(numbers.project, ImageName("tf5", 9))

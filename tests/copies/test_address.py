@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.copies.address import CopyAddress, parse
-from builder.errors import UsageError
+from builder.base.errors import UsageError
+from builder.moving.copies import CopyAddress, parse_address
 
 
 @pytest.mark.parametrize(
@@ -27,14 +27,14 @@ from builder.errors import UsageError
     ],
 )
 def test_an_address_has_a_repository_a_path_and_a_ref(text: str, url: str, path: str, ref: str) -> None:
-    assert parse(text) == CopyAddress(url, path, ref)
+    assert parse_address(text) == CopyAddress(url, path, ref)
 
 
 def test_a_folder_of_this_machine_counts_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "with@sign").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert parse("with@sign") == CopyAddress(str(tmp_path / "with@sign"), "", "HEAD")
-    assert parse("clone//mods/a@main") == CopyAddress(str(tmp_path / "clone"), "mods/a", "main")
+    assert parse_address("with@sign") == CopyAddress(str(tmp_path / "with@sign"), "", "HEAD")
+    assert parse_address("clone//mods/a@main") == CopyAddress(str(tmp_path / "clone"), "mods/a", "main")
 
 
 @pytest.mark.parametrize(
@@ -55,4 +55,4 @@ def test_a_folder_of_this_machine_counts_from_here(tmp_path: Path, monkeypatch: 
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        parse(text)
+        parse_address(text)

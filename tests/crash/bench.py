@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from builder.engine import images, volumes
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.errors import BuilderError
-from builder.lock import file_data, reading
+from builder.base.errors import BuilderError
+from builder.base.project import Project
+from builder.engine import client, containers, images
+from builder.engine.client import Endpoint, environment
+from builder.lock import kinds, lock_file
 from builder.lock.model import Lock
-from builder.numbered import claims
-from builder.project import Project
+from builder.numbers import claims
 from tests import shared
 from tests.conftest import command, remove_all
 from tests.crash import supervision
@@ -99,7 +98,7 @@ class Bench:
             shared.remove_at_end(self._kept)
             self._saved, self._volumes_saved = self._tags(), self._volumes()
             for number, id_ in enumerate(self._saved.values()):
-                images.tag(self.endpoint, id_, f"{self._kept}:{number}")
+                images.tag_image(self.endpoint, id_, f"{self._kept}:{number}")
 
     def forget(self) -> None:
         """Removes what `save` noted, so that it may be called again."""
@@ -117,24 +116,24 @@ class Bench:
         if self.endpoint:
             now = self._tags()
             for name in now.keys() - self._saved.keys():
-                images.remove(self.endpoint, name)
+                images.remove_image(self.endpoint, name)
             for name, id_ in self._saved.items():
                 if now.get(name) != id_:
-                    images.tag(self.endpoint, id_, name)
+                    images.tag_image(self.endpoint, id_, name)
             volumes_now = self._volumes()
             for name in volumes_now.keys() - self._volumes_saved.keys():
-                volumes.remove(self.endpoint, name)
+                containers.remove_volume(self.endpoint, name)
             for name, labels in self._volumes_saved.items():
                 if volumes_now.get(name) != labels:
-                    volumes.remove(self.endpoint, name)
-                    volumes.create(self.endpoint, name, labels)
+                    containers.remove_volume(self.endpoint, name)
+                    containers.create_volume(self.endpoint, name, labels)
 
     def set_free(self, number: int) -> None:
         """Takes back the claim of a number, as if this engine had never had it."""
         assert self.endpoint
         for name, labels in self._volumes().items():
             if claims.number_of(labels) == number or claims.NEXT in labels:
-                volumes.remove(self.endpoint, name)
+                containers.remove_volume(self.endpoint, name)
 
     def state(self) -> State:
         """What is there now."""
@@ -166,13 +165,13 @@ class Bench:
 
     def _tags(self) -> dict[str, str]:
         assert self.endpoint
-        found = images.tags(self.endpoint, [self.repository, f"{self.repository}-*", "builder-work"])
+        found = images.image_tags(self.endpoint, [self.repository, f"{self.repository}-*", "builder-work"])
         return {name: id_ for name, id_ in found.items() if self.repository in name}
 
     def _volumes(self) -> dict[str, Mapping[str, str]]:
         """The volumes by which the project claims numbers, with their labels."""
         assert self.endpoint
-        of_all = volumes.labelled(self.endpoint, [claims.KIND])
+        of_all = containers.labelled_volumes(self.endpoint, [claims.KIND])
         return {name: labels for name, labels in of_all.items() if self._is_ours(str((name, labels)))}
 
     def _is_ours(self, text: str) -> bool:
@@ -181,7 +180,7 @@ class Bench:
     def _fingerprints(self) -> dict[str, str]:
         if not self.endpoint:
             return {}
-        found = {name: images.inspect(self.endpoint, name) for name in self._tags()}
+        found = {name: images.inspect_image(self.endpoint, name) for name in self._tags()}
         return {_CHANCE.sub("#", name) if name.startswith("builder-work") else name: images.fingerprint(details)
                 for name, details in found.items() if details}  # fmt: skip
 
@@ -190,7 +189,7 @@ class Bench:
             return ()
         found = []
         for kind, path in _KINDS.items():
-            answer = api.request(self.endpoint, "GET", path, query={"all": 1} if kind == "containers" else None)
+            answer = client.request(self.endpoint, "GET", path, query={"all": 1} if kind == "containers" else None)
             listed: list[dict[str, Any]] = (answer.get("Volumes") if kind == "volumes" else answer) or []
             entries = [str(entry.get("Name") or entry.get("Names")) for entry in listed if self._is_ours(str(entry))]
             found += [f"{kind}: {_ID.sub('#', name)}" for name in entries]
@@ -209,10 +208,10 @@ def _content(path: Path) -> str:
 def _lock(project: Project) -> tuple[dict[str, str], str]:
     """Every value of images.lock by its path, without what is chance; and why it cannot be read."""
     try:
-        lock = reading.read(project.lock)
+        lock = lock_file.read_lock(project.lock)
     except BuilderError as error:
         return {}, str(error)
-    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(file_data.data_of(lock)))), ""
+    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(kinds.data_of(lock)))), ""
 
 
 def _leaves(value: object, path: str = "") -> list[tuple[str, str]]:

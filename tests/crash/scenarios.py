@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.evidence.record import Subject
-from builder.lock import reading, text
+from builder.evidence.records import Subject
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName
 from tests import fake_ssh, hub_server, locks, projects, safetensors_files, shared, stock, web_server
 from tests.conftest import remove_all
@@ -88,12 +88,12 @@ def _rebuild(bench: Bench) -> Iterator[Trial]:
     bench.must("build", "small")
     bench.must("build", "chat")
     name = ImageName(bench.repository, 1)
-    lock = reading.read(bench.project.lock)
+    lock = lock_file.read_lock(bench.project.lock)
     record = lock.image(name)
     assert record
     pruned = lock.with_image(name, replace(record, pruned="2026-11-20T22:00:00Z"))
-    bench.project.lock.write_text(text.dump(pruned), encoding="utf-8")
-    images.remove(bench.endpoint, str(name))
+    bench.project.lock.write_text(text.dump_lock(pruned), encoding="utf-8")
+    images.remove_image(bench.endpoint, str(name))
     yield Trial(bench, ("rebuild", str(name)))
 
 
@@ -109,8 +109,8 @@ def _import_image(bench: Bench) -> Iterator[Trial]:
     bench.must("export-image", f"{bench.repository}:2", str(file))
     shutil.rmtree(bench.project.evidence)
     bench.project.lock.write_bytes(before)
-    images.remove(bench.endpoint, f"{bench.repository}:2")
-    images.tag(bench.endpoint, f"{bench.repository}:1", f"{bench.repository}:latest")
+    images.remove_image(bench.endpoint, f"{bench.repository}:2")
+    images.tag_image(bench.endpoint, f"{bench.repository}:1", f"{bench.repository}:latest")
     yield Trial(bench, ("import-image", str(file)))
 
 
@@ -154,14 +154,14 @@ def _renumber(bench: Bench) -> Iterator[Trial]:
         bench.must("build", "small", "--mod", side, "--model", f"m/{side}")
         _prove(bench, 2)
         _prove(bench, 2, "fail")
-        images.tag(bench.endpoint, f"{repository}:2", f"{repository}-{side}:2")
-        images.remove(bench.endpoint, f"{repository}:2")
+        images.tag_image(bench.endpoint, f"{repository}:2", f"{repository}-{side}:2")
+        images.remove_image(bench.endpoint, f"{repository}:2")
         bench.set_free(2)  # the other branch was built on another machine
         _commit(root)
     checkouts.git(root, "checkout", "--quiet", "ours")
     with suppress(subprocess.CalledProcessError):
         checkouts.git(root, "merge", "--quiet", "theirs")
-    images.tag(bench.endpoint, f"{repository}-theirs:2", f"{repository}:2")
+    images.tag_image(bench.endpoint, f"{repository}-theirs:2", f"{repository}:2")
     try:
         yield Trial(bench, ("lock", "--renumber"))
     finally:
@@ -172,10 +172,10 @@ def _renumber(bench: Bench) -> Iterator[Trial]:
 def _prove(bench: Bench, number: int, verdict: str = "pass") -> None:
     """A run of a number, by the content that it has now."""
     name = ImageName(bench.repository, number)
-    record = reading.read(bench.project.lock).image(name)
+    record = lock_file.read_lock(bench.project.lock).image(name)
     assert record
     run = proof(verdict, subject=Subject(str(name), record.fingerprint, MODEL))
-    store.add(bench.project, name, run)
+    store.add_run(bench.project, name, run)
 
 
 def _commit(root: Path) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from builder.engine.client import endpoint as endpoints
+from builder.engine import client as endpoints
 from tests import projects, shared
 from tests.crash.judging import Outcome
 from tests.crash.scenarios import SCENARIOS, Scenario
@@ -65,7 +65,7 @@ def with_rows(text: str, new: Iterable[Row]) -> str:
 def run(scenario: Scenario, errors: Errors) -> Row:
     """Ends a command at each of its places, on the engine that answers."""
     shared.folder()
-    endpoint = endpoints.find(os.environ) if scenario.engine else None
+    endpoint = endpoints.find_endpoint(os.environ) if scenario.engine else None
     with tempfile.TemporaryDirectory() as folder, scenario.trial(Path(folder), endpoint) as trial:
         whole = trial.whole()
         return Row(scenario.name, len(whole.places), tuple(counted(outcomes(trial, whole, errors), len(whole.places))))

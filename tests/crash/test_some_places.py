@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests.crash.scenarios import SCENARIOS, Scenario
 from tests.crash.trial import fates
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import checkpoint
-from builder.definitions.checkpoint_steps import QuantizeStep, ReplaceStep, TakeStep
-from builder.errors import FileProblemsError, UsageError
-from builder.project import Project
+from builder.base.errors import FileProblemsError, UsageError
+from builder.base.project import Project
+from builder.definitions import checkpoint_definition
+from builder.definitions.checkpoint_definition import QuantizeStep, ReplaceStep, TakeStep
 from tests import projects
 
 FILE = "checkpoints/hybrid/checkpoint.yaml"
@@ -35,12 +35,12 @@ output: {shard_size: 2 GB}
 
 def problems(text: str) -> list[str]:
     with pytest.raises(FileProblemsError) as refused:
-        checkpoint.parse(text, "hybrid", FILE)
+        checkpoint_definition.parse_checkpoint(text, "hybrid", FILE)
     return [str(problem).removeprefix(f"{FILE}:") for problem in refused.value.problems]
 
 
 def test_a_definition_is_read() -> None:
-    definition = checkpoint.parse(TEXT, "hybrid", FILE)
+    definition = checkpoint_definition.parse_checkpoint(TEXT, "hybrid", FILE)
     take, replace, quantize = definition.steps
     assert isinstance(take, TakeStep)
     assert isinstance(replace, ReplaceStep)
@@ -87,14 +87,14 @@ def test_an_added_file_is_one_of_weights() -> None:
 def test_a_checkpoint_is_found_by_its_name(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(project.root / FILE, TEXT)
-    assert checkpoint.names(project) == ("hybrid",)
+    assert checkpoint_definition.checkpoint_names(project) == ("hybrid",)
     for text in ("hybrid", "checkpoint:hybrid", "checkpoints/hybrid/"):
-        assert checkpoint.load(project, text).name == "hybrid"
+        assert checkpoint_definition.load_checkpoint(project, text).name == "hybrid"
     with pytest.raises(UsageError, match="no checkpoint is called `hybird`; did you mean `hybrid`"):
-        checkpoint.load(project, "hybird")
+        checkpoint_definition.load_checkpoint(project, "hybird")
 
 
 def test_a_project_without_checkpoints_tells_where_one_goes(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
-        checkpoint.load(Project(tmp_path), "any")
+        checkpoint_definition.load_checkpoint(Project(tmp_path), "any")
     assert "checkpoints/NAME/checkpoint.yaml" in refused.value.hint

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError, UsageError
+from builder.base.project import Project
 from builder.definitions import configuration
-from builder.definitions.configuration import Configuration, Node
-from builder.definitions.requested_options import RequestedOptions
-from builder.errors import FileProblemsError, UsageError
-from builder.project import Project
+from builder.definitions.configuration import Configuration, Node, RequestedOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 
 def load(folder: Path, text: str) -> Configuration:
     (folder / "builder.yaml").write_text(text, encoding="utf-8")
-    return configuration.load(Project(folder))
+    return configuration.load_configuration(Project(folder))
 
 
 def test_a_project_needs_none(tmp_path: Path) -> None:
-    assert configuration.load(Project(tmp_path)) == Configuration()
+    assert configuration.load_configuration(Project(tmp_path)) == Configuration()
 
 
 def test_all_of_it(tmp_path: Path) -> None:
@@ -87,7 +86,7 @@ def test_what_is_no_registry(tmp_path: Path, registry: str) -> None:
 def test_an_address_that_is_none_is_told_with_its_place(tmp_path: Path, engine: str) -> None:
     (tmp_path / "builder.yaml").write_text(f"nodes:\n  spark2: '{engine}'\n", encoding="utf-8")
     with pytest.raises(FileProblemsError, match=r"builder\.yaml:2:"):
-        configuration.load(Project(tmp_path))
+        configuration.load_configuration(Project(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def test_an_address_that_is_none_is_told_with_its_place(tmp_path: Path, engine: 
 )
 def test_addresses_that_are_some(tmp_path: Path, engine: str) -> None:
     (tmp_path / "builder.yaml").write_text(f"nodes:\n  spark2: '{engine}'\n", encoding="utf-8")
-    assert configuration.load(Project(tmp_path)).nodes[0].engine == engine
+    assert configuration.load_configuration(Project(tmp_path)).nodes[0].engine == engine
 
 
 @pytest.mark.parametrize("engine", ["http://x", "ssh://", "unix://relative", "$(id)", "two words", "-flag"])

@@ -9,14 +9,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as some
 
-from builder.definitions import configuration_text
+from builder.definitions import configuration
 
 SETTINGS = {"spark1": {"address": "10.0.0.1", "interface": "enp1s0f1np1", "rdma": ["rocep1s0f1", "roceP2p1s0f1"]}}
 
 
 def test_a_file_that_is_not_there_yet() -> None:
     settings = {"spark1": {"engine": "default", **SETTINGS["spark1"]}}
-    assert configuration_text.with_node_settings("", settings) == (
+    assert configuration.with_node_settings("", settings) == (
         "nodes:\n  spark1:\n    engine: default\n    address: 10.0.0.1\n    interface: enp1s0f1np1\n"
         "    rdma: [rocep1s0f1, roceP2p1s0f1]\n"
     )
@@ -71,9 +71,9 @@ cache: true
         "spark2": {"address": "10.0.0.2", "env": {"NCCL_NET_PLUGIN": "none", "NCCL_IB_MERGE_NICS": "0"}},
         "spark3": {"engine": "ssh://10.0.0.3"},
     }
-    after = configuration_text.with_node_settings(text, settings)
+    after = configuration.with_node_settings(text, settings)
     assert after == expected
-    assert configuration_text.with_node_settings(after, settings) == after
+    assert configuration.with_node_settings(after, settings) == after
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ cache: true
     ],
 )
 def test_other_layouts_keep_their_comment(text: str) -> None:
-    after = configuration_text.with_node_settings(text, SETTINGS)
+    after = configuration.with_node_settings(text, SETTINGS)
     assert "# mine" in after
     before = yaml.safe_load(text)
     loaded = yaml.safe_load(after)
@@ -103,7 +103,7 @@ def test_other_layouts_keep_their_comment(text: str) -> None:
     "text", ["{nodes: {spark1: ssh://spark1}}\n", "nodes:\n  spark1: &a\n    engine: x\n  b: *a\n", "---\n..."]
 )
 def test_an_unusual_layout_is_written_anew(text: str) -> None:
-    loaded = yaml.safe_load(configuration_text.with_node_settings(text, SETTINGS))
+    loaded = yaml.safe_load(configuration.with_node_settings(text, SETTINGS))
     assert loaded["nodes"]["spark1"].items() >= SETTINGS["spark1"].items()
 
 
@@ -125,7 +125,7 @@ def test_what_comes_out_is_what_was_meant(
 ) -> None:
     text = yaml.safe_dump({"registry": values, "nodes": nodes}, default_flow_style=flow)
     settings = {name: {"address": values, "rdma": [values], "env": {values: values}} for name in names}
-    after = yaml.safe_load(configuration_text.with_node_settings(text, settings))
+    after = yaml.safe_load(configuration.with_node_settings(text, settings))
     for name in names:
         before = nodes.get(name, {})
         assert after["nodes"][name] == {**({"engine": before} if isinstance(before, str) else before), **settings[name]}

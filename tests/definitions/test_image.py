@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError, UsageError
 from builder.definitions import image
-from builder.errors import FileProblemsError, UsageError
 from tests import projects
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def load(root: Path, text: str) -> image.ImageDefinition:
     project = projects.make(root)
     projects.write(root / "dockerfiles/small/image.yaml", text)
-    return image.load(project, "small", "linux/amd64")
+    return image.load_image(project, "small", "linux/amd64")
 
 
 def problems(root: Path, text: str) -> list[str]:
@@ -25,7 +25,7 @@ def problems(root: Path, text: str) -> list[str]:
 
 
 def test_the_host_platform_stands_in_for_host(tmp_path: Path) -> None:
-    assert image.load(projects.make(tmp_path), "small", "linux/arm64").platform == "linux/arm64"
+    assert image.load_image(projects.make(tmp_path), "small", "linux/arm64").platform == "linux/arm64"
 
 
 def test_everything_that_is_written_is_read(tmp_path: Path) -> None:
@@ -108,12 +108,12 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     (tmp_path / "dockerfiles/small/image.yaml").write_bytes(b"repository: x\ndescription: \xff\n")
     with pytest.raises(FileProblemsError, match=r"image\.yaml:2:1: not UTF-8 text"):
-        image.load(project, "small", "linux/amd64")
+        image.load_image(project, "small", "linux/amd64")
 
 
 def test_an_unknown_definition_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        image.load(projects.make(tmp_path), "smal", "linux/amd64")
+        image.load_image(projects.make(tmp_path), "smal", "linux/amd64")
     assert caught.value.hint == "did you mean small?"
 
 

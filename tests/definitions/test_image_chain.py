@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import image, image_chain
-from builder.errors import FileProblemsError, UsageError
+from builder.base.errors import FileProblemsError, UsageError
+from builder.definitions import image
 from tests import projects, shipped_files
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def test_the_shipped_definitions_load() -> None:
     project = shipped_files.project()
-    chains = {name: image_chain.load(project, name, "linux/arm64") for name in image.names(project)}
+    chains = {name: image.load_chain(project, name, "linux/arm64") for name in image.definition_names(project)}
     assert {name: [definition.name for definition in chain] for name, chain in chains.items()} == {
         "cpu": ["cpu"],
         "dflash": ["dflash"],
@@ -42,7 +42,7 @@ def test_a_chain_begins_with_its_outermost_parent(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     write_definition(tmp_path, "middle", "small")
     write_definition(tmp_path, "top", "middle")
-    assert [definition.name for definition in image_chain.load(project, "top", "linux/arm64")] == [
+    assert [definition.name for definition in image.load_chain(project, "top", "linux/arm64")] == [
         "small",
         "middle",
         "top",
@@ -61,14 +61,14 @@ def test_an_impossible_chain_is_refused_with_the_location_of_its_from(tmp_path: 
         "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
     }.items():
         with pytest.raises(FileProblemsError) as raised:
-            image_chain.load(project, name, "linux/arm64")
+            image.load_chain(project, name, "linux/arm64")
         assert raised.value.message == message
 
 
 def test_overrides_replace_the_values_of_the_file(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    overrides = image_chain.Overrides("linux/arm64", {"greeting": "16"})
-    (loaded,) = image_chain.load(project, "small", "linux/amd64", overrides)
+    overrides = image.Overrides("linux/arm64", {"greeting": "16"})
+    (loaded,) = image.load_chain(project, "small", "linux/amd64", overrides)
     assert (loaded.platform, loaded.args) == ("linux/arm64", {"greeting": 16})
 
 
@@ -78,15 +78,15 @@ def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(
     projects.write(image_file, image_file.read_text(encoding="utf-8").replace("greeting: hello", "build_jobs: 16"))
 
     def jobs() -> object:
-        overrides = image_chain.Overrides(None, {"build_jobs": "3"})
-        return image_chain.load(project, "small", "linux/amd64", overrides)[0].args["build_jobs"]
+        overrides = image.Overrides(None, {"build_jobs": "3"})
+        return image.load_chain(project, "small", "linux/amd64", overrides)[0].args["build_jobs"]
 
     assert jobs() == 16
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", "FROM {{ base }}\nRUN make -j{{ args.build_jobs }}\n")
     assert jobs() == 3
     for value in ("0", "-1", "many", "true", "1.5"):
         with pytest.raises(UsageError, match="is no number of jobs"):
-            image_chain.load(project, "small", "linux/amd64", image_chain.Overrides(None, {"build_jobs": value}))
+            image.load_chain(project, "small", "linux/amd64", image.Overrides(None, {"build_jobs": value}))
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(
 )
 def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        image_chain.load(projects.make(tmp_path), "small", "linux/amd64", image_chain.Overrides(None, {key: value}))
+        image.load_chain(projects.make(tmp_path), "small", "linux/amd64", image.Overrides(None, {key: value}))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from packaging.utils import canonicalize_name
 
-from builder.definitions.package_name import canonical
+from builder.definitions.fields import canonical
 
 
 @pytest.mark.parametrize("name", ["vllm", "Flash_QLA", "apache.tvm--ffi", "a-_.b", "A"])

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import configuration, image, serving
-from builder.definitions.mods import mod_reading
-from builder.definitions.reading import LARGEST_TEXT, conflict_mark, read_text
-from builder.definitions.recipes import finding
-from builder.definitions.recipes import recipe as recipes
-from builder.errors import BuilderError, FileProblemsError, UsageError
+from builder.base.errors import BuilderError, FileProblemsError, UsageError
+from builder.definitions import configuration, image, mod, recipe
+from builder.definitions.fields import LARGEST_TEXT, conflict_mark, read_text
 from tests import projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 SECRET = "[default]\naws_secret_access_key = hunter2\n"
 
@@ -32,7 +30,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def definition(project: Project) -> object:
-    return image.load(project, "small", "linux/amd64")
+    return image.load_image(project, "small", "linux/amd64")
 
 
 @pytest.mark.parametrize(
@@ -42,12 +40,12 @@ def definition(project: Project) -> object:
         ("dockerfiles/_parts/leak.sh", definition),
         ("dockerfiles/small/Dockerfile.j2", definition),
         ("dockerfiles/small/image.yaml", definition),
-        ("dockerfiles/small/image.yaml", lambda project: serving.of(project, "small")),
+        ("dockerfiles/small/image.yaml", lambda project: image.serve_settings(project, "small")),
         ("dockerfiles/small/image.yaml", lambda project: image.of_repository(project, "small")),
-        ("recipes/cred.yaml", lambda project: recipes.read(project, project.recipes / "cred.yaml")),
-        ("mods/template/mod.yaml", lambda project: mod_reading.load(project, "template")),
-        ("mods/template/run.sh", lambda project: mod_reading.load(project, "template")),
-        ("builder.yaml", configuration.load),
+        ("recipes/cred.yaml", lambda project: recipe.read_recipe(project, project.recipes / "cred.yaml")),
+        ("mods/template/mod.yaml", lambda project: mod.load_mod(project, "template")),
+        ("mods/template/run.sh", lambda project: mod.load_mod(project, "template")),
+        ("builder.yaml", configuration.load_configuration),
     ],
 )
 @pytest.mark.parametrize("absolute", [True, False])
@@ -75,15 +73,15 @@ def test_links_within_the_project_are_followed(project: Project) -> None:
     (project.dockerfiles / "_parts/same.j2").symlink_to("mods.j2")
     (project.dockerfiles / "twin").symlink_to("small")
     (project.recipes / "twin.yaml").symlink_to("chat.yaml")
-    loaded = image.load(project, "twin", "linux/amd64")
+    loaded = image.load_image(project, "twin", "linux/amd64")
     assert loaded.parts["_parts/same.j2"] == loaded.parts["_parts/mods.j2"]
-    assert recipes.load(project, project.recipes / "twin.yaml").model == "Org/Model-1B"
+    assert recipe.load_recipe(project, project.recipes / "twin.yaml").model == "Org/Model-1B"
 
 
 def test_a_recipe_that_the_user_names_may_lie_anywhere(project: Project, tmp_path: Path) -> None:
     (project.recipes / "chat.yaml").rename(tmp_path / "home/mine.yaml")
     (tmp_path / "home/link.yaml").symlink_to("mine.yaml")
-    assert recipes.load(project, tmp_path / "home/link.yaml").model == "Org/Model-1B"
+    assert recipe.load_recipe(project, tmp_path / "home/link.yaml").model == "Org/Model-1B"
 
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "too large"])
@@ -106,13 +104,13 @@ def test_recipes_are_not_looked_for_on_the_whole_disk(project: Project) -> None:
     (project.recipes / "p/up").symlink_to("..")
     projects.write(project.root / "shared/x.yaml", "name: x\n")
     (project.recipes / "shared").symlink_to("../shared")
-    assert finding.names(project) == ("chat", "shared/x")
+    assert recipe.recipe_names(project) == ("chat", "shared/x")
 
 
 @pytest.mark.parametrize("name", ["x;id #$(id)", "a`id`", "--x", "a\\b", "$HOME"])
 def test_a_definition_has_a_name_that_messages_can_propose(project: Project, name: str) -> None:
     (project.dockerfiles / "small").rename(project.dockerfiles / name)
-    assert image.names(project) == ()
+    assert image.definition_names(project) == ()
 
 
 @pytest.mark.parametrize("name", ["a\x1b]0;x\x07", "a\\b", "a\nb"])
@@ -120,7 +118,7 @@ def test_a_recipe_has_a_name_that_the_lock_can_hold(project: Project, name: str)
     path = project.recipes / f"{name}.yaml"
     (project.recipes / "chat.yaml").rename(path)
     with pytest.raises(BuilderError, match="images.lock takes no name"):
-        recipes.load(project, path)
+        recipe.load_recipe(project, path)
 
 
 CONFLICT = "one\n<<<<<<< HEAD\nours\n||||||| base\nboth\n=======\ntheirs\n>>>>>>> branch\n"
@@ -132,10 +130,10 @@ CONFLICT = "one\n<<<<<<< HEAD\nours\n||||||| base\nboth\n=======\ntheirs\n>>>>>>
         ("dockerfiles/_parts/mods.j2", definition),
         ("dockerfiles/small/Dockerfile.j2", definition),
         ("dockerfiles/small/image.yaml", definition),
-        ("recipes/chat.yaml", lambda project: recipes.load(project, project.recipes / "chat.yaml")),
-        ("mods/template/chat.jinja", lambda project: mod_reading.load(project, "template")),
-        ("mods/template/run.sh", lambda project: mod_reading.load(project, "template")),
-        ("mods/template/fix.patch", lambda project: mod_reading.load(project, "template")),
+        ("recipes/chat.yaml", lambda project: recipe.load_recipe(project, project.recipes / "chat.yaml")),
+        ("mods/template/chat.jinja", lambda project: mod.load_mod(project, "template")),
+        ("mods/template/run.sh", lambda project: mod.load_mod(project, "template")),
+        ("mods/template/fix.patch", lambda project: mod.load_mod(project, "template")),
     ],
 )
 def test_a_conflict_that_git_left_is_an_error_with_its_place(

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.definitions import configuration, required_evidence
-from builder.definitions.recipes import recipe
-from builder.definitions.required_evidence import RequiredEvidence, RequiredFigure
-from builder.errors import FileProblemsError
-from builder.project import Project
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.definitions import configuration, recipe
+from builder.definitions.configuration import RequiredEvidence, RequiredFigure
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 WRITTEN = 'requires: {prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}}\n'
 READ = RequiredEvidence(True, ("tools-long",), (RequiredFigure("tg", 32768, None, True, 95, True),))
@@ -26,12 +26,12 @@ RECIPE = "name: chat\nmodel: Org/M\ncontainer: small\ncommand: vllm serve Org/M\
 def of_recipe(root: Path, text: str) -> recipe.Recipe:
     path = root / "recipes/chat.yaml"
     projects.write(path, RECIPE + text)
-    return recipe.load(Project(root), path)
+    return recipe.load_recipe(Project(root), path)
 
 
 def of_configuration(root: Path, text: str) -> configuration.Configuration:
     projects.write(root / "builder.yaml", text)
-    return configuration.load(Project(root))
+    return configuration.load_configuration(Project(root))
 
 
 def test_a_recipe_says_what_its_model_requires(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ required = st.builds(
     st.lists(
         st.builds(
             RequiredFigure,
-            st.sampled_from(required_evidence.FIGURES),
+            st.sampled_from(configuration.FIGURES),
             st.none() | st.integers(0, 10**8),
             st.none() | st.integers(1, 99),
             st.booleans(),
@@ -105,8 +105,8 @@ def test_what_is_told_of_a_requirement_reads_as_it_was_written(value: RequiredEv
         "probe": list(value.probes),
         "bench": {figure.figure: figure.condition for figure in value.figures},
     }
-    assert not list(required_evidence.problems(data, ("requires",), "", "x.yaml"))
-    assert required_evidence.parsed(data) == value
+    assert not list(configuration.problems(data, ("requires",), "", "x.yaml"))
+    assert configuration.parsed(data) == value
 
 
 @given(required, required)
@@ -115,4 +115,4 @@ def test_what_two_files_require_counts_together(one: RequiredEvidence, other: Re
     assert both.prove == (one.prove or other.prove)
     assert set(both.probes) == {*one.probes, *other.probes}
     assert set(both.figures) == {*one.figures, *other.figures}
-    assert one.joined(required_evidence.NOTHING_REQUIRED) == one
+    assert one.joined(configuration.NOTHING_REQUIRED) == one

@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import image, requirements
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.definitions import image
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 PYTHON = """\
 sources:
@@ -27,7 +28,7 @@ def check(root: Path, version: str, package: str, build: str) -> None:
     project = projects.make(root)
     text = projects.IMAGE.format(repository="small") + PYTHON.format(version=version, package=package, build=build)
     projects.write(root / "dockerfiles/small/image.yaml", text)
-    requirements.check(project, image.load(project, "small", "linux/amd64"))
+    image.check(project, image.load_image(project, "small", "linux/amd64"))
 
 
 def test_what_an_installer_takes_is_no_problem(tmp_path: Path) -> None:

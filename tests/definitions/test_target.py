@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import target
-from builder.definitions.recipes import finding
-from builder.errors import FileProblemsError, UsageError
+from builder.base.errors import FileProblemsError, UsageError
+from builder.definitions import build_target, recipe
 from tests import projects, shipped_files
 
 if TYPE_CHECKING:
@@ -15,41 +14,41 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("name", ["small", "chat", "recipes/chat.yaml"])
 def test_a_target_is_a_definition_or_a_recipe(tmp_path: Path, name: str) -> None:
-    chosen = target.find(projects.make(tmp_path), name)
+    chosen = build_target.find_target(projects.make(tmp_path), name)
     assert chosen.definition == "small"
     assert (chosen.recipe is None) == (name == "small")
 
 
 def test_a_target_may_be_a_repository(tmp_path: Path) -> None:
-    assert target.find(projects.make(tmp_path, "vllm-node-small"), "vllm-node-small").definition == "small"
+    assert build_target.find_target(projects.make(tmp_path, "vllm-node-small"), "vllm-node-small").definition == "small"
 
 
 def test_an_unknown_target_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        target.find(projects.make(tmp_path), "recipes/chatt.yaml")
+        build_target.find_target(projects.make(tmp_path), "recipes/chatt.yaml")
     assert caught.value.hint == "did you mean chat?"
 
 
 def test_a_recipe_is_found_beside_a_definition_of_its_name(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(project.recipes / "small.yaml", (project.recipes / "chat.yaml").read_text())
-    assert target.find(project, "small").recipe is None
-    assert target.find_recipe(project, "small").file == "recipes/small.yaml"
+    assert build_target.find_target(project, "small").recipe is None
+    assert build_target.find_recipe(project, "small").file == "recipes/small.yaml"
 
 
 def test_a_recipe_for_an_image_of_others_has_no_definition_and_is_told_the_other_ways(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.add_recipe(tmp_path, "other", "host/vllm:v1", "Org/M", [])
-    named = target.find(project, "other")
+    named = build_target.find_target(project, "other")
     assert named.definition is None
     with pytest.raises(FileProblemsError, match=r"recipes/other\.yaml:4:1: container: no image definition") as caught:
-        target.definition_of(project, named)
+        build_target.definition_of(project, named)
     for way in ("`builder adopt host/vllm:v1`", "`base: host/vllm:v1`", "a container that is made here"):
         assert way in caught.value.hint
 
 
 def test_the_shipped_recipes_load() -> None:
     project = shipped_files.project()
-    for name in finding.names(project):
-        assert target.find(project, name).recipe is not None
-    assert finding.names(project)
+    for name in recipe.recipe_names(project):
+        assert build_target.find_target(project, name).recipe is not None
+    assert recipe.recipe_names(project)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from builder.plan import bake
-from builder.plan.make import steps_file
-from builder.plan.model import StagedFile, Step
+from builder.plan import making
+from builder.plan.making import steps_file
+from builder.plan.plan_model import StagedFile, Step
 
 PLATFORM = "linux/amd64"
 STEPS = (Step("Dockerfile", {"text": "0"}), Step("mod a", {"files": "0"}))
 FILES = {
     "Dockerfile": StagedFile(b"FROM scratch\n"),
-    "bake.json": bake.bake_file({"image": bake.target(PLATFORM, 0, {}, None, records_packages=False)}),
+    "bake.json": making.bake_file({"image": making.bake_target(PLATFORM, 0, {}, None, records_packages=False)}),
     "images.lock": StagedFile(b"version: 1\n...\n"),
     "mods/a/run.sh": StagedFile(b"true\n", executable=True),
     "plan.json": steps_file(STEPS),

@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.distribution import archive, archive_reading
-from builder.distribution.archive import Archive
-from builder.engine.registry import oci_layout
-from builder.engine.registry.oci_layout import Descriptor
-from builder.errors import TransferError, UsageError
-from builder.evidence import traveling
+from builder.base import tar_stream
+from builder.base.errors import TransferError, UsageError
+from builder.engine import archives
+from builder.engine.archives import Descriptor
+from builder.evidence import store
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.plan import layout
-from builder.plan.model import StagedFile
-from builder.storage import tar_stream
+from builder.moving import archive
+from builder.moving.archive import Archive
+from builder.plan import plan_model
+from builder.plan.plan_model import StagedFile
 from tests import locks
 from tests.distribution import plain_build
 from tests.evidence.runs import SUBJECT, proof
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 NAME = ImageName("small", 2)
 LOCK = Lock(
@@ -38,7 +39,7 @@ LOCK = Lock(
 LAYERS = [bytes([n]) * 3000 for n in range(3)]
 _CONFIG = b'{"architecture": "amd64"}'
 RUN = proof(subject=replace(SUBJECT, fingerprint=locks.numbered().fingerprint))
-((RUN_NAME, RUN_TEXT),) = traveling.files([RUN]).items()
+((RUN_NAME, RUN_TEXT),) = store.traveling_files([RUN]).items()
 _TYPE = "application/vnd.oci.image.manifest.v1+json"
 Change = Callable[[dict[str, bytes]], None]
 
@@ -84,7 +85,7 @@ def write(
     with path.open("w+b") as file:
         writer = tar_stream.Writer(file)
         for blob, content in written.blobs.items():
-            writer.add(oci_layout.blob_name(blob), content)
+            writer.add(archives.blob_name(blob), content)
         archive.write_metadata(writer, NAME, archive.lock_excerpt(LOCK, NAME), build, written.top, evidence or {})
         writer.finish()
     return written
@@ -92,7 +93,7 @@ def write(
 
 def read(path: Path) -> tuple[Archive, dict[str, bytes]]:
     """Its contents, and the files that an engine would get."""
-    with archive_reading.opened(path) as (contents, file):
+    with archive.opened(path) as (contents, file):
         size, pieces = archive.load_stream(contents, file, path, "builder-work:x")
         content = b"".join(pieces)
     assert len(content) == size
@@ -107,7 +108,7 @@ def rewritten(path: Path, change: Change) -> None:
         files = {name: b"".join(tar_stream.pieces(file, member)) for name, member in members.items()}
     change(files)
     if archive.ABOUT in files:
-        files[archive.SEAL] = archive.seal(files[archive.ABOUT])
+        files[archive.SEAL] = archive.seal_archive(files[archive.ABOUT])
     with path.open("w+b") as file:
         writer = tar_stream.Writer(file)
         for name, content in files.items():
@@ -137,12 +138,12 @@ def test_what_is_written_is_read(tmp_path: Path, attested: bool) -> None:
     assert contents.part.images["small"] == Repository(4, numbers={2: LOCK.images["small"].numbers[2]})
     assert contents.part.models == {"Org/M": Model(Pairing(NAME, "recipes/m.yaml"))}
     # The engine gets the image alone, under the name that it is to have meanwhile.
-    blobs = {name: content for name, content in loaded.items() if oci_layout.digest_of(name)}
+    blobs = {name: content for name, content in loaded.items() if archives.digest_of(name)}
     assert set(loaded) - set(blobs) == {"oci-layout", "index.json", "manifest.json"}
-    assert all(written.blobs[str(oci_layout.digest_of(name))] == content for name, content in blobs.items())
+    assert all(written.blobs[str(archives.digest_of(name))] == content for name, content in blobs.items())
     (docker,) = json.loads(loaded["manifest.json"])
     assert docker["RepoTags"] == ["builder-work:x"]
-    assert docker["Layers"] == [oci_layout.blob_name(digest(layer)) for layer in LAYERS]
+    assert docker["Layers"] == [archives.blob_name(digest(layer)) for layer in LAYERS]
     (entry,) = json.loads(loaded["index.json"])["manifests"]
     assert entry["annotations"]["io.containerd.image.name"] == "docker.io/library/builder-work:x"
 
@@ -194,15 +195,15 @@ def _add(name: str, content: bytes = b"more") -> Change:
     [
         (_add("notes.txt"), "does not belong there"),
         (_add("builder/build/more"), "does not belong there"),
-        (_add(oci_layout.blob_name(digest(b"more"))), "belongs to no image"),
-        (_drop(oci_layout.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
-        (_drop(oci_layout.blob_name(digest(_CONFIG))), "it lacks sha256:"),
-        (_drop(oci_layout.blob_name(image().top.digest)), "it lacks sha256:"),
+        (_add(archives.blob_name(digest(b"more"))), "belongs to no image"),
+        (_drop(archives.blob_name(digest(LAYERS[2]))), "it lacks sha256:"),
+        (_drop(archives.blob_name(digest(_CONFIG))), "it lacks sha256:"),
+        (_drop(archives.blob_name(image().top.digest)), "it lacks sha256:"),
         (_drop("builder/images.lock"), "is not what this program writes"),
         (_drop("builder/archive.json"), "it is cut off"),
         (_add("builder/archive.json", b"[" * 100_000), "is not what this program writes"),
-        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(2999)), "does not have the size in the manifest"),
-        (_add(oci_layout.blob_name(digest(LAYERS[2])), bytes(3000)), "does not match"),
+        (_add(archives.blob_name(digest(LAYERS[2])), bytes(2999)), "does not have the size in the manifest"),
+        (_add(archives.blob_name(digest(LAYERS[2])), bytes(3000)), "does not match"),
         (_add("builder/build/Dockerfile", b"FROM other\n"), "does not match"),
         (_about(version=2), "is of version 2"),
         (_about(image="small:3"), "is not about small:3"),
@@ -216,7 +217,7 @@ def _add(name: str, content: bytes = b"more") -> Change:
         (_about(evidence={"../x.json": "{}"}), "is not taken: .*not the name of a file of evidence"),
         (_about(evidence={RUN_NAME: "{}"}), "is not taken: .*is a required property"),
         (_about(evidence={RUN_NAME: RUN_TEXT.replace('"pass"', '"fail"')}), "is not taken: .*was changed"),
-        (_about(evidence=traveling.files([proof()])), "is not taken: .*is evidence of another image"),
+        (_about(evidence=store.traveling_files([proof()])), "is not taken: .*is evidence of another image"),
         (_add("builder/archive.json", b"[1]"), "is not what this program writes"),
         (_add("builder/archive.json", b"{"), "is not what this program writes"),
     ],
@@ -250,7 +251,7 @@ def test_more_than_any_build_has_is_not_read(tmp_path: Path, monkeypatch: pytest
     write(path)
     for limit, message in (("MOST_FILES", "it has more than 3 files"), ("LARGEST_BUILD", "are more than 3 bytes")):
         with monkeypatch.context() as patched:
-            patched.setattr(layout, limit, 3)
+            patched.setattr(plan_model, limit, 3)
             with pytest.raises(TransferError, match=message):
                 read(path)
 
@@ -268,7 +269,7 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
     blob = image().top
     index = json.dumps({"manifests": [blob.json, blob.json]}).encode()
     with pytest.raises(ValueError, match="several platforms"):
-        oci_layout.read_image(
+        archives.read_image(
             described(index, "application/vnd.oci.image.index.v1+json"),
             {**image().blobs, digest(index): index}.__getitem__,
         )
@@ -286,16 +287,16 @@ def test_several_platforms_are_refused(tmp_path: Path) -> None:
 )
 def test_the_name_that_containerd_reads(tag: str, full: str) -> None:
     written = image()
-    manifest, _ = oci_layout.read_image(written.top, written.blobs.__getitem__)
-    files = oci_layout.index_files(written.top, manifest, tag)
+    manifest, _ = archives.read_image(written.top, written.blobs.__getitem__)
+    files = archives.index_files(written.top, manifest, tag)
     assert json.loads(files["index.json"])["manifests"][0]["annotations"]["io.containerd.image.name"] == full
 
 
 def test_a_folder_or_nothing_is_no_archive(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"), archive_reading.opened(tmp_path / "none"):
+    with pytest.raises(UsageError, match="No such file"), archive.opened(tmp_path / "none"):
         raise AssertionError
-    with pytest.raises(UsageError, match="is no file"), archive_reading.opened(tmp_path):
+    with pytest.raises(UsageError, match="is no file"), archive.opened(tmp_path):
         raise AssertionError
     (tmp_path / "empty.tar").touch()
-    with pytest.raises(TransferError), archive_reading.opened(tmp_path / "empty.tar"):
+    with pytest.raises(TransferError), archive.opened(tmp_path / "empty.tar"):
         raise AssertionError

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.distribution import archived_build
 from builder.lock import text
-from builder.lock.model import Adoption, ImageName, Lock
-from builder.lock.pins import BasePin, Pins
-from builder.plan import bake
-from builder.plan.model import StagedFile
+from builder.lock.model import Adoption, BasePin, ImageName, Lock, Pins
+from builder.moving import archive
+from builder.plan import making
+from builder.plan.plan_model import StagedFile
 from tests import locks
 from tests.commands import kept
 from tests.distribution import plain_build
@@ -21,18 +20,19 @@ from tests.plan import shipped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+
 NAME = ImageName("small", 2)
 FILE = StagedFile(b"x\n")
 
 
 def fault(files: Mapping[str, StagedFile]) -> str:
-    return archived_build.fault(NAME, locks.numbered(), files)
+    return archive.build_fault(NAME, locks.numbered(), files)
 
 
 @pytest.mark.parametrize("name", ["cpu", "dflash", "flashqla"])
 def test_what_this_program_writes_is_taken(name: str) -> None:
     plan = shipped.plan(name, "wheel" if name == "cpu" else "git", "linux/arm64")
-    assert archived_build.fault(NAME, kept.image(plan), plan.files) == ""
+    assert archive.build_fault(NAME, kept.image(plan), plan.files) == ""
 
 
 @pytest.mark.parametrize(("definition", "platform"), [("tf5", "linux/arm64"), ("small", "linux/s390x")])
@@ -45,15 +45,15 @@ def test_no_pins_of_other_definitions_are_taken_up(definition: str, platform: st
         for name, on in (("cpu", kept.image(plan).platform), (definition, platform))
     )
     for record, expected in ((own, ""), (other, "its images.lock is of other images")):
-        files = {**plan.files, "images.lock": StagedFile(text.dump(record).encode())}
-        assert archived_build.fault(NAME, kept.image(plan), files) == expected
+        files = {**plan.files, "images.lock": StagedFile(text.dump_lock(record).encode())}
+        assert archive.build_fault(NAME, kept.image(plan), files) == expected
 
 
 def test_a_directory_that_was_lost_is_none() -> None:
     assert fault({}) == ""
     adopted = replace(locks.numbered(), adopted=Adoption("a:1", ()))
-    assert archived_build.fault(NAME, adopted, {"adopted.json": FILE, "images.lock": FILE}) == ""
-    assert "`Dockerfile` belongs to no build" in archived_build.fault(NAME, adopted, {"Dockerfile": FILE})
+    assert archive.build_fault(NAME, adopted, {"adopted.json": FILE, "images.lock": FILE}) == ""
+    assert "`Dockerfile` belongs to no build" in archive.build_fault(NAME, adopted, {"Dockerfile": FILE})
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_what_is_damaged_is_refused(file: str, content: bytes) -> None:
 
 def test_a_record_of_another_number_is_refused() -> None:
     lock = Lock().with_image(NAME, locks.numbered())
-    record = StagedFile(text.dump(lock).encode())
+    record = StagedFile(text.dump_lock(lock).encode())
     assert fault({**plain_build.FILES, "images.lock": record}) == ""
-    more = StagedFile(text.dump(lock.with_image(ImageName("other", 1), locks.numbered())).encode())
+    more = StagedFile(text.dump_lock(lock.with_image(ImageName("other", 1), locks.numbered())).encode())
     assert fault({**plain_build.FILES, "images.lock": more}) == "its images.lock is of other images"
 
 
 @pytest.mark.parametrize("text", ["${homedir()}", "%{ if true }x%{ endif }", "a ${HF_TOKEN} b"])
 def test_an_expression_is_refused(text: str) -> None:
     assert "it holds an expression" in fault(plain_build.with_bake_file(labels={"builder.x": text}))
-    assert fault(plain_build.with_bake_file(labels={"builder.x": bake.dump({"x": text})})) == ""
+    assert fault(plain_build.with_bake_file(labels={"builder.x": making.dump_bake({"x": text})})) == ""

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.distribution import machines
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import EngineError, NodeError
-from builder.events import Message
-from builder.project import Project
+from builder.base.errors import EngineError, NodeError
+from builder.base.events import Message
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.moving import machines
 from tests import projects
 from tests.conftest import command
 
@@ -38,7 +38,7 @@ def test_a_node_that_hangs_is_left_at_its_limit_and_the_others_are_known() -> No
 
     engines = {name: Endpoint(f"tcp://{name}:1", (), "") for name in ("hangs1", "well", "broken", "hangs2")}
     began = time.monotonic()
-    answers = machines.ask(
+    answers = machines.ask_machines(
         engines, work, 2, lambda event: said.append(event.text) if isinstance(event, Message) else None
     )
     assert 2 <= time.monotonic() - began < 5

@@ -6,17 +6,18 @@ import re
 import shutil
 from typing import TYPE_CHECKING
 
-from builder.definitions import image_chain
-from builder.definitions.image_chain import Overrides
-from builder.plan.make import ImageInputs, make
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions import image
+from builder.definitions.image import Overrides
+from builder.plan.making import ImageInputs, make_plan
 from tests import projects, shipped_files
 from tests.plan import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.plan.model import Plan
+    from builder.plan.plan_model import Plan
+
 
 PAGE = projects.REPOSITORY_ROOT / "docs/how-to/define-an-image.md"
 PLATFORM = "linux/arm64"
@@ -32,8 +33,8 @@ def rendered(folder: Path, name: str, number: int) -> Plan:
     projects.write(folder / f"dockerfiles/{name}/image.yaml", blocks("yaml")[number])
     projects.write(folder / f"dockerfiles/{name}/Dockerfile.j2", blocks("jinja")[number])
     plan: Plan | None = None
-    for definition in image_chain.load(Project(folder), name, PLATFORM, Overrides(PLATFORM)):
-        plan = make(ImageInputs(definition, shipped.pins(definition), {}, ()), plan)
+    for definition in image.load_chain(Project(folder), name, PLATFORM, Overrides(PLATFORM)):
+        plan = make_plan(ImageInputs(definition, shipped.pins(definition), {}, ()), plan)
     assert plan is not None
     return plan
 

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from builder.cli import main
-from builder.definitions.reading import SCHEMAS
+from builder.definitions.fields import SCHEMAS
 from tests import projects
 
 PAGE = (projects.REPOSITORY_ROOT / "docs/how-to/from-spark-vllm-docker.md").read_text()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from docs import examples, terminal
 from tests import cpu_image, projects, registries, shared
 from tests.commands import git_upstream
@@ -23,6 +23,7 @@ from tests.conftest import remove_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.engine
 

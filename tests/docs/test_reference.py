@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.cli.command_table import TABLE
+from builder.cli.main import TABLE
 from docs.reference import generate
 
 PAGES = generate.pages()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.commands import init
 from builder.commands.init import InitRequest
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
-from builder.shipped import source
+from builder.engine.client import Endpoint
+from builder.moving import shipped
 from docs import examples, pictures, terminal
 from tests import cpu_image, projects, shared, shipped_files
 from tests.conftest import remove_all
@@ -23,6 +23,7 @@ from tests.conftest import remove_all
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image]
 
@@ -47,8 +48,8 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     is as long as the shipped one, as tables show."""
     repository = "docs-" + shared.token()
     assert len(repository) == len(SHIPPED)
-    monkeypatch.setattr(source, "project", shipped_files.project)
-    init.run(InitRequest(tmp_path / "models", "all"), {}, tmp_path)
+    monkeypatch.setattr(shipped, "shipped_project", shipped_files.project)
+    init.init_project(InitRequest(tmp_path / "models", "all"), {}, tmp_path)
     yield cpu_image.renamed(tmp_path / "models", repository, RECIPE)
     remove_all(endpoint, repository)
 

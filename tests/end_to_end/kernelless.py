@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from builder.project import Project
+from builder.base.project import Project
 from tests import projects, shipped_files
 from tests.end_to_end.upstream import Upstream
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 NAMES = ("tf5", "dflash", "flashqla")
 PULL = "refs/pull/40898/head"

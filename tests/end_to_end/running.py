@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests.cpu_image import run_in
 
 
 def layers(endpoint: Endpoint, image: str) -> tuple[str, ...]:
     """The digests of the image's layers, the lowest first."""
-    found = images.inspect(endpoint, image)
+    found = images.inspect_image(endpoint, image)
     assert found is not None
     return found.layers
 

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from packaging.version import Version
 
+from builder.base.project import Project
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.lock import reading
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.project import Project
 from tests import projects, shared, shipped_files
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, run_in
@@ -25,6 +25,7 @@ from tests.end_to_end.running import answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.full, pytest.mark.timeout(7200)]
 
@@ -91,18 +92,18 @@ def test_from_a_recipe_to_a_number_and_back(project: Project, endpoint: Endpoint
     assert "paired with Org/Model-1B" in builder(project, "build", "chat")
     projects.write(project.mods / "template/chat.jinja", "version two\n")
     said = builder(project, "build", "chat")
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     (repository,) = lock.images
     assert f"built {repository}:2" in said
     assert "mod template: changed" in said
     assert [lock.images[repository].numbers[number].platform for number in (1, 2)] == [PLATFORM, PLATFORM]
-    found = images.inspect(endpoint, f"{repository}:2")
+    found = images.inspect_image(endpoint, f"{repository}:2")
     assert found is not None
     assert found.platform == PLATFORM
     argv = ["sh", "-c", "cat chat.jinja processor; uname -m"]
     assert run_in(endpoint, f"{repository}:2", argv, {}).split() == ["version", "two", "aarch64", "aarch64"]
     builder(project, "rollback", "chat")
-    assert reading.read(project.lock).models["Org/Model-1B"].pairing.image == ImageName(repository, 1)
+    assert lock_file.read_lock(project.lock).models["Org/Model-1B"].pairing.image == ImageName(repository, 1)
     listed = json.loads(builder(project, "list", "--json"))["images"]
     assert [(one["number"], one["state"], one["platform"]) for one in listed] == [
         (2, "present", PLATFORM),
@@ -117,7 +118,7 @@ def test_a_check_that_does_not_hold_ends_the_build(project: Project) -> None:
     assert done.returncode == 6
     assert "check of mod template: check.sh fails" in done.stderr
     assert "no GPU here" in done.stderr
-    assert not project.lock.exists() or not reading.read(project.lock).images
+    assert not project.lock.exists() or not lock_file.read_lock(project.lock).images
 
 
 @pytest.fixture
@@ -147,12 +148,12 @@ def test_the_released_wheels_for_a_spark_with_mods(wheels: Project, endpoint: En
     builder(wheels, "lock", "tf5-wheel")
     locked = wheels.lock.read_bytes()
     told = builder(wheels, "build", "chat", "--locked")
-    lock = reading.read(wheels.lock)
+    lock = lock_file.read_lock(wheels.lock)
     (repository,) = lock.images
     number = lock.images[repository].numbers[1]
     assert f"built {repository}:1" in told
     assert (number.platform, sorted(number.mods)) == (PLATFORM, SHIPPED_MODS)
-    assert reading.parse_bytes(locked, "images.lock").pins == lock.pins
+    assert lock_file.parse_bytes(locked, "images.lock").pins == lock.pins
     pins = lock.pins["tf5-wheel"][PLATFORM]
     assert pins.python is not None
     processor, installed = answer(endpoint, f"{repository}:1", INSTALLED)

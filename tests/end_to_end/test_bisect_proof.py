@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint
 from tests import projects, shared
 from tests.commands.bisect_trials import left_over
 from tests.conftest import remove_all
@@ -18,6 +18,7 @@ from tests.end_to_end.test_serving import MOD, MODEL, RECIPE, TEMPLATE
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint, environment
+from builder.engine.client import Endpoint, environment
 from tests import cpu_image
 from tests.conftest import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.alone]
 
@@ -36,13 +37,13 @@ def test_a_number_comes_back_the_same_without_any_cache(
 ) -> None:
     project = cpu_image.project(tmp_path / "project", repository)
     cpu_image.builder(project, "build", "cpu")
-    first = images.inspect(endpoint, f"{repository}:1")
+    first = images.inspect_image(endpoint, f"{repository}:1")
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     prune()
     assert cpu_image.builder(project, "rebuild", f"{repository}:1").endswith(": the same content, tagged again\n")
     # The engine's id of an image covers its whole manifest: compressed layers, configuration and dates.
-    again = images.inspect(endpoint, f"{repository}:1")
+    again = images.inspect_image(endpoint, f"{repository}:1")
     assert first is not None
     assert again is not None
     assert again.id == first.id

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from builder.base.project import Project
 from builder.definitions import image
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects, shared, shipped_files
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder
@@ -19,6 +19,7 @@ from tests.end_to_end.running import answer, layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(5400)]
 
@@ -66,7 +67,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Ite
 def test_what_was_locked_can_be_imported(project: Project, endpoint: Endpoint) -> None:
     builder(project, "build", "tf5-wheel", "flashqla")
     tf5, flashqla = (f"{image.repository_of(project, name)}:1" for name in ("tf5-wheel", "flashqla"))
-    (pins,) = reading.read(project.lock).pins["tf5-wheel"].values()
+    (pins,) = lock_file.read_lock(project.lock).pins["tf5-wheel"].values()
     assert pins.python is not None
     locked = {package.name: package.version for package in pins.python.packages}
     found = answer(endpoint, tf5, IMPORTS)

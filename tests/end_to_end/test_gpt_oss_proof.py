@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
-from builder.proving import harmony
+from builder.base.project import Project
+from builder.engine.client import Endpoint
+from builder.lab.prove import prove
 from tests import projects, shared
 from tests.conftest import remove_all
 from tests.cpu_image import builder, project, run_in
@@ -18,6 +18,7 @@ from tests.end_to_end.test_serving import RECIPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 
@@ -48,7 +49,7 @@ def test_every_conversation_and_every_output(cpu: Project, endpoint: Endpoint, t
     run_in(endpoint, image, ["python3", "/here/gpt_oss_files.py", "/model"], {HERE: "/here", folder: "/model"})
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     # The very file that openai-harmony would fetch: it knows it by the same digest.
-    assert len(harmony.vocabulary(files) or b"") == 3_613_922
+    assert len(prove.harmony_vocabulary(files) or b"") == 3_613_922
 
     text = GPT_OSS.format(repository=image.partition(":")[0], folder=folder)
     projects.write(cpu.root / "recipes/gpt-oss.yaml", text)

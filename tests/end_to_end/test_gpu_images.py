@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
+from builder.base.project import Project
 from builder.definitions import image
 from builder.engine import images
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.lock.pins import GitPin, Pins
-from builder.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
+from builder.lock.model import GitPin, Pins
 from tests import shared
 from tests.conftest import BASE, remove_all
 from tests.cpu_image import builder, run_in
@@ -24,6 +24,7 @@ from tests.end_to_end.upstream import MAIN, Upstream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -56,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint, vllm: 
 
 
 def pins_of(project: Project, name: str) -> Pins:
-    (pins,) = reading.read(project.lock).pins[name].values()
+    (pins,) = lock_file.read_lock(project.lock).pins[name].values()
     return pins
 
 
@@ -81,7 +82,7 @@ def test_vllm_in_the_image_is_the_pinned_commit(project: Project, endpoint: Endp
     assert not later
     written = yaml.safe_load(metadata)
     assert (written["vllm_version"], written["vllm_commit"]) == ("0.32.0", commit)
-    found = images.inspect(endpoint, f"{tf5}:1")
+    found = images.inspect_image(endpoint, f"{tf5}:1")
     assert found is not None
     assert json.loads(found.labels["builder.sources"]) == {"vllm": ["0.32.0", commit]}
 

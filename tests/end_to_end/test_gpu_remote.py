@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
 from builder.definitions import image
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import buildkits, forward_proxy, locks, registries, shared
 from tests.conftest import command, remove_all
 from tests.cpu_image import builder
@@ -22,6 +22,7 @@ from tests.end_to_end.upstream import Upstream
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -73,14 +74,14 @@ def test_dflash_and_the_kernels_on_it_are_the_same_from_elsewhere(
     argv = command(project, "build", "dflash", "flashqla", "--builder", instance)
     done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environ)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    pins = reading.read(project.lock).pins
+    pins = lock_file.read_lock(project.lock).pins
     below, above = layers(endpoint, f"{dflash}:1"), layers(endpoint, f"{flashqla}:1")
     assert above[: len(below)] == below
     already = f"already built as {dflash}:1\nalready built as {flashqla}:1\n"
     assert builder(project, "build", "dflash", "flashqla", "--locked") == already
 
     builder(project, "build", "dflash", "flashqla", "--force")
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     assert lock.pins == pins
     for repository in (dflash, flashqla):
         there, here = lock.images[repository].numbers[1], lock.images[repository].numbers[2]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import recipe
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions import recipe
+from builder.engine.client import Endpoint
 from tests import projects, shared
 from tests.conftest import command, remove_all
 from tests.cpu_image import builder, project
@@ -21,6 +21,7 @@ from tests.end_to_end.test_serving import RECIPE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.full, pytest.mark.timeout(3600)]
 
@@ -37,7 +38,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
 def test_every_recipe_with_a_template_of_ours_is_proven(cpu: Project) -> None:
     image = builder(cpu, "build", RECIPE, "--no-prove").split()[1]
     names: dict[str | None, str] = {}
-    for name, shipped in recipe.readable(cpu):
+    for name, shipped in recipe.readable_recipes(cpu):
         if "--chat-template " in shipped.command and not shipped.checkpoint:
             text = re.sub(r"(?m)^container: .*$", f"container: {image.partition(':')[0]}", shipped.text)
             projects.write(cpu.recipes / f"{name}.yaml", text)

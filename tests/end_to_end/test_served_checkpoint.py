@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
+from builder.base.project import Project
+from builder.definitions.container import LABEL
 from builder.engine import containers
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
-from builder.project import Project
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from tests import projects, shared
 from tests.commands.serving import free_port
 from tests.conftest import remove_all
@@ -21,6 +21,7 @@ from tests.end_to_end.test_serving import MOD, RECIPE, TEMPLATE, chat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 
@@ -90,7 +91,7 @@ def compare(cpu: Project, folder: Path) -> None:
     kept = json.loads(Path(compared["file"]).read_text(encoding="utf-8"))
     assert kept["sampling"] == {"most_loss": 0.5, "source": f"folder: {folder}/first"}
     assert kept["subject"]["model"] == MODEL
-    assert kept["subject"]["revision"] == reading.read(cpu.lock).models[MODEL].pairing.revision
+    assert kept["subject"]["revision"] == lock_file.read_lock(cpu.lock).models[MODEL].pairing.revision
     shown = json.loads(builder(cpu, "status", "--json"))
     assert shown["services"] == []
 
@@ -106,7 +107,7 @@ def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoin
     builder(cpu, "build", "recipes/mixed.yaml")
     one = served_answer(cpu)
     compare(cpu, folder)
-    first = reading.read(cpu.lock).models[MODEL].pairing
+    first = lock_file.read_lock(cpu.lock).models[MODEL].pairing
     assert str(first.image) == image
     make(cpu, folder, layer=1)
     assert served_answer(cpu) == one  # a model stays on the weights that it is paired with
@@ -121,5 +122,5 @@ def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoin
     builder(cpu, "pair", MODEL, f"{first.image.repository}:2", "--checkpoint", "mixed")
     assert served_answer(cpu) != one
     builder(cpu, "rollback", MODEL)
-    assert reading.read(cpu.lock).models[MODEL].pairing == first
+    assert lock_file.read_lock(cpu.lock).models[MODEL].pairing == first
     assert served_answer(cpu) == one

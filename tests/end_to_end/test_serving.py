@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, images, services
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.lock import reading
+from builder.base.project import Project
+from builder.definitions.container import LABEL
+from builder.engine import containers, images
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.project import Project
-from builder.serving import metrics
+from builder.serving import readiness
 from tests import projects, shared
 from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, command, remove_all
@@ -30,6 +30,7 @@ from tests.proving import planted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.image, pytest.mark.timeout(1800)]
 
@@ -77,7 +78,7 @@ def cpu(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterato
 def first(cpu: Project) -> ImageName:
     """Number 1, built from the recipe."""
     builder(cpu, "build", RECIPE)
-    return reading.read(cpu.lock).models[MODEL].pairing.image
+    return lock_file.read_lock(cpu.lock).models[MODEL].pairing.image
 
 
 @pytest.fixture(scope="module")
@@ -155,20 +156,20 @@ def test_a_changed_template_is_a_new_layer_and_rolls_back(cpu: Project, endpoint
     said = builder(cpu, "build", RECIPE)
     assert said.startswith(f"built {repository}:2 in ")
     assert f"  mod {MOD}: changed" in said.splitlines()
-    one, two = (images.inspect(endpoint, f"{repository}:{number}") for number in (1, 2))
+    one, two = (images.inspect_image(endpoint, f"{repository}:{number}") for number in (1, 2))
     assert one is not None
     assert two is not None
     assert two.layers[:-1] == one.layers[:-1]
     assert two.layers[-1] != one.layers[-1]
     assert baked_template(endpoint, f"{repository}:latest") == "{#- changed -#}\n" + original
-    assert reading.read(cpu.lock).models[MODEL].pairing.image.number == 2
+    assert lock_file.read_lock(cpu.lock).models[MODEL].pairing.image.number == 2
 
     builder(cpu, "rollback", RECIPE)
     assert baked_template(endpoint, f"{repository}:latest") == original
-    lock = reading.read(cpu.lock)
+    lock = lock_file.read_lock(cpu.lock)
     assert lock.images[repository].current == 1
     assert lock.models[MODEL].pairing.image == first
-    latest = images.inspect(endpoint, f"{repository}:latest")
+    latest = images.inspect_image(endpoint, f"{repository}:latest")
     assert latest is not None
     assert latest.id == one.id
     projects.write(file, original)
@@ -197,7 +198,7 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     assert said.startswith(f"{served} serves from {first.repository}:2, ready after ")
     answer = chat(port)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
-        counted = metrics.read(page.read().decode())
+        counted = readiness.read_metrics(page.read().decode())
     now = status(cpu)
     assert counted is not None
     assert counted.generated_tokens > 0
@@ -229,12 +230,12 @@ def test_from_run_to_stop(cpu: Project, endpoint: Endpoint, first: ImageName, se
     exported = ["--format", "compose", "--output", str(file), "--port", str(port), *SMALL]
     builder(cpu, "export", MODEL, *exported)
     assert re.match(rf"{served} stopped after \d+\.\d s; it served from {first}\n", builder(cpu, "stop", served))
-    assert services.labelled(endpoint, f"{LABEL}={served}") == ()
+    assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
     compose(endpoint, file, "up", "--detach", "--wait")
     assert chat(port) == answer
     compose(endpoint, file, "down")
-    assert services.labelled(endpoint, f"{LABEL}={served}") == ()
+    assert containers.labelled(endpoint, f"{LABEL}={served}") == ()
 
 
 def measured(project: Project, image: str) -> None:
@@ -291,7 +292,7 @@ def compose(endpoint: Endpoint, file: Path, *arguments: str) -> None:
 
 
 def test_what_was_built_is_what_was_pinned(cpu: Project, endpoint: Endpoint, first: ImageName) -> None:
-    pinned = reading.read(cpu.lock).pins_of("cpu", images_platform(endpoint, first)).python
+    pinned = lock_file.read_lock(cpu.lock).pins_of("cpu", images_platform(endpoint, first)).python
     assert pinned is not None
     said = run_in(endpoint, str(first), ["python3", "-m", "pip", "list", "--format", "json"], {})
     found = {row["name"].lower().replace("_", "-").replace(".", "-"): row["version"] for row in json.loads(said)}
@@ -300,13 +301,13 @@ def test_what_was_built_is_what_was_pinned(cpu: Project, endpoint: Endpoint, fir
 
 
 def images_platform(endpoint: Endpoint, name: ImageName) -> str:
-    details = images.inspect(endpoint, str(name))
+    details = images.inspect_image(endpoint, str(name))
     assert details is not None
     return details.platform
 
 
 def test_nothing_of_the_person_is_in_the_image(endpoint: Endpoint, first: ImageName) -> None:
-    details = images.inspect(endpoint, str(first))
+    details = images.inspect_image(endpoint, str(first))
     assert details is not None
     assert environment(endpoint)
     variables = {entry.partition("=")[0] for entry in details.config["Env"]}

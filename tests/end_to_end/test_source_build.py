@@ -20,10 +20,10 @@ import pytest
 import yaml
 from uv import find_uv_bin
 
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.lock import reading
-from builder.lock.pins import GitPin, Pins
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine.client import Endpoint, environment
+from builder.lock import lock_file
+from builder.lock.model import GitPin, Pins
 from tests import projects, shared, shipped_files
 from tests.conftest import remove_all
 from tests.cpu_image import builder
@@ -34,6 +34,7 @@ from tests.sources import git_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = [pytest.mark.engine, pytest.mark.full, pytest.mark.timeout(7200)]
 
@@ -132,7 +133,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The repositories, which git finds under the addresses that the definition has: each holds the release that
     images.lock pins, of the day that stands there."""
     root = tmp_path_factory.mktemp("upstream")
-    pins = reading.read(shipped_files.project().lock).pins_of("tf5", "linux/arm64").sources
+    pins = lock_file.read_lock(shipped_files.project().lock).pins_of("tf5", "linux/arm64").sources
     for (path, (package, sha256)), name in zip(RELEASES.items(), ("vllm", "flashinfer"), strict=True):
         pin = pins[name]
         assert isinstance(pin, GitPin)
@@ -170,13 +171,13 @@ def test_every_stage_and_one_kernel_of_each_for_the_chip(
     project: Project, endpoint: Endpoint, served: Path, tmp_path: Path
 ) -> None:
     builder(project, "build", "tf5")
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     (repository,) = lock.images
     (pins,) = lock.pins["tf5"].values()
     assert pins.python is not None
     locked = {package.name: package.version for package in pins.python.packages}
     versions, variables = answer(endpoint, f"{repository}:1", VERSIONS)
-    shipped = reading.read(shipped_files.project().lock).pins_of("tf5", "linux/arm64").sources
+    shipped = lock_file.read_lock(shipped_files.project().lock).pins_of("tf5", "linux/arm64").sources
     assert versions["vllm"].partition("+")[0] == shipped["vllm"].version
     assert versions["flashinfer-python"] == shipped["flashinfer"].version
     assert (versions["torch"], versions["transformers"]) == (locked["torch"], locked["transformers"])

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
-from builder.engine import containers, services
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.base.project import Project
+from builder.definitions.container import LABEL
+from builder.engine import containers
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName
-from builder.project import Project
 from tests import cpu_image, linked, projects, shared
 from tests.commands import second_engine
 from tests.commands.serving import free_port
@@ -46,7 +46,7 @@ def cpu(tmp_path_factory: pytest.TempPathFactory, endpoint: Endpoint) -> Iterato
     text = file.read_text(encoding="utf-8").replace("solo_only: true\n", "").replace("\nenv:\n", ENV)
     projects.write(file, text.replace("name: Qwen3-0.6B-cpu", f"name: {repository}-served"))
     cpu_image.builder(project, "build", RECIPE, "--no-prove")
-    yield project, reading.read(project.lock).models[MODEL].pairing.image
+    yield project, lock_file.read_lock(project.lock).models[MODEL].pairing.image
     remove_all(endpoint, repository)
 
 
@@ -135,7 +135,7 @@ def test_two_nodes_answer_together_and_end_together(
     kill = ["sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
     assert containers.execute(link.machines[0].endpoint, name, kill, 30).exit_code == 0
     end = time.monotonic() + 60
-    while (service := services.find(endpoint, name)) and not service.restarts and time.monotonic() < end:
+    while (service := containers.find_container(endpoint, name)) and not service.restarts and time.monotonic() < end:
         time.sleep(0.5)
     assert service is not None
     assert service.restarts == 1
@@ -144,7 +144,7 @@ def test_two_nodes_answer_together_and_end_together(
 
     builder("stop", MODEL)
     for engine in (endpoint, link.machines[0].endpoint):
-        assert services.find(engine, name) is None
+        assert containers.find_container(engine, name) is None
 
 
 def test_a_wrong_interface_ends_both_with_the_lines_of_the_one_that_has_it(
@@ -158,6 +158,6 @@ def test_a_wrong_interface_ends_both_with_the_lines_of_the_one_that_has_it(
     assert f"{name} on node two ended before it answered" in " ".join(done.stderr.split())
     assert "enp1s0f1np2" in (project.state / f"serve-logs/{name}@two.log").read_text()
     for engine in (endpoint, link.machines[0].endpoint):
-        assert services.find(engine, f"vllm-{name}") is None
+        assert containers.find_container(engine, f"vllm-{name}") is None
     checked = builder("nodes", "check", "--node", "two", code=1)
     assert "there is no enp1s0f1np2" in checked.stdout

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import containers, images
-from builder.engine.buildkit import bake
-from builder.engine.buildkit.bake import BakeResult, Secret
-from builder.engine.buildkit.progress import Event
-from builder.engine.client.endpoint import Endpoint
+from builder.engine import bake_run, containers, images
+from builder.engine.bake_run import BakeResult, Secret
+from builder.engine.build_log import Event
+from builder.engine.client import Endpoint
 from tests import shared
 from tests.engine.relay import Relay, over_tcp, relaying
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 Build = Callable[..., BakeResult]
 
@@ -47,8 +47,8 @@ def repository(endpoint: Endpoint) -> Iterator[str]:
     name = shared.unique_name()
     yield name
     containers.remove_labelled(endpoint, name)
-    for tag in images.tags(endpoint, [name]):
-        images.remove(endpoint, tag)
+    for tag in images.image_tags(endpoint, [name]):
+        images.remove_image(endpoint, tag)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def build(endpoint: Endpoint, tmp_path: Path) -> Build:
     ) -> BakeResult:
         directory = tmp_path / "build"
         write_build(directory, dockerfile, files or {})
-        return bake.bake_targets(
+        return bake_run.bake_targets(
             endpoint,
             directory,
             names={target: name},

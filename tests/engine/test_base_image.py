@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import base_image, images
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import SourceError
+from builder.base.errors import SourceError
+from builder.engine import images, installed
+from builder.engine.client import Endpoint
 from tests.engine.conftest import Build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.engine
 
@@ -83,30 +84,30 @@ def test_the_registrys_digest(endpoint: Endpoint, registry: tuple[str, dict[str,
     contents["nvidia/cuda:13"] = index("linux/amd64", "linux/arm64/v8")
     digest = f"sha256:{sha256(contents['nvidia/cuda:13']).hexdigest()}"
     for platform in ("linux/amd64", "linux/arm64"):
-        assert base_image.resolve(endpoint, f"{address}/nvidia/cuda:13", platform) == digest
-    assert base_image.resolve(endpoint, f"{address}/nvidia/cuda@{digest}", "linux/arm64") == digest
+        assert installed.resolve_base(endpoint, f"{address}/nvidia/cuda:13", platform) == digest
+    assert installed.resolve_base(endpoint, f"{address}/nvidia/cuda@{digest}", "linux/arm64") == digest
     contents["nvidia/cuda:13"] = index("linux/arm64")
-    assert base_image.resolve(endpoint, f"{address}/nvidia/cuda:13", "linux/arm64") != digest
+    assert installed.resolve_base(endpoint, f"{address}/nvidia/cuda:13", "linux/arm64") != digest
 
 
 def test_a_platform_that_the_registry_has_not(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
     address, contents = registry
     contents["a/b:1"] = index("linux/amd64", "linux/ppc64le")
     with pytest.raises(SourceError, match="is for linux/amd64, linux/ppc64le, not for linux/arm64") as caught:
-        base_image.resolve(endpoint, f"{address}/a/b:1", "linux/arm64")
+        installed.resolve_base(endpoint, f"{address}/a/b:1", "linux/arm64")
     assert caught.value.exit_code == 6
 
 
 def test_a_tag_that_nobody_has(endpoint: Endpoint, registry: tuple[str, dict[str, bytes]]) -> None:
     with pytest.raises(SourceError, match="manifest unknown"):
-        base_image.resolve(endpoint, f"{registry[0]}/a/b:none", "linux/arm64")
+        installed.resolve_base(endpoint, f"{registry[0]}/a/b:none", "linux/arm64")
 
 
 def test_no_registry_there(endpoint: Endpoint) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with pytest.raises(SourceError, match=r"cannot be resolved: .*refused"):
-            base_image.resolve(endpoint, f"127.0.0.1:{taken.getsockname()[1]}/a/b:1", "linux/arm64")
+            installed.resolve_base(endpoint, f"127.0.0.1:{taken.getsockname()[1]}/a/b:1", "linux/arm64")
 
 
 def test_a_registry_that_never_answers_costs_seconds(endpoint: Endpoint) -> None:
@@ -115,7 +116,7 @@ def test_a_registry_that_never_answers_costs_seconds(endpoint: Endpoint) -> None
         silent.listen()
         began = time.monotonic()
         with pytest.raises(SourceError, match="has not answered for 1 seconds"):
-            base_image.resolve(endpoint, f"127.0.0.1:{silent.getsockname()[1]}/a/b:1", "linux/arm64", wait=1)
+            installed.resolve_base(endpoint, f"127.0.0.1:{silent.getsockname()[1]}/a/b:1", "linux/arm64", wait=1)
         assert time.monotonic() - began < 5
 
 
@@ -125,13 +126,13 @@ def test_an_image_that_only_the_engine_has(
     name = f"{registry[0]}/{repository}:1"
     build(name, "FROM scratch\nCOPY Dockerfile /\n")
     try:
-        image = images.inspect(endpoint, name)
+        image = images.inspect_image(endpoint, name)
         assert image is not None
-        assert base_image.resolve(endpoint, name, image.platform) == f"local:{images.fingerprint(image)}"
-        assert base_image.local_fingerprint(endpoint, name) == images.fingerprint(image)
+        assert installed.resolve_base(endpoint, name, image.platform) == f"local:{images.fingerprint(image)}"
+        assert installed.local_fingerprint(endpoint, name) == images.fingerprint(image)
         other = "linux/s390x"
         with pytest.raises(SourceError, match=f"is for {image.platform}, and {other} is asked for"):
-            base_image.resolve(endpoint, name, other)
+            installed.resolve_base(endpoint, name, other)
     finally:
-        images.remove(endpoint, name)
-    assert base_image.local_fingerprint(endpoint, name) is None
+        images.remove_image(endpoint, name)
+    assert installed.local_fingerprint(endpoint, name) is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import cache_file
+from builder.engine import images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 def test_sections_live_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "state" / "engine.json"
-    assert cache_file.load(path) == {}
-    cache_file.store(path, "tags", {"a": "b"})
-    cache_file.store(path, "fingerprints", {"c": "d"})
-    cache_file.store(path, "tags", {"e": "f"})
-    assert cache_file.load(path) == {"tags": {"e": "f"}, "fingerprints": {"c": "d"}}
+    assert images.load_cache(path) == {}
+    images.store_cache(path, "tags", {"a": "b"})
+    images.store_cache(path, "fingerprints", {"c": "d"})
+    images.store_cache(path, "tags", {"e": "f"})
+    assert images.load_cache(path) == {"tags": {"e": "f"}, "fingerprints": {"c": "d"}}
     assert [child.name for child in path.parent.iterdir()] == ["engine.json"]
 
 
@@ -29,29 +29,29 @@ def test_sections_live_side_by_side(tmp_path: Path) -> None:
 def test_a_damaged_file_is_empty_and_is_written_anew(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "engine.json"
     path.write_bytes(content)
-    assert cache_file.load(path) == {}
-    cache_file.store(path, "tags", {"a": "b"})
-    assert cache_file.load(path) == {"tags": {"a": "b"}}
+    assert images.load_cache(path) == {}
+    images.store_cache(path, "tags", {"a": "b"})
+    assert images.load_cache(path) == {"tags": {"a": "b"}}
 
 
 def test_a_pipe_or_a_device_in_its_place_is_no_cache(tmp_path: Path) -> None:
     path = tmp_path / "engine.json"
     os.mkfifo(path)
-    assert cache_file.load(path) == {}
+    assert images.load_cache(path) == {}
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert cache_file.load(path) == {}
-    cache_file.store(path, "tags", {"a": "b"})
-    assert cache_file.load(path) == {"tags": {"a": "b"}}
+    assert images.load_cache(path) == {}
+    images.store_cache(path, "tags", {"a": "b"})
+    assert images.load_cache(path) == {"tags": {"a": "b"}}
 
 
 def test_a_damaged_section_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "engine.json"
     path.write_text('{"version": 1, "tags": 7, "fingerprints": {"a": "b"}}')
-    assert cache_file.load(path) == {"fingerprints": {"a": "b"}}
+    assert images.load_cache(path) == {"fingerprints": {"a": "b"}}
 
 
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    cache_file.store(tmp_path / "file" / "engine.json", "tags", {"a": "b"})
-    assert cache_file.load(tmp_path / "file" / "engine.json") == {}
+    images.store_cache(tmp_path / "file" / "engine.json", "tags", {"a": "b"})
+    assert images.load_cache(tmp_path / "file" / "engine.json") == {}

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import containers
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import BuildFailedError, ImageStateError
+from builder.base.errors import BuildFailedError, ImageStateError
+from builder.engine import client, containers
+from builder.engine.client import Endpoint
 from tests.engine.conftest import Build
 
 pytestmark = pytest.mark.engine
@@ -28,7 +27,7 @@ def image(repository: str, build: Build) -> str:
 
 
 def left(endpoint: Endpoint, label: str) -> list[str]:
-    listing = api.request(
+    listing = client.request(
         endpoint, "GET", "/containers/json", query={"all": 1, "filters": json.dumps({"label": [label]})}
     )
     return [container["Id"] for container in listing]
@@ -86,7 +85,7 @@ def test_what_an_image_of_a_stranger_may_take_is_limited(
         eats = "x=$(head -c 300000000 /dev/zero | tr '\\0' a); echo done"
         killed = container.run(["sh", "-c", eats], timeout=60)
         assert (killed.exit_code != 0, "done" in killed.output) == (True, False)
-        limits = api.request(endpoint, "GET", f"/containers/{container.id}/json")["HostConfig"]
+        limits = client.request(endpoint, "GET", f"/containers/{container.id}/json")["HostConfig"]
         assert (limits["Memory"], limits["MemorySwap"], limits["PidsLimit"]) == (64 << 20, 64 << 20, 4096)
     monkeypatch.setattr(containers, "_MOST_PROCESSES", 50)
     with containers.running(endpoint, image, labels={repository: ""}) as container:
@@ -114,9 +113,9 @@ def test_a_missing_image(endpoint: Endpoint, repository: str) -> None:
 
 def test_leftovers_are_found_by_label(endpoint: Endpoint, repository: str, image: str) -> None:
     body = {"Image": image, "Entrypoint": ["sleep", "600"], "Labels": {repository: "a"}}
-    first = api.request(endpoint, "POST", "/containers/create", body=body)["Id"]
-    api.request(endpoint, "POST", f"/containers/{first}/start")
-    second = api.request(endpoint, "POST", "/containers/create", body={**body, "Labels": {repository: "b"}})["Id"]
+    first = client.request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    client.request(endpoint, "POST", f"/containers/{first}/start")
+    second = client.request(endpoint, "POST", "/containers/create", body={**body, "Labels": {repository: "b"}})["Id"]
     assert set(left(endpoint, repository)) == {first, second}
     assert containers.remove_labelled(endpoint, f"{repository}=a") == 1
     assert left(endpoint, repository) == [second]
@@ -125,10 +124,11 @@ def test_leftovers_are_found_by_label(endpoint: Endpoint, repository: str, image
 
 
 CHILD = """\
-import os, sys
+import os
+import sys
 from builder.engine import containers
-from builder.engine.client import endpoint
-with containers.running(endpoint.find(os.environ), sys.argv[1], labels={sys.argv[2]: ""}) as container:
+from builder.engine import client
+with containers.running(client.find_endpoint(os.environ), sys.argv[1], labels={sys.argv[2]: ""}) as container:
     print(container.id, flush=True)
     container.run(["sleep", "600"], timeout=600)
 """

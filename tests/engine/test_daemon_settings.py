@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.engine import daemon_settings
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.daemon_settings import DaemonSettings
+from builder.engine import machine
+from builder.engine.client import Endpoint
+from builder.engine.machine import DaemonSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 INFO = {"MemoryLimit": True, "SwapLimit": True, "LoggingDriver": "json-file"}
 
@@ -32,17 +33,17 @@ INFO = {"MemoryLimit": True, "SwapLimit": True, "LoggingDriver": "json-file"}
     ],
 )
 def test_the_daemon_s_file(settings: dict[str, Any] | None, expected: DaemonSettings) -> None:
-    assert daemon_settings.parse(INFO, settings) == expected
+    assert machine.parse(INFO, settings) == expected
 
 
 def test_what_the_engine_tells() -> None:
-    assert not daemon_settings.parse({**INFO, "SwapLimit": False}, {}).limits_memory
-    assert not daemon_settings.parse({**INFO, "LoggingDriver": "local"}, {}).endless_logs
+    assert not machine.parse({**INFO, "SwapLimit": False}, {}).limits_memory
+    assert not machine.parse({**INFO, "LoggingDriver": "local"}, {}).endless_logs
 
 
 @pytest.mark.engine
 def test_a_real_engine_and_a_file_that_cannot_be_read(endpoint: Endpoint, tmp_path: Path) -> None:
     (tmp_path / "daemon.json").write_text("{", encoding="utf-8")
-    assert not daemon_settings.read(endpoint, tmp_path / "daemon.json").endless_logs
+    assert not machine.read_daemon_settings(endpoint, tmp_path / "daemon.json").endless_logs
     (tmp_path / "daemon.json").write_text(json.dumps({"log-opts": {"max-size": "1m"}}), encoding="utf-8")
-    assert not daemon_settings.read(endpoint, tmp_path / "daemon.json").endless_logs
+    assert not machine.read_daemon_settings(endpoint, tmp_path / "daemon.json").endless_logs

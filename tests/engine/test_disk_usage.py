@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import disk_usage, images
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
+from builder.engine import client, images
+from builder.engine.client import Endpoint
 from builder.engine.images import ImageDetails
 from tests import shared
 from tests.conftest import remove_all
@@ -14,6 +13,7 @@ from tests.stock import BASE, labels, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 pytestmark = pytest.mark.engine
 
@@ -26,7 +26,7 @@ def name(endpoint: Endpoint) -> Iterator[str]:
 
 
 def inspected(endpoint: Endpoint, tag: str) -> ImageDetails:
-    image = images.inspect(endpoint, tag)
+    image = images.inspect_image(endpoint, tag)
     assert image
     return image
 
@@ -35,22 +35,22 @@ def test_a_layer_is_told_by_all_below_it(endpoint: Endpoint, name: str) -> None:
     load(endpoint, f"{name}:1", (BASE, {"a": b"1" * 50_000}, {"b": b"2" * 90_000}))
     load(endpoint, f"{name}:2", (BASE, {"b": b"2" * 90_000}))
     first, second = (inspected(endpoint, f"{name}:{n}") for n in (1, 2))
-    assert [len(layer) for layer in disk_usage.layers(first)] == [1, 2, 3]
-    assert set(disk_usage.layers(first)) & set(disk_usage.layers(second)) == {disk_usage.layers(first)[0]}
-    sizes = disk_usage.layer_sizes(endpoint, [first, second])
-    assert [sizes[layer] // 10_000 for layer in disk_usage.layers(first)] == [2, 5, 9]
-    assert {first.id, second.id} <= {image.id for image in disk_usage.all_images(endpoint)}
+    assert [len(layer) for layer in images.layers(first)] == [1, 2, 3]
+    assert set(images.layers(first)) & set(images.layers(second)) == {images.layers(first)[0]}
+    sizes = images.layer_sizes(endpoint, [first, second])
+    assert [sizes[layer] // 10_000 for layer in images.layers(first)] == [2, 5, 9]
+    assert {first.id, second.id} <= {image.id for image in images.all_images(endpoint)}
 
 
 def test_an_image_removed_meanwhile_changes_no_size(endpoint: Endpoint, name: str) -> None:
     load(endpoint, f"{name}:1", (BASE, {"a": name.encode()}))
     load(endpoint, f"{name}:2", (BASE, {"b": name.encode()}))
     one, two = (inspected(endpoint, f"{name}:{number}") for number in (1, 2))
-    before = disk_usage.layer_sizes(endpoint, [one])
-    images.remove(endpoint, f"{name}:2")
-    after = disk_usage.layer_sizes(endpoint, [one, two])
+    before = images.layer_sizes(endpoint, [one])
+    images.remove_image(endpoint, f"{name}:2")
+    after = images.layer_sizes(endpoint, [one, two])
     assert {layer: after[layer] for layer in before} == before
-    assert after[disk_usage.layers(two)[1]] == 0
+    assert after[images.layers(two)[1]] == 0
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,22 @@ def test_the_history_tells_the_sizes_where_it_can(
     created_by: list[str], sizes: list[int], layers: int, expected: list[int]
 ) -> None:
     history = [{"CreatedBy": by, "Size": size} for by, size in zip(created_by, sizes, strict=True)]
-    assert disk_usage._sizes(history, layers) == expected
+    assert images._sizes(history, layers) == expected
 
 
 def test_containers_are_found_by_the_image_that_they_use(endpoint: Endpoint, name: str) -> None:
     load(endpoint, f"{name}:1", (BASE, {"a": name.encode()}))
     body = {"Image": f"{name}:1"}
     made = [
-        api.request(endpoint, "POST", "/containers/create", query={"name": f"{name}-{n}"}, body=body)["Id"]
+        client.request(endpoint, "POST", "/containers/create", query={"name": f"{name}-{n}"}, body=body)["Id"]
         for n in (1, 2)
     ]
     try:
-        names = disk_usage.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
+        names = images.containers_by_image(endpoint)[inspected(endpoint, f"{name}:1").id]
         assert sorted(names) == [f"{name}-1", f"{name}-2"]
     finally:
         for container in made:
-            api.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
+            client.request(endpoint, "DELETE", f"/containers/{container}", query={"force": 1})
 
 
 def test_nameless_images_by_label(endpoint: Endpoint, name: str) -> None:
@@ -93,5 +93,5 @@ def test_nameless_images_by_label(endpoint: Endpoint, name: str) -> None:
         load(endpoint, f"{name}:1", (BASE, {"a": content + name.encode()}), labels(name, 1))
         ids.append(inspected(endpoint, f"{name}:1").id)
     label = f"org.opencontainers.image.title={name}"
-    assert disk_usage.dangling(endpoint, label) == {ids[0]}
-    assert disk_usage.dangling(endpoint, "builder.no-such-label") == frozenset()
+    assert images.dangling(endpoint, label) == {ids[0]}
+    assert images.dangling(endpoint, "builder.no-such-label") == frozenset()

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import image_archive
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.registry import oci_layout
-from builder.errors import TransferError
+from builder.base.errors import TransferError
+from builder.engine import archives
+from builder.engine.client import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.mark.engine
 def test_an_archive_that_is_none(endpoint: Endpoint) -> None:
     with pytest.raises(TransferError, match="the engine did not load the image: "):
-        image_archive.load(endpoint, 5, [b"not", b" a"])
+        archives.load_archive(endpoint, 5, [b"not", b" a"])
 
 
 @pytest.mark.engine
@@ -34,7 +33,7 @@ def test_an_error_in_the_pieces_ends_the_load(endpoint: Endpoint) -> None:
         raise ValueError("the file broke off")
 
     with pytest.raises(ValueError, match="the file broke off"):
-        image_archive.load(endpoint, 5, pieces())
+        archives.load_archive(endpoint, 5, pieces())
 
 
 @pytest.mark.engine
@@ -47,9 +46,9 @@ def test_every_blob_is_saved(endpoint: Endpoint, repository: str, build: Build) 
         blobs[digest] = b"".join(pieces)
         assert len(blobs[digest]) == size
 
-    top, image = image_archive.save(endpoint, f"{repository}:1", receive, sent.append)
+    top, image = archives.save_archive(endpoint, f"{repository}:1", receive, sent.append)
     assert all(digest == f"sha256:{sha256(content).hexdigest()}" for digest, content in blobs.items())
-    read, sizes = oci_layout.read_image(top, blobs.__getitem__)
+    read, sizes = archives.read_image(top, blobs.__getitem__)
     assert image == read
     assert set(blobs) == set(sizes)
     assert sent == sorted(sent)
@@ -60,7 +59,7 @@ LAYERS = [bytes([n]) * 3000 for n in range(2)]
 
 
 def descriptor(content: bytes, kind: str = "x") -> dict[str, object]:
-    return oci_layout.Descriptor(kind, f"sha256:{sha256(content).hexdigest()}", len(content)).json
+    return archives.Descriptor(kind, f"sha256:{sha256(content).hexdigest()}", len(content)).json
 
 
 def save(monkeypatch: pytest.MonkeyPatch, *layers: bytes) -> list[str]:
@@ -75,11 +74,11 @@ def save(monkeypatch: pytest.MonkeyPatch, *layers: bytes) -> list[str]:
             info = tarfile.TarInfo(name)
             info.size = len(blob)
             archive.addfile(info, io.BytesIO(blob))
-    monkeypatch.setattr(image_archive, "stream", lambda *_, **__: iter([content.getvalue()]))
-    monkeypatch.setattr(image_archive, "_LARGEST_MANIFEST", 2000)
+    monkeypatch.setattr(archives, "stream", lambda *_, **__: iter([content.getvalue()]))
+    monkeypatch.setattr(archives, "_LARGEST_MANIFEST", 2000)
     saved: list[str] = []
     endpoint = Endpoint("unix:///none", ("buildx",), "none")
-    image_archive.save(endpoint, "x:1", lambda digest, *_: saved.append(digest), lambda _: None)
+    archives.save_archive(endpoint, "x:1", lambda digest, *_: saved.append(digest), lambda _: None)
     return saved
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine import containers, images
-from builder.engine.client import versions
-from builder.engine.client.endpoint import Endpoint, environment
+from builder.base.errors import ConflictError, ImageStateError
+from builder.engine import containers, images, versions
+from builder.engine.client import Endpoint, environment
 from builder.engine.images import ImageDetails
-from builder.errors import ConflictError, ImageStateError
 from tests.engine.conftest import Build
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -124,7 +123,7 @@ def test_labels_and_attestations_leave_the_fingerprint(
         "build",
     ]
     subprocess.run(attested, cwd=tmp_path, env={**os.environ, **environment(endpoint)}, check=True, capture_output=True)
-    inspected = [images.inspect(endpoint, name) for name in names]
+    inspected = [images.inspect_image(endpoint, name) for name in names]
     assert all(inspected)
     assert len({image.id for image in inspected if image}) >= 2
     assert len({images.fingerprint(image) for image in inspected if image}) == 1
@@ -133,18 +132,18 @@ def test_labels_and_attestations_leave_the_fingerprint(
 @pytest.mark.engine
 def test_a_build_says_the_id_that_the_engine_uses(endpoint: Endpoint, repository: str, build: Build) -> None:
     baked = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL a=b\n")
-    image = images.inspect(endpoint, f"{repository}:1")
+    image = images.inspect_image(endpoint, f"{repository}:1")
     assert image is not None
     assert (image.id, image.tags, dict(image.labels)) == (baked.id, (f"{repository}:1",), {"a": "b"})
-    assert images.inspect(endpoint, baked.id) == image
-    assert images.inspect(endpoint, f"{repository}:2") is None
+    assert images.inspect_image(endpoint, baked.id) == image
+    assert images.inspect_image(endpoint, f"{repository}:2") is None
 
 
 @pytest.mark.engine
 def test_an_image_for_another_platform(endpoint: Endpoint, repository: str, build: Build) -> None:
     bake = '{"target": {"image": {"context": ".", "platforms": ["linux/arm64"]}}}'
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n", files={"bake.json": bake})
-    image = images.inspect(endpoint, f"{repository}:1")
+    image = images.inspect_image(endpoint, f"{repository}:1")
     assert image is not None
     assert image.platform == "linux/arm64"
     assert len(image.layers) == 1
@@ -155,24 +154,24 @@ def test_names_come_and_go(endpoint: Endpoint, repository: str, build: Build) ->
     first_name, second_name, latest = (f"{repository}:{tag}" for tag in ("1", "2", "latest"))
     first = build(first_name, "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n").id
     second = build(second_name, "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n").id
-    images.tag(endpoint, first_name, latest)
-    assert images.tags(endpoint, [repository]) == {first_name: first, second_name: second, latest: first}
-    images.tag(endpoint, second, latest)
-    assert images.tags(endpoint, [latest]) == {latest: second}
+    images.tag_image(endpoint, first_name, latest)
+    assert images.image_tags(endpoint, [repository]) == {first_name: first, second_name: second, latest: first}
+    images.tag_image(endpoint, second, latest)
+    assert images.image_tags(endpoint, [latest]) == {latest: second}
     assert images.remove_extra_tag(endpoint, latest)
     assert not images.remove_extra_tag(endpoint, second_name), "the last name stays"
     assert not images.remove_extra_tag(endpoint, latest), "nobody has it any more"
-    assert images.tags(endpoint, [f"{repository}*"]) == {first_name: first, second_name: second}
-    assert images.remove(endpoint, second_name)
-    assert images.inspect(endpoint, second) is None
-    assert not images.remove(endpoint, second_name)
-    assert first_name in images.tags(endpoint)
+    assert images.image_tags(endpoint, [f"{repository}*"]) == {first_name: first, second_name: second}
+    assert images.remove_image(endpoint, second_name)
+    assert images.inspect_image(endpoint, second) is None
+    assert not images.remove_image(endpoint, second_name)
+    assert first_name in images.image_tags(endpoint)
 
 
 @pytest.mark.engine
 def test_a_name_for_nothing(endpoint: Endpoint, repository: str) -> None:
     with pytest.raises(ImageStateError, match=f"no image {repository}:1"):
-        images.tag(endpoint, f"{repository}:1", f"{repository}:2")
+        images.tag_image(endpoint, f"{repository}:1", f"{repository}:2")
 
 
 @pytest.mark.engine
@@ -180,15 +179,15 @@ def test_an_image_in_use_stays(endpoint: Endpoint, repository: str, build: Build
     image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL a=b\n").id
     with containers.running(endpoint, image, labels={repository: ""}):
         with pytest.raises(ConflictError, match="in use"):
-            images.remove(endpoint, f"{repository}:1")
-        assert images.inspect(endpoint, f"{repository}:1") is not None
+            images.remove_image(endpoint, f"{repository}:1")
+        assert images.inspect_image(endpoint, f"{repository}:1") is not None
 
 
 @pytest.mark.engine
 def test_fingerprints_are_remembered(endpoint: Endpoint, repository: str, build: Build, tmp_path: Path) -> None:
     cache = tmp_path / "engine.json"
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    details = images.inspect(endpoint, image)
+    details = images.inspect_image(endpoint, image)
     assert details is not None
     expected = {image: images.fingerprint(details)}
     gone = "sha256:" + "0" * 64

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.errors import ImageContentsError, ImageStateError
 from builder.engine import installed
-from builder.errors import ImageContentsError, ImageStateError
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
     from tests.engine.conftest import Build
+
 
 COMMIT = "0fc695fc6d1d82e9a5ac6835ac8e4e1c83703665"
 FLASHINFER = "d768c14e7cf5dd5df45a8a1de78ae815879f108a"
@@ -120,7 +121,7 @@ def test_reading_an_image(endpoint: Endpoint, build: Build, repository: str, pla
     text = f'FROM debian:bookworm-slim\n{INSTALL}{more}{FAKE.format(site=site)}USER nobody\nENTRYPOINT ["false"]\n'
     build(f"{repository}:1", text)
     labels = {repository: ""}
-    software = installed.read(endpoint, f"{repository}:1", labels)
+    software = installed.read_installed(endpoint, f"{repository}:1", labels)
     assert software.sources == {"vllm": installed.InstalledPackage("0.23.0", "0fc695fc6")}
     assert software.executable == ("/usr/bin/python3" if place == "system" else "/srv/v/bin/python3")
     assert software.python.startswith("3.11")
@@ -133,4 +134,4 @@ def test_reading_an_image(endpoint: Endpoint, build: Build, repository: str, pla
 def test_an_image_without_python(endpoint: Endpoint, build: Build, repository: str) -> None:
     build(f"{repository}:1", "FROM debian:bookworm-slim\n")
     with pytest.raises(ImageContentsError, match="has no Python 3"):
-        installed.read(endpoint, f"{repository}:1", {repository: ""})
+        installed.read_installed(endpoint, f"{repository}:1", {repository: ""})

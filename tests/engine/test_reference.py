@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.engine import reference
+from builder.engine import images
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from builder.engine import reference
     ],
 )
 def test_tags(name: str, parts: tuple[str, str]) -> None:
-    assert reference.split_tag(name) == parts
+    assert images.split_tag(name) == parts
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_tags(name: str, parts: tuple[str, str]) -> None:
     ],
 )
 def test_repositories(name: str, repository: str) -> None:
-    assert reference.repository(name) == repository
+    assert images.repository(name) == repository
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_repositories(name: str, repository: str) -> None:
     ],
 )
 def test_the_registry_of_a_repository(repository: str, name: str) -> None:
-    assert reference.with_registry(repository) == name
+    assert images.with_registry(repository) == name

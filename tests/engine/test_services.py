@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from builder.engine import containers, services
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.client.errors import EngineHTTPError
-from builder.engine.services import Service
-from builder.errors import ConflictError, EngineError, ImageStateError
+from builder.base.errors import ConflictError, EngineError, ImageStateError
+from builder.engine import containers
+from builder.engine.client import Endpoint, EngineHTTPError
+from builder.engine.containers import Service
 from tests.conftest import BASE
 
 pytestmark = pytest.mark.engine
@@ -27,12 +26,12 @@ def made(endpoint: Endpoint, name: str, script: str, *, restart: str = "no", **m
         "HostConfig": {"Init": True, "RestartPolicy": {"Name": restart}},
         **more,
     }
-    return services.create(endpoint, name, body)
+    return containers.create(endpoint, name, body)
 
 
 def ended(endpoint: Endpoint, service: Service) -> Service:
     for _ in range(300):
-        current = services.find(endpoint, service.id)
+        current = containers.find_container(endpoint, service.id)
         assert current is not None
         if current.status == "exited":
             return current
@@ -45,38 +44,38 @@ def test_from_its_making_to_its_end(endpoint: Endpoint, repository: str) -> None
     assert (service.name, service.image, service.status, service.restarts) == (repository, BASE, "created", 0)
     assert service.labels[repository] == "yes"
     assert not service.is_up
-    services.start(endpoint, service.id)
-    (current,) = services.labelled(endpoint, repository)
+    containers.start_service(endpoint, service.id)
+    (current,) = containers.labelled(endpoint, repository)
     assert (current.id, current.status, current.health, current.is_up) == (service.id, "running", "", True)
     assert current.started > "2026"
-    gone = services.stop(endpoint, service.id, 30)
+    gone = containers.stop_container(endpoint, service.id, 30)
     assert gone is not None
     assert (gone.status, gone.exit_code) == ("exited", 143)
-    assert services.find(endpoint, repository) is None
-    assert services.stop(endpoint, service.id, 1) is None
+    assert containers.find_container(endpoint, repository) is None
+    assert containers.stop_container(endpoint, service.id, 1) is None
 
 
 def test_the_beginning_of_an_id_is_no_name(endpoint: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "true")
-    assert services.find(endpoint, service.id) == services.find(endpoint, repository) == service
-    assert services.find(endpoint, service.id[:12]) is None
+    assert containers.find_container(endpoint, service.id) == containers.find_container(endpoint, repository) == service
+    assert containers.find_container(endpoint, service.id[:12]) is None
 
 
 def test_what_does_not_listen_is_killed(endpoint: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "trap '' TERM; echo deaf; while :; do sleep 0.1; done")
-    services.start(endpoint, service.id)
-    assert next(services.follow(endpoint, service.id)).text == "deaf"
-    gone = services.stop(endpoint, service.id, 0)
+    containers.start_service(endpoint, service.id)
+    assert next(containers.follow_log(endpoint, service.id)).text == "deaf"
+    gone = containers.stop_container(endpoint, service.id, 0)
     assert gone is not None
     assert gone.exit_code == 137
 
 
 def test_restarts_are_the_engines(endpoint: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "echo again; exit 3", restart="on-failure")
-    services.start(endpoint, service.id)
-    lines = services.follow(endpoint, service.id)
+    containers.start_service(endpoint, service.id)
+    lines = containers.follow_log(endpoint, service.id)
     assert [next(lines).text for _ in range(3)] == ["again"] * 3
-    now = services.find(endpoint, service.id)
+    now = containers.find_container(endpoint, service.id)
     assert now is not None
     assert now.restarts >= 2
     assert now.is_up
@@ -84,15 +83,15 @@ def test_restarts_are_the_engines(endpoint: Endpoint, repository: str) -> None:
 
 def test_the_log_can_be_had_from_any_of_its_lines_on(endpoint: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "for i in 1 2 3 4 5; do echo zeile $i; done; printf 'no end'")
-    services.start(endpoint, service.id)
+    containers.start_service(endpoint, service.id)
     ended(endpoint, service)
-    lines = services.log(endpoint, service.id)
+    lines = containers.container_log(endpoint, service.id)
     assert [line.text for line in lines] == [*(f"zeile {number}" for number in range(1, 6)), "no end"]
-    assert [line.text for line in services.log(endpoint, service.id, tail=2)] == ["zeile 5", "no end"]
+    assert [line.text for line in containers.container_log(endpoint, service.id, tail=2)] == ["zeile 5", "no end"]
     for number, line in enumerate(lines):
-        assert services.log(endpoint, service.id, after=line.written) == lines[number + 1 :]
-    assert tuple(services.follow(endpoint, service.id)) == lines
-    assert services.log(endpoint, service.id, tail=0) == ()
+        assert containers.container_log(endpoint, service.id, after=line.written) == lines[number + 1 :]
+    assert tuple(containers.follow_log(endpoint, service.id)) == lines
+    assert containers.container_log(endpoint, service.id, tail=0) == ()
 
 
 def test_a_name_is_given_once(endpoint: Endpoint, repository: str) -> None:
@@ -106,11 +105,11 @@ def test_what_cannot_be(endpoint: Endpoint, repository: str) -> None:
         made(endpoint, repository, "true", Image=f"{repository}:9")
     missing = made(endpoint, repository, "", Cmd=["nonesuch"], HostConfig={})
     with pytest.raises(EngineHTTPError, match="nonesuch"):
-        services.start(endpoint, missing.id)
+        containers.start_service(endpoint, missing.id)
     with pytest.raises(EngineHTTPError, match="No such container"):
-        tuple(services.follow(endpoint, f"{repository}-x"))
+        tuple(containers.follow_log(endpoint, f"{repository}-x"))
     with pytest.raises(EngineError, match="no Docker engine answers"):
-        services.log(replace(endpoint, host="unix:///nonexistent/docker.sock"), missing.id)
+        containers.container_log(replace(endpoint, host="unix:///nonexistent/docker.sock"), missing.id)
 
 
 @pytest.fixture(params=["tcp", "ssh"])
@@ -121,8 +120,8 @@ def far(request: pytest.FixtureRequest, endpoint: Endpoint) -> Iterator[Endpoint
 
 def test_a_log_is_followed_from_afar(endpoint: Endpoint, far: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "echo one; sleep 1; echo two; sleep 600")
-    services.start(far, service.id)
-    lines = services.follow(far, service.id)
+    containers.start_service(far, service.id)
+    lines = containers.follow_log(far, service.id)
     assert [next(lines).text, next(lines).text] == ["one", "two"]
     assert isinstance(lines, Generator)
     lines.close()
@@ -130,9 +129,9 @@ def test_a_log_is_followed_from_afar(endpoint: Endpoint, far: Endpoint, reposito
 
 def test_a_command_in_it_that_takes_too_long_does_not_end_it(endpoint: Endpoint, repository: str) -> None:
     service = made(endpoint, repository, "sleep 600")
-    services.start(endpoint, service.id)
+    containers.start_service(endpoint, service.id)
     with pytest.raises(EngineError, match="has not answered for 1 seconds"):
         containers.execute(endpoint, service.id, ["sleep", "600"], 1)
-    current = services.find(endpoint, service.id)
+    current = containers.find_container(endpoint, service.id)
     assert current is not None
     assert current.status == "running"

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import cache_file, containers, events, images, tag_cache
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint
-from builder.engine.events import EngineEvent, EventMarker
+from builder.engine import client, containers, images, tag_cache
+from builder.engine.client import Endpoint
+from builder.engine.tag_cache import EngineEvent, EventMarker
 from tests.engine.conftest import Build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
 
 A, B = ("sha256:" + letter * 64 for letter in "ab")
 
@@ -67,7 +67,7 @@ def test_which_names_are_listed(name: str, wanted: list[str], matches: bool) -> 
 def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Records the listings that are requested of the engine during the block, and passes them on."""
     listings: list[str] = []
-    real = api.request
+    real = client.request
 
     def request(
         endpoint: Endpoint, method: str, path: str, query: Mapping[str, str | int] | None = None, timeout: float = 60
@@ -87,17 +87,17 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     wanted = [repository, "builder-test-another"]
 
     def check() -> dict[str, str]:
-        tags = tag_cache.tags(endpoint, wanted, cache)
-        assert tags == images.tags(endpoint, wanted)
+        tags = tag_cache.cached_tags(endpoint, wanted, cache)
+        assert tags == images.image_tags(endpoint, wanted)
         return tags
 
     assert check() == {}
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL n=1\n")
     assert list(check()) == [f"{repository}:1"]
     build(f"{repository}:2", "FROM scratch\nCOPY Dockerfile /\nLABEL n=2\n")
-    images.tag(endpoint, f"{repository}:1", f"{repository}:latest")
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}:latest")
     assert len(check()) == 3
-    images.tag(endpoint, f"{repository}:2", f"{repository}:latest")
+    images.tag_image(endpoint, f"{repository}:2", f"{repository}:latest")
     moved = check()
     assert moved[f"{repository}:latest"] == moved[f"{repository}:2"]
     images.remove_extra_tag(endpoint, f"{repository}:latest")
@@ -105,9 +105,9 @@ def test_every_change_is_seen(endpoint: Endpoint, repository: str, build: Build,
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\nLABEL n=3\n")
     rebuilt = check()
     assert rebuilt[f"{repository}:1"] != moved[f"{repository}:1"]
-    images.remove(endpoint, rebuilt[f"{repository}:2"])
+    images.remove_image(endpoint, rebuilt[f"{repository}:2"])
     assert list(check()) == [f"{repository}:1"]
-    images.tag(endpoint, f"{repository}:1", f"{repository}-2:1")
+    images.tag_image(endpoint, f"{repository}:1", f"{repository}-2:1")
     try:
         assert list(check()) == [f"{repository}:1"]
     finally:
@@ -119,13 +119,13 @@ def test_images_that_exist_are_found_with_their_content(
     endpoint: Endpoint, repository: str, build: Build, tmp_path: Path
 ) -> None:
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
-    details = images.inspect(endpoint, f"{repository}:1")
+    details = images.inspect_image(endpoint, f"{repository}:1")
     assert details is not None
     names = [f"{repository}:1", f"{repository}:2"]
-    result = tag_cache.find(endpoint, [repository], names, tmp_path / "engine.json")
+    result = tag_cache.find_images(endpoint, [repository], names, tmp_path / "engine.json")
     assert list(result.ids) == [f"{repository}:1"]
     assert result.fingerprints == {f"{repository}:1": images.fingerprint(details)}
-    assert tag_cache.find(endpoint, [repository], [], tmp_path / "none") == tag_cache.TaggedImages({}, {})
+    assert tag_cache.find_images(endpoint, [repository], [], tmp_path / "none") == tag_cache.TaggedImages({}, {})
 
 
 @pytest.mark.engine
@@ -134,17 +134,17 @@ def test_what_has_not_changed_is_not_asked_for(
 ) -> None:
     cache = tmp_path / "engine.json"
     image = build(f"{repository}:1", "FROM debian:bookworm-slim\nLABEL n=1\n").id
-    first = tag_cache.tags(endpoint, [repository], cache)
+    first = tag_cache.cached_tags(endpoint, [repository], cache)
     with unasked(monkeypatch) as listings:
-        assert tag_cache.tags(endpoint, [repository], cache) == first
+        assert tag_cache.cached_tags(endpoint, [repository], cache) == first
         with containers.running(endpoint, image, labels={repository: ""}):
-            assert tag_cache.tags(endpoint, [repository], cache) == first
+            assert tag_cache.cached_tags(endpoint, [repository], cache) == first
         assert listings == []
-        images.tag(endpoint, image, f"{repository}:2")
-        assert len(tag_cache.tags(endpoint, [repository], cache)) == 2
+        images.tag_image(endpoint, image, f"{repository}:2")
+        assert len(tag_cache.cached_tags(endpoint, [repository], cache)) == 2
         assert len(listings) == 1
         assert f"{repository}:2" in listings[0]
-        tag_cache.tags(endpoint, [f"{repository}:1"], cache)
+        tag_cache.cached_tags(endpoint, [f"{repository}:1"], cache)
         assert len(listings) == 2, "other references are another question"
 
 
@@ -154,8 +154,8 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
 ) -> None:
     cache = tmp_path / "engine.json"
     build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n")
-    tags = tag_cache.tags(endpoint, [repository], cache)
-    section = cache_file.load(cache)["tags"]
+    tags = tag_cache.cached_tags(endpoint, [repository], cache)
+    section = images.load_cache(cache)["tags"]
     wrong = {**section, "tags": {f"{repository}:9": A}}
     for lost in (
         {"nanoseconds": section["nanoseconds"] - 1},
@@ -163,10 +163,12 @@ def test_a_record_that_does_not_reach_back_is_not_trusted(
         {"host": "unix:///other"},
         {"tags": 7},
     ):
-        cache_file.store(cache, "tags", {**wrong, **lost})
-        assert tag_cache.tags(endpoint, [repository], cache) == tags
-    cache_file.store(cache, "tags", wrong)
-    assert tag_cache.tags(endpoint, [repository], cache) == wrong["tags"], "the marker is there, so nothing is asked"
+        images.store_cache(cache, "tags", {**wrong, **lost})
+        assert tag_cache.cached_tags(endpoint, [repository], cache) == tags
+    images.store_cache(cache, "tags", wrong)
+    assert tag_cache.cached_tags(endpoint, [repository], cache) == wrong["tags"], (
+        "the marker is there, so nothing is asked"
+    )
 
 
 @pytest.mark.engine
@@ -174,18 +176,20 @@ def test_an_engine_elsewhere_is_asked_each_time(
     endpoint: Endpoint, repository: str, build: Build, tcp: str, tmp_path: Path
 ) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    assert tag_cache.tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {f"{repository}:1": image}
+    assert tag_cache.cached_tags(replace(endpoint, host=tcp), [repository], tmp_path / "c") == {
+        f"{repository}:1": image
+    }
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.engine
 def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    before = events.latest(events.list_since(endpoint, None) or [])
+    before = tag_cache.latest_event(tag_cache.list_since(endpoint, None) or [])
     assert before is not None
-    images.tag(endpoint, image, f"{repository}:2")
-    recent = events.list_since(endpoint, before)
+    images.tag_image(endpoint, image, f"{repository}:2")
+    recent = tag_cache.list_since(endpoint, before)
     assert recent is not None
     mine = [(event.kind, event.action, event.name, event.id) for event in recent if event.name == f"{repository}:2"]
     assert mine == [("image", "tag", f"{repository}:2", image)]
-    assert events.list_since(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None
+    assert tag_cache.list_since(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from builder.base.project import Project
 from builder.evidence import store
-from builder.evidence.record import Evidence, Figure, Finding, Machine, Subject
+from builder.evidence.records import Evidence, Figure, Finding, Machine, Subject
 from builder.lock.model import ImageName
-from builder.project import Project
 
 NAME = ImageName("vllm-node-tf5", 7)
 MODEL = "Org/Model-1B"
@@ -71,7 +71,7 @@ def keep(project: Project, *names: ImageName) -> dict[str, bytes]:
     """Keeps a proof of each number with its raw output, and returns all files of evidence."""
     for name in names:
         raw = f"raw output of {name}".encode()
-        store.add(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
+        store.add_run(project, name, proof(subject=replace(SUBJECT, image=str(name))), raw)
     return files(project)
 
 

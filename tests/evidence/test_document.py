@@ -9,24 +9,24 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from builder.evidence import document
-from builder.evidence.record import Evidence, Figure, Subject
+from builder.evidence import records
+from builder.evidence.records import Evidence, Figure, Subject
 from tests.evidence.runs import bench, proof
 
 
 def parsed(text: str) -> Evidence:
-    return document.parse(text.encode(), "file")[0]
+    return records.parse_evidence(text.encode(), "file")[0]
 
 
 def fault(text: str | bytes) -> str:
-    with pytest.raises(document.UnreadableError) as raised:
-        document.parse(text if isinstance(text, bytes) else text.encode(), "file")
+    with pytest.raises(records.UnreadableError) as raised:
+        records.parse_evidence(text if isinstance(text, bytes) else text.encode(), "file")
     return "\n".join(str(problem) for problem in raised.value.problems)
 
 
 def changed(path: str, value: Any) -> str:
     """The text of a benchmark with another value at ``path``."""
-    data = json.loads(document.text(bench()))
+    data = json.loads(records.evidence_text(bench()))
     node = data
     *steps, last = path.split(".")
     for step in steps:
@@ -37,29 +37,29 @@ def changed(path: str, value: Any) -> str:
 
 @pytest.mark.parametrize("evidence", [proof(), bench(), proof("changed", subject=Subject("a:1", "sha256:1"))])
 def test_what_is_written_is_read_back(evidence: Evidence) -> None:
-    assert parsed(document.text(evidence)) == evidence
+    assert parsed(records.evidence_text(evidence)) == evidence
 
 
 def test_a_reader_needs_no_statistics() -> None:
-    figure = document.of(bench())["figures"][0]
+    figure = records.evidence_document(bench())["figures"][0]
     assert (figure["n"], figure["mean"]) == (3, pytest.approx(51.1667, abs=1e-4))
     assert figure["std"] == pytest.approx(1.2583, abs=1e-4)
 
 
 def test_the_schema_is_one_and_takes_what_is_written() -> None:
-    schema = json.loads(document.SCHEMA.read_bytes())
+    schema = json.loads(records.SCHEMA.read_bytes())
     jsonschema_rs.meta.validate(schema)
     for evidence in (proof(), bench()):
-        jsonschema_rs.validate(schema, document.of(evidence))
+        jsonschema_rs.validate(schema, records.evidence_document(evidence))
 
 
 def test_the_identity_is_that_of_the_run_wherever_its_copy_is_and_however_it_is_laid_out() -> None:
     evidence = bench()
     for copy in (replace(evidence, foreign=""), replace(evidence, sequence=9)):
-        assert document.identity(copy) == document.identity(evidence)
-    assert document.identity(replace(evidence, verdict="fail")) != document.identity(evidence)
-    compact = json.dumps(json.loads(document.text(evidence))).replace("\n", "\r\n")
-    assert document.parse(compact.encode(), "file")[1] == document.identity(evidence)
+        assert records.evidence_identity(copy) == records.evidence_identity(evidence)
+    assert records.evidence_identity(replace(evidence, verdict="fail")) != records.evidence_identity(evidence)
+    compact = json.dumps(json.loads(records.evidence_text(evidence))).replace("\n", "\r\n")
+    assert records.parse_evidence(compact.encode(), "file")[1] == records.evidence_identity(evidence)
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_anything_else_is_told_with_its_place(text: str | bytes, told: str) -> N
 
 
 def test_a_record_that_cannot_be_kept_is_told_before_it_is_written() -> None:
-    assert document.problem(bench()) == ""
+    assert records.evidence_problem(bench()) == ""
     figure = Figure("tg", {}, "tokens/s", "higher", (float("nan"),))
-    assert document.problem(bench(figures=(figure,)))
-    assert "name" in document.problem(bench(name="a/b"))
-    assert document.problem(bench(version="\ud800"))
+    assert records.evidence_problem(bench(figures=(figure,)))
+    assert "name" in records.evidence_problem(bench(name="a/b"))
+    assert records.evidence_problem(bench(version="\ud800"))

@@ -6,13 +6,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from builder.evidence import matrix
-from builder.evidence.overview import ImageEvidence, JudgedRun
+from builder.evidence.standing import ImageEvidence, JudgedRun
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests.evidence.runs import MODEL, bench, proof
 
 if TYPE_CHECKING:
     from builder.evidence.matrix import Matrix
-    from builder.evidence.record import Evidence
+    from builder.evidence.records import Evidence
+
 
 OTHER = "Org/Other-8B"
 FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
@@ -26,7 +27,7 @@ def judged(run: Evidence, *stale: str, model: str = MODEL, file: str = "a.json",
 def table(**last: list[JudgedRun]) -> Matrix:
     evidence = {FIRST: ImageEvidence(last=tuple(last.get("first", ()))), SECOND: ImageEvidence()}
     evidence[SECOND] = ImageEvidence(last=tuple(last.get("second", ())))
-    return matrix.of([SECOND, FIRST], (MODEL, OTHER), evidence)
+    return matrix.build_matrix([SECOND, FIRST], (MODEL, OTHER), evidence)
 
 
 def test_each_cell_has_the_word_and_the_file_of_its_run() -> None:

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from builder.evidence.record import Figure
+from builder.evidence.records import Figure
 
 
 def figure(*values: float) -> Figure:

@@ -10,19 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.definitions.required_evidence import RequiredEvidence, RequiredFigure
-from builder.errors import ConflictError, FileProblemsError
-from builder.evidence import beside_current, gate, requirements, store, subjects
-from builder.evidence.record import Evidence, Figure, Machine, Subject
-from builder.evidence.recorded_runs import RecordedRuns
+from builder.base.errors import ConflictError, FileProblemsError
+from builder.base.project import Project
+from builder.definitions.configuration import RequiredEvidence, RequiredFigure
+from builder.evidence import requirements, store, subjects
+from builder.evidence.records import Evidence, Figure, Machine, Subject
+from builder.evidence.standing import RecordedRuns
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.project import Project
 from tests import projects
 from tests.evidence import runs
 from tests.workspaces import NO_ENGINE, workspace
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 OLD, NEW = ImageName("small", 1), ImageName("small", 2)
 TG = RequiredFigure("tg", 32768, None, True, 95, True)
@@ -165,7 +166,7 @@ def test_what_noise_hides_has_not_failed() -> None:
     wanted = replace(TG, limit=100)
     (found,) = requirements.unmet(RequiredEvidence(figures=(wanted,)), *sides)
     assert (found.failed, str(found).endswith("over 3 rounds): too much noise to tell")) == (False, True)
-    assert beside_current.needs_rounds(wanted, *sides)
+    assert requirements.needs_rounds(wanted, *sides)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,7 @@ def test_what_noise_hides_has_not_failed() -> None:
 )
 def test_rounds_go_on_until_they_tell(new: tuple[float, ...], old: tuple[float, ...], more: bool) -> None:
     sides = recorded(NEW, *rounds(NEW, *new)), recorded(OLD, *rounds(OLD, *old))
-    assert beside_current.needs_rounds(TG, *sides) == more
+    assert requirements.needs_rounds(TG, *sides) == more
 
 
 @given(st.integers(0, 2**32))
@@ -225,7 +226,7 @@ def make(root: Path, requires: str = "{prove: pass}") -> tuple[Project, Lock]:
 
 
 def now(project: Project, lock: Lock, image: ImageName = NEW) -> Subject:
-    return subjects.present(project, lock, image, runs.MODEL, "prove", recipe=requirements.recipe_of(
+    return subjects.present_subject(project, lock, image, runs.MODEL, "prove", recipe=requirements.recipe_of(
         project, lock, image, runs.MODEL
     ))  # fmt: skip
 
@@ -234,8 +235,8 @@ def test_from_the_files_of_a_project(tmp_path: Path) -> None:
     project, lock = make(tmp_path)
     (missing,) = requirements.missing(project, lock, NEW, runs.MODEL)
     assert str(missing) == "prove: has not been run"
-    assert requirements.command(missing, NEW, runs.MODEL) == f"builder prove small:2 {runs.MODEL}"
-    store.add(project, NEW, proof(subject=now(project, lock)))
+    assert requirements.missing_command(missing, NEW, runs.MODEL) == f"builder prove small:2 {runs.MODEL}"
+    store.add_run(project, NEW, proof(subject=now(project, lock)))
     assert requirements.missing(project, lock, NEW, runs.MODEL) == ()
     path = project.recipes / "chat.yaml"
     path.write_text(path.read_text().replace("serve", "serve --chat-template /x --tool-call-parser hermes"))
@@ -255,18 +256,18 @@ def test_without_requirements_no_file_of_evidence_is_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize("requires", ["{}", "{probe: [long]}"])
 def test_a_proof_that_failed_is_missing_whatever_is_required(tmp_path: Path, requires: str) -> None:
     project, lock = make(tmp_path, requires)
-    store.add(project, NEW, proof(verdict="fail"))
+    store.add_run(project, NEW, proof(verdict="fail"))
     assert ("prove", True) in {
         (each.kind, each.failed) for each in requirements.missing(project, lock, NEW, runs.MODEL)
     }
     with pytest.raises(ConflictError):
-        gate.passed(workspace(project, NO_ENGINE), lock, NEW, {runs.MODEL: None})
-    assert gate.unfit(project, {}, lock, NEW, OLD, None) == f"did not pass its proof for {runs.MODEL}"
+        requirements.passed(workspace(project, NO_ENGINE), lock, NEW, {runs.MODEL: None})
+    assert requirements.unfit(project, {}, lock, NEW, OLD, None) == f"did not pass its proof for {runs.MODEL}"
     for verdict in ("changed", "unclear", "pass"):
-        store.add(project, NEW, proof(verdict=verdict))
+        store.add_run(project, NEW, proof(verdict=verdict))
         lacking = requirements.missing(project, lock, NEW, runs.MODEL)
         assert "prove" not in {each.kind for each in lacking}
-        assert gate.unfit(project, {}, lock, NEW, OLD, None) == ""
+        assert requirements.unfit(project, {}, lock, NEW, OLD, None) == ""
 
 
 def test_a_recipe_that_cannot_be_read_may_require_anything(tmp_path: Path) -> None:
@@ -280,11 +281,11 @@ def test_the_gate_tells_all_that_is_missing_or_keeps_the_note(tmp_path: Path) ->
     of_project = workspace(project, NO_ENGINE)
     by_recipe = {runs.MODEL: None}
     with pytest.raises(ConflictError) as raised:
-        gate.passed(of_project, lock, NEW, by_recipe)
+        requirements.passed(of_project, lock, NEW, by_recipe)
     assert raised.value.message.splitlines() == [
         f"small:2 lacks what {runs.MODEL} requires: nothing was moved",
         f"  prove: has not been run; `builder prove small:2 {runs.MODEL}`",
         f"  probe long: has not been run; `builder probe {runs.MODEL} long --image small:2`",
     ]
-    assert gate.passed(of_project, lock, NEW, by_recipe, "seen by eye") == "without its evidence: seen by eye"
-    assert gate.passed(of_project, lock, NEW, {}, "seen by eye") == "seen by eye"
+    assert requirements.passed(of_project, lock, NEW, by_recipe, "seen by eye") == "without its evidence: seen by eye"
+    assert requirements.passed(of_project, lock, NEW, {}, "seen by eye") == "seen by eye"

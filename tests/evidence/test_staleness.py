@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from builder.evidence import staleness
-from builder.evidence.record import Machine
+from builder.evidence import standing
+from builder.evidence.records import Machine
 from tests.evidence.runs import COMMIT, MACHINE, SUBJECT, bench, proof
 
 
 def test_a_run_of_the_same_subject_counts_whatever_its_age() -> None:
-    assert staleness.reasons(proof(started="1999-01-01T00:00:00Z"), SUBJECT) == ()
+    assert standing.stale_reasons(proof(started="1999-01-01T00:00:00Z"), SUBJECT) == ()
 
 
 @pytest.mark.parametrize("part", ["model", "revision", "template", "recipe", "arguments"])
 def test_a_part_that_was_not_looked_at_is_not_compared(part: str) -> None:
     nothing: dict[str, Any] = {part: None}
     without = replace(SUBJECT, **nothing)
-    assert staleness.reasons(proof(), without) == ()
-    assert staleness.reasons(proof(subject=without), SUBJECT) == ()
+    assert standing.stale_reasons(proof(), without) == ()
+    assert standing.stale_reasons(proof(subject=without), SUBJECT) == ()
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,17 @@ def test_a_part_that_was_not_looked_at_is_not_compared(part: str) -> None:
     ],
 )
 def test_each_part_that_is_another_now_is_a_reason(change: dict[str, Any], told: str) -> None:
-    assert staleness.reasons(proof(), replace(SUBJECT, **change)) == (told,)
+    assert standing.stale_reasons(proof(), replace(SUBJECT, **change)) == (told,)
 
 
 def test_only_commits_tell_that_a_model_moved() -> None:
-    assert staleness.reasons(proof(), replace(SUBJECT, revision="main")) == ()
-    assert staleness.reasons(proof(subject=replace(SUBJECT, revision="v1")), SUBJECT) == ()
+    assert standing.stale_reasons(proof(), replace(SUBJECT, revision="main")) == ()
+    assert standing.stale_reasons(proof(subject=replace(SUBJECT, revision="v1")), SUBJECT) == ()
     assert SUBJECT.revision == COMMIT
 
 
 def test_the_number_of_an_image_is_only_a_name() -> None:
-    assert staleness.reasons(proof(), replace(SUBJECT, image="vllm-node-tf5:9")) == ()
+    assert standing.stale_reasons(proof(), replace(SUBJECT, image="vllm-node-tf5:9")) == ()
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,19 @@ def test_the_number_of_an_image_is_only_a_name() -> None:
 )
 def test_another_machine_is_a_reason(now: Machine, told: str) -> None:
     present = replace(SUBJECT, overrides={"max_model_len": "4096"}, machine=now)
-    assert staleness.reasons(bench(), present) == (told,)
-    assert staleness.reasons(bench(), replace(present, machine=None)) == ()
+    assert standing.stale_reasons(bench(), present) == (told,)
+    assert standing.stale_reasons(bench(), replace(present, machine=None)) == ()
 
 
 def test_without_a_gpu_the_processor_counts() -> None:
     run = bench(subject=replace(SUBJECT, machine=Machine(cpu="A")))
-    assert staleness.reasons(run, replace(SUBJECT, machine=Machine(cpu="B"))) == ("it ran on another processor, A",)
+    assert standing.stale_reasons(run, replace(SUBJECT, machine=Machine(cpu="B"))) == (
+        "it ran on another processor, A",
+    )
 
 
 def test_another_set_is_another_figure() -> None:
     now = f"sha256:{9:064x}"
-    assert staleness.reasons(proof(), SUBJECT, now) == ("the conversations changed",)
-    assert staleness.reasons(proof(), SUBJECT, proof().set) == ()
-    assert staleness.reasons(proof(set=""), SUBJECT, now) == ()
+    assert standing.stale_reasons(proof(), SUBJECT, now) == ("the conversations changed",)
+    assert standing.stale_reasons(proof(), SUBJECT, proof().set) == ()
+    assert standing.stale_reasons(proof(set=""), SUBJECT, now) == ()

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import FileProblemsError
-from builder.evidence import store, traveling
-from builder.project import Project
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.evidence import store
 from tests.evidence.runs import NAME, SUBJECT, bench, proof
 
 
@@ -19,44 +19,44 @@ def project(tmp_path: Path) -> Project:
 
 
 def sent(*runs: object) -> object:
-    return traveling.files(runs)  # type: ignore[arg-type]
+    return store.traveling_files(runs)  # type: ignore[arg-type]
 
 
 def test_runs_are_those_of_others_on_the_other_side(project: Project, tmp_path: Path) -> None:
-    store.add(project, NAME, proof())
-    store.add(project, NAME, bench(foreign="archive first.tar"))
-    runs, problems = traveling.of_image(project, NAME, SUBJECT.fingerprint)
+    store.add_run(project, NAME, proof())
+    store.add_run(project, NAME, bench(foreign="archive first.tar"))
+    runs, problems = store.traveling_runs(project, NAME, SUBJECT.fingerprint)
     assert problems == ()
     far = Project(tmp_path / "far")
-    received = traveling.read(traveling.files(runs), SUBJECT.fingerprint, "file.tar")
-    assert traveling.take(far, NAME, received, "archive second.tar") == 2
+    received = store.read_foreign_runs(store.traveling_files(runs), SUBJECT.fingerprint, "file.tar")
+    assert store.take(far, NAME, received, "archive second.tar") == 2
     assert [run.foreign for run in store.of_image(far, NAME)] == [
         "archive second.tar",
         "archive second.tar, before: archive first.tar",
     ]
-    assert traveling.take(far, NAME, received, "archive third.tar") == 0
-    assert traveling.take(project, NAME, received, "archive second.tar") == 0
+    assert store.take(far, NAME, received, "archive third.tar") == 0
+    assert store.take(project, NAME, received, "archive second.tar") == 0
     assert store.of_image(project, NAME)[0].foreign == ""
 
 
 def test_only_the_runs_of_this_content_go_along(project: Project) -> None:
-    store.add(project, NAME, proof())
-    damaged = store.add(project, NAME, bench())
+    store.add_run(project, NAME, proof())
+    damaged = store.add_run(project, NAME, bench())
     damaged.write_text("{}")
-    assert traveling.of_image(project, NAME, "sha256:9")[0] == ()
-    runs, problems = traveling.of_image(project, NAME, SUBJECT.fingerprint)
+    assert store.traveling_runs(project, NAME, "sha256:9")[0] == ()
+    runs, problems = store.traveling_runs(project, NAME, SUBJECT.fingerprint)
     assert (len(runs), {problem.location.file for problem in problems}) == (1, {str(damaged.relative_to(project.root))})
 
 
 def test_a_long_way_is_cut(project: Project) -> None:
-    traveling.take(project, NAME, [proof(foreign="x" * 900)], "archive y.tar")
+    store.take(project, NAME, [proof(foreign="x" * 900)], "archive y.tar")
     (run,) = store.of_image(project, NAME)
     assert run.foreign.startswith("archive y.tar, before: xxx")
     assert len(run.foreign) <= 500
 
 
 NAMED = store.file_name(proof())
-TEXT = traveling.files([proof()])[NAMED]
+TEXT = store.traveling_files([proof()])[NAMED]
 
 
 @pytest.mark.parametrize(
@@ -77,21 +77,21 @@ TEXT = traveling.files([proof()])[NAMED]
         {NAMED: TEXT.replace('"pass"', '"fail"')},
         {NAMED: TEXT.replace("61.5", "1e400")},
         {NAMED: TEXT + " " * store.LARGEST},
-        {f"{n}": TEXT for n in range(traveling.MOST_RUNS + 1)},
+        {f"{n}": TEXT for n in range(store.MOST_RUNS + 1)},
     ],
 )
 def test_anything_else_is_refused(texts: object) -> None:
     with pytest.raises(FileProblemsError):
-        traveling.read(texts, SUBJECT.fingerprint, "file.tar")
+        store.read_foreign_runs(texts, SUBJECT.fingerprint, "file.tar")
 
 
 def test_evidence_of_another_image_is_refused() -> None:
     with pytest.raises(FileProblemsError, match="another image"):
-        traveling.read({NAMED: TEXT}, "sha256:9", "file.tar")
+        store.read_foreign_runs({NAMED: TEXT}, "sha256:9", "file.tar")
 
 
 def test_what_it_says_of_itself_makes_it_nobodys_own(project: Project) -> None:
-    (received,) = traveling.read({NAMED: TEXT}, SUBJECT.fingerprint, "file.tar")
+    (received,) = store.read_foreign_runs({NAMED: TEXT}, SUBJECT.fingerprint, "file.tar")
     assert received.foreign == ""
-    traveling.take(project, NAME, [received], "archive z.tar")
+    store.take(project, NAME, [received], "archive z.tar")
     assert store.of_image(project, NAME)[0].foreign == "archive z.tar"

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import recipes_check
-from builder.explaining import notes
+from builder.commands import explaining, recipes
 from tests import projects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 RECIPES = projects.REPOSITORY_ROOT / "builder/definitions/recipes"
 # What takes a message, by the place of that among its arguments.
@@ -51,11 +51,11 @@ def messages() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("place", "text"), [pytest.param(*pair, id=pair[0]) for pair in messages()])
 def test_a_message_is_explained(place: str, text: str) -> None:
     sample = text.replace("{}", "x")
-    assert notes.find(sample), f"builder/explaining/recipe_notes.yaml lacks {text!r}"
+    assert explaining.find_note(sample), f"builder/explaining/recipe_notes.yaml lacks {text!r}"
 
 
 def test_no_two_explanations_are_of_one_message() -> None:
-    says = [note.says for note in notes.every()]
+    says = [note.says for note in explaining.every_note()]
     assert len(says) == len(set(says))
 
 
@@ -64,10 +64,10 @@ def test_what_the_command_prints_is_explained(tmp_path: Path) -> None:
     path = project.recipes / "chat.yaml"
     text = path.read_text(encoding="utf-8").replace("mods:", "extra: 1\nenv: {API_KEY: abc}\nmods:")
     projects.write(path, text.replace("--port 8000", "--port 8,000 --chat-template no.jinja"))
-    (checked,) = recipes_check.run(project, ())
+    (checked,) = recipes.check_recipes(project, ())
     told = [*checked.problems, *checked.notes]
     assert len(told) >= 3
     for problem in told:
-        note = notes.find(f"note: {problem}")
+        note = explaining.find_note(f"note: {problem}")
         assert note, problem
         assert note.keeps is (problem in checked.problems), problem

@@ -8,8 +8,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from builder.errors import FileProblemsError
-from builder.yaml import yaml_file
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError
 
 Mutation = Callable[[bytes], bytes]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from safetensors import safe_open
 
-from builder.checkpoints.planning import header, index
-from builder.commands import checkpoints_build
-from builder.errors import BuilderError
+from builder.base.errors import BuilderError
+from builder.commands import checkpoints
+from builder.sources.safetensors_files import LARGEST, NAME
 from tests import projects, safetensors_files
 from tests.checkpoints.made import Kitchen
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.safetensors_files import Specification
+
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def damaged(content: bytes, chance: random.Random) -> bytes:
                 end = min(len(data), place + chance.randint(1, 40))
                 data[end:end] = data[place:end]
             case 4:
-                size = chance.choice((0, 1, 7, len(data), header.LARGEST, 1 << 40, (1 << 63) - 1, (1 << 64) - 1))
+                size = chance.choice((0, 1, 7, len(data), LARGEST, 1 << 40, (1 << 63) - 1, (1 << 64) - 1))
                 data[:8] = size.to_bytes(8, "little")
             case 5:
                 old, new = chance.choice(((b"BF16", b"F64"), (b"a.", b"../"), (b"00001", b"00002"), (b"32", b"-1")))
@@ -73,13 +74,13 @@ def test_no_damage_of_a_source_gives_a_bug_or_a_wrong_result(tmp_path: Path) -> 
     project = projects.make(tmp_path / "project")
     projects.write(project.root / "checkpoints/small/checkpoint.yaml", DEFINITION.format(folder=source, result=result))
     workspace = Kitchen(project, tmp_path).workspace()
-    names = [*SHARDS, index.NAME]
+    names = [*SHARDS, NAME]
     refused = 0
     for _ in range(COUNT):
         name = chance.choice(names)
         (source / name).write_bytes(damaged(whole[name], chance))
         try:
-            made = checkpoints_build.run(workspace, "small")
+            made = checkpoints.build_checkpoint(workspace, "small")
         except BuilderError as error:
             refused += 1
             assert error.message.isprintable()

@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from builder.commands import recipes_check
-from builder.copies import origin
-from builder.definitions import configuration, image, image_chain, target
-from builder.definitions.mods import digest_lines, mod_reading
-from builder.definitions.mods.mod import is_address
-from builder.definitions.reading import checked, read_text
-from builder.definitions.recipes import command, recipe
-from builder.errors import BuilderError, FileProblemsError
-from builder.evidence import document
-from builder.lock import reading
-from builder.lock.text import dump
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan
-from builder.project import Project
-from builder.yaml import yaml_file
+from builder.base import yaml_file
+from builder.base.errors import BuilderError, FileProblemsError
+from builder.base.project import Project
+from builder.commands import recipes
+from builder.definitions import build_target, command, configuration, image, mod, recipe
+from builder.definitions.fields import checked, read_text
+from builder.definitions.mod import is_address
+from builder.evidence import records
+from builder.lock import lock_file
+from builder.lock.text import dump_lock
+from builder.moving import copies
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
 from tests import projects, shipped_files
 from tests.evidence.runs import bench, proof
 from tests.fuzz.mutations import mutations
@@ -37,6 +35,7 @@ from tests.plan import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 pytestmark = pytest.mark.slow
 
@@ -100,8 +99,8 @@ class Kind:
 
 
 def read_lock(project: Project) -> None:
-    found = reading.read(project.lock)
-    assert reading.parse(dump(found)) == found
+    found = lock_file.read_lock(project.lock)
+    assert lock_file.parse_and_explain(dump_lock(found)) == found
 
 
 def read_image(name: str) -> Callable[[Project], None]:
@@ -109,17 +108,19 @@ def read_image(name: str) -> Callable[[Project], None]:
 
     def read(project: Project) -> None:
         plan: Plan | None = None
-        for definition in image_chain.load(project, name, "linux/amd64"):
-            plan = make(ImageInputs(definition, shipped.pins(definition), {shipped.SHA256: shipped.DIFF}, ()), plan)
+        for definition in image.load_chain(project, name, "linux/amd64"):
+            plan = make_plan(
+                ImageInputs(definition, shipped.pins(definition), {shipped.SHA256: shipped.DIFF}, ()), plan
+            )
 
     return read
 
 
 def read_mod(project: Project) -> None:
     """Reads a mod and plans an image with it."""
-    baked = mod_reading.load(project, "flashqla")
-    small = image.load(project, "small", "linux/amd64")
-    assert make(ImageInputs(small, shipped.pins(small), {}, (baked,))).input_hash
+    baked = mod.load_mod(project, "flashqla")
+    small = image.load_image(project, "small", "linux/amd64")
+    assert make_plan(ImageInputs(small, shipped.pins(small), {}, (baked,))).input_hash
 
 
 def read_and_pin(project: Project) -> None:
@@ -128,33 +129,33 @@ def read_and_pin(project: Project) -> None:
     entries = checked(read_text(path, file), file, "mod").get("files", ())
     text = path.read_bytes().decode("utf-8-sig")
     for index in (index for index, entry in enumerate(entries) if is_address(entry["from"])):
-        text = digest_lines.with_digest(text, file, index, "e" * 64)
+        text = mod.with_digest(text, file, index, "e" * 64)
         assert yaml_file.load(text, file)["files"][index]["sha256"] == "e" * 64
 
 
 def read_source(project: Project) -> None:
-    assert origin.read(project, "mod", "flashqla")
+    assert copies.read_origin(project, "mod", "flashqla")
 
 
 def read_recipe(project: Project) -> None:
     path = project.recipes / "chat.yaml"
-    (checked,) = recipes_check.run(project, [str(path)])
+    (checked,) = recipes.check_recipes(project, [str(path)])
     if checked.problems:
         raise FileProblemsError(checked.problems)
-    assert command.render(recipe.load(project, path), {}).words
-    assert target.find(project, "chat").recipe is not None
+    assert command.render_command(recipe.load_recipe(project, path), {}).words
+    assert build_target.find_target(project, "chat").recipe is not None
 
 
 def read_evidence(project: Project) -> None:
     """Reads a run; what is read is written as something that says the same."""
     content = (project.root / EVIDENCE).read_bytes()
     try:
-        run, identity = document.parse(content, EVIDENCE)
-    except document.UnreadableError as error:
+        run, identity = records.parse_evidence(content, EVIDENCE)
+    except records.UnreadableError as error:
         raise FileProblemsError(error.problems) from None
-    again, written = document.parse(document.text(run).encode(), EVIDENCE)
+    again, written = records.parse_evidence(records.evidence_text(run).encode(), EVIDENCE)
     assert again == run
-    assert written == document.identity(run)
+    assert written == records.evidence_identity(run)
     assert identity
 
 
@@ -186,10 +187,10 @@ KINDS = {
     ),
     "evidence": Kind(
         EVIDENCE,
-        tuple(document.text(run).encode() for run in (proof(), bench())),
+        tuple(records.evidence_text(run).encode() for run in (proof(), bench())),
         read_evidence,
     ),
-    "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load),
+    "builder.yaml": Kind("builder.yaml", (CONFIGURATION,), configuration.load_configuration),
 }
 
 

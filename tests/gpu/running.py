@@ -8,13 +8,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from builder.evidence.record import Figure, Finding
+from builder.evidence.records import Figure, Finding
 from tests.gpu.parts.part_run import NOT_ENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tests.gpu.vllms import ImageVllm, InstalledVllm
+
 
 LIMIT = 570.0  # seconds in all, and MARGIN
 # After a part's own end: for a container to start and go, and for the stacks of what did not end.

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes.container import COMPILE_CACHES, GPU_ENVIRONMENT, HOME
+from builder.definitions.container import COMPILE_CACHES, GPU_ENVIRONMENT, HOME
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
 
 PARTS = Path(__file__).parent / "parts"
 RUN = "part_run.py"

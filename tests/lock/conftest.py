@@ -8,12 +8,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import strategies as st
 
-from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
-from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
+from builder.lock.model import (
+    Adoption,
+    BasePin,
+    GitPin,
+    ImageName,
+    IncludedPin,
+    Lock,
+    LockedPackage,
+    Model,
+    NumberedImage,
+    Pairing,
+    Pins,
+    PullPin,
+    PythonPin,
+    Repository,
+    Status,
+    Version,
+    WheelPin,
+)
 from tests.processes import fork, public_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
 
 __all__ = ["fork", "public_folder"]
 

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import LockError, UsageError
-from builder.lock.lines import quote, read_layout, unquote
-from builder.lock.text import dump
+from builder.base.errors import LockError, UsageError
+from builder.base.yaml_file import load
+from builder.lock.kinds import quote, read_layout, unquote
+from builder.lock.text import dump_lock
 from builder.lock.yaml_tree import read_tree
-from builder.yaml.yaml_file import load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from builder.lock.model import Lock
 
+
 PUT = [*" :-#\"'\\?&*!|>%@`{}[],~\t\r.\n\x85\u2028\ufeffnaN0", "  ", "- ", ": ", "\n\n"]
 
 
@@ -32,7 +33,7 @@ PUT = [*" :-#\"'\\?&*!|>%@`{}[],~\t\r.\n\x85\u2028\ufeffnaN0", "  ", "- ", ": ",
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_it_reads_all_that_the_program_writes(locks: SearchStrategy[Lock], data: DataObject) -> None:
-    text = dump(data.draw(locks))
+    text = dump_lock(data.draw(locks))
     data_read = read_layout(text)
     if data_read is None:
         assert "? " in text  # a key too long for one line
@@ -107,7 +108,8 @@ def test_a_comment_between_blocks_is_no_other_layout() -> None:
 def test_a_good_file_is_read_without_a_yaml_parser(tmp_path: Path, golden: str) -> None:
     (tmp_path / "images.lock").write_text(golden)
     code = (
-        "import pathlib, sys; from builder.lock.reading import read; lock = read(pathlib.Path('images.lock'));"
+        "import pathlib, sys; from builder.lock.lock_file import read_lock; "
+        "lock = read_lock(pathlib.Path('images.lock')); "
         "print(len(lock.images), sorted({'yaml', 'json', 'jsonschema_rs', 'difflib'} & set(sys.modules)))"
     )
     path = {"PYTHONPATH": ":".join(sys.path)}

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import LockError
-from builder.lock import lost_lock, reading, writing
+from builder.base.errors import LockError
+from builder.base.project import Project
+from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.project import Project
 from tests import projects
 
 if TYPE_CHECKING:
@@ -32,34 +32,34 @@ def note(project: Project, repository: str, number: int, engine_id: str) -> None
 
 
 def test_a_project_in_which_nothing_was_built_has_none_yet(project: Project) -> None:
-    assert reading.of(project) == Lock()
+    assert lock_file.read_project_lock(project) == Lock()
     (project.builds / "small").mkdir(parents=True)
     projects.write(project.builds / "small/README.md", "what is built is kept here\n")
-    assert reading.of(project) == Lock()
+    assert lock_file.read_project_lock(project) == Lock()
 
 
 @pytest.mark.parametrize("name", ["small/1", "org/team/small/12"])
 def test_it_is_lost_where_something_was_built(project: Project, name: str) -> None:
     build(project, name)
     with pytest.raises(LockError, match="images.lock is lost") as refused:
-        reading.of(project)
+        lock_file.read_project_lock(project)
     assert "`git checkout -- images.lock`" in refused.value.hint
     assert "`builder lock --recover`" in refused.value.hint
-    with writing.writing(project.lock) as transaction:
+    with lock_file.writing(project.lock) as transaction:
         transaction.commit(Lock())
-    assert reading.of(project) == Lock()
+    assert lock_file.read_project_lock(project) == Lock()
 
 
 def test_a_first_number_that_is_being_given_loses_nothing(project: Project) -> None:
     build(project, "org/small/1")
     build(project, "org/small/1/mods/9")  # a mod may hold anything
     note(project, "org/small", 1, f"sha256:{'1' * 64}")
-    assert not lost_lock.is_lost(project)
+    assert not lock_file.is_lost(project)
     build(project, "org/small/2")
-    assert lost_lock.is_lost(project)
+    assert lock_file.is_lost(project)
 
 
 def test_a_pointer_that_is_being_moved_does(project: Project) -> None:
     build(project, "small/1")
     note(project, "small", 1, "")
-    assert lost_lock.is_lost(project)
+    assert lock_file.is_lost(project)

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import LockError
-from builder.lock import merge_sides, merging
-from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.lock.pins import Pins, WheelPin
-from builder.lock.reading import parse
-from builder.lock.text import dump
+from builder.base.errors import LockError
+from builder.lock import merging
+from builder.lock.lock_file import parse_and_explain
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Pins, WheelPin
+from builder.lock.text import dump_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DataObject, SearchStrategy
 
+
+if TYPE_CHECKING:
     MakeImage = Callable[..., NumberedImage]
     Change = Callable[[Lock], Lock]
 
@@ -45,7 +46,7 @@ class Git:
         return done.stdout
 
     def commit(self, lock: Lock) -> None:
-        (self.folder / "images.lock").write_text(dump(lock), encoding="utf-8")
+        (self.folder / "images.lock").write_text(dump_lock(lock), encoding="utf-8")
         self.run("add", "--all")
         self.run("commit", "--quiet", "--message=x")
 
@@ -90,12 +91,12 @@ def test_different_repositories_merge(git: Git, base: Lock, make_image: MakeImag
     def other(lock: Lock) -> Lock:
         return built(lock, ImageName(TF5, 4), make_image(54), "z/large")
 
-    assert parse(git.merged(base, one(base), other(base))) == one(other(base))
+    assert parse_and_explain(git.merged(base, one(base), other(base))) == one(other(base))
 
 
 def united(text: str) -> Lock:
     """All that the sides of a conflict record."""
-    ours, theirs = merge_sides.locks(text, "images.lock")
+    ours, theirs = merging.locks(text, "images.lock")
     return merging.union(ours, theirs)
 
 
@@ -107,7 +108,7 @@ def test_different_numbers_of_one_repository_are_both_kept(
     ours = built(base, ImageName(CPU, 4), make_image(4), "m/other")
     theirs = built(base, ImageName(CPU, 5), make_image(5), model)
     text = git.merged(base, ours, theirs, code=1)
-    assert merge_sides.locks(text, "images.lock") == (ours, theirs)
+    assert merging.locks(text, "images.lock") == (ours, theirs)
     both = united(text)
     assert sorted(both.images[CPU].numbers) == [1, 2, 3, 4, 5]
     assert (both.images[CPU].current, both.images[CPU].previous) == (5, (4, 3, 2, 1))
@@ -137,14 +138,14 @@ def test_first_numbers_of_two_definitions_are_both_kept(git: Git, make_image: Ma
 def test_pins_of_different_definitions_merge(git: Git, base: Lock) -> None:
     pins = Pins(sources={"vllm": WheelPin("vllm==2", "2")})
     ours, theirs = (base.with_pins(name, "linux/arm64", pins) for name in ("cpu", "dflash"))
-    assert parse(git.merged(base, ours, theirs)) == ours.with_pins("dflash", "linux/arm64", pins)
+    assert parse_and_explain(git.merged(base, ours, theirs)) == ours.with_pins("dflash", "linux/arm64", pins)
 
 
 def test_a_rollback_and_a_build_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
     back = base.with_repository(CPU, base.images[CPU].with_current(2))
     back = back.with_model("a/small", back.models["a/small"].with_pairing(back.models["a/small"].previous[0]))
     built_on = built(base, ImageName(CPU, 4), make_image(4), "a/small")
-    both = parse(git.merged(base, back, built_on))
+    both = parse_and_explain(git.merged(base, back, built_on))
     assert (both.images[CPU].current, both.images[CPU].previous) == (4, (2, 3, 1))
     assert [p.image.number for p in both.models["a/small"].previous] == [2, 3, 1]
 
@@ -155,7 +156,7 @@ def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base:
     ours = base.with_image(first, replace(image, status="bad", note="loops", pinned=True))
     theirs = base.with_image(first, replace(image, pruned="2026-11-22T08:00:00Z"))
     theirs = built(theirs, ImageName(CPU, 4), make_image(4), "a/small")
-    merged = parse(git.merged(base, ours, theirs)).images[CPU].numbers[1]
+    merged = parse_and_explain(git.merged(base, ours, theirs)).images[CPU].numbers[1]
     assert merged == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
 
 
@@ -191,7 +192,7 @@ def test_one_number_that_two_branches_gave_is_named_with_both_places(
     theirs = built(base, ImageName(CPU, 4), make_image(5, built="2026-11-21T11:00:00Z"), "a/small")
     text = git.merged(base, ours, theirs, code=1)
     with pytest.raises(LockError) as raised:
-        parse(text)
+        parse_and_explain(text)
     lines = text.split("\n")
     places = [
         f"images.lock:{1 + next(n for n, line in enumerate(lines) if stamp in line)}:9" for stamp in ("T10:", "T11:")
@@ -200,7 +201,7 @@ def test_one_number_that_two_branches_gave_is_named_with_both_places(
     assert problem in raised.value.message.split("\n")
     assert "git conflict marker `<<<<<<< HEAD`" in raised.value.message
     assert "builder lock --renumber" in raised.value.hint
-    assert merge_sides.locks(text, "images.lock") == (ours, theirs)
+    assert merging.locks(text, "images.lock") == (ours, theirs)
 
 
 def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git, make_image: MakeImage) -> None:
@@ -214,21 +215,21 @@ def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git,
     git.run("checkout", "--quiet", "main")
     git.commit(ours)
     git.run("-c", "merge.conflictStyle=diff3", "merge", "--quiet", "theirs", code=1)
-    assert merge_sides.locks((git.folder / "images.lock").read_text(), "images.lock") == (ours, theirs)
+    assert merging.locks((git.folder / "images.lock").read_text(), "images.lock") == (ours, theirs)
 
 
 def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: MakeImage) -> None:
     ours = built(base, ImageName(CPU, 4), make_image(4), "a/small")
     theirs = built(base, ImageName(CPU, 4), make_image(5), "z/large")
     after = f"\n\n  {TF5}:"
-    block = dump(theirs).split("\n      4:\n", 1)[1].split(after, 1)[0]
-    text = dump(ours).replace(after, f"\n\n      4:\n{block}{after}", 1)
+    block = dump_lock(theirs).split("\n      4:\n", 1)[1].split(after, 1)[0]
+    text = dump_lock(ours).replace(after, f"\n\n      4:\n{block}{after}", 1)
     first, second = (n for n, line in enumerate(text.split("\n"), 1) if line == "      4:")
     with pytest.raises(LockError) as raised:
-        parse(text)
+        parse_and_explain(text)
     assert raised.value.message == f"images.lock:{second}:7: `4` stands twice, first in images.lock:{first}:7"
     assert "--renumber" in raised.value.hint
-    one, other = merge_sides.locks(text, "images.lock")
+    one, other = merging.locks(text, "images.lock")
     assert one == ours
     assert other.images[CPU].numbers[4] == theirs.images[CPU].numbers[4]
 
@@ -244,11 +245,11 @@ def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: Make
 )
 def test_damage_that_no_merge_leaves_is_an_error(text: str) -> None:
     with pytest.raises(LockError):
-        merge_sides.locks(text, "images.lock")
+        merging.locks(text, "images.lock")
 
 
 def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeImage) -> None:
-    text = dump(base)
+    text = dump_lock(base)
     for content, lost in [
         (text, False),
         (text.replace("version: 1", "version: 2"), False),
@@ -257,8 +258,8 @@ def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeIm
         ("", True),
         (text.replace("built: 2026", "built: MMXX"), True),
     ]:
-        assert merge_sides.is_lost(content.encode(), "images.lock") == lost
-    assert merge_sides.is_lost(b"\xff\xfe", "images.lock")
+        assert merging.is_lost(content.encode(), "images.lock") == lost
+    assert merging.is_lost(b"\xff\xfe", "images.lock")
 
 
 def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> None:

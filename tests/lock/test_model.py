@@ -11,6 +11,7 @@ from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, R
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 CPU = "vllm-node-cpu"
 
 

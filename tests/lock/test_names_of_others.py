@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import LockError
-from builder.lock import foreign, journal, reading, text
-from builder.lock.model import ImageName, Lock
-from builder.lock.pins import BasePin, GitPin, Pins
-from builder.project import Project
+from builder.base.errors import LockError
+from builder.base.project import Project
+from builder.lock import lock_file, merging, text
+from builder.lock.model import BasePin, GitPin, ImageName, Lock, Pins
 from tests import locks, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 REPOSITORY = "expected a repository's name"
 IMAGE = "expected an image as engines name it"
@@ -33,19 +33,19 @@ def test_a_repository_is_named_as_docker_names_one(name: str, golden: str) -> No
     text = golden.replace("\n  vllm-node-empty:\n", f"\n  {json.dumps(name)}:\n")
     assert text != golden
     with pytest.raises(LockError, match=REPOSITORY):
-        reading.parse(text)
+        lock_file.parse_and_explain(text)
 
 
 @pytest.mark.parametrize("name", ["vllm-node-tf5", "localhost:5000/a/b", "Host.example/a", "a.b_c__d--e/f", "x" * 200])
 def test_all_names_that_docker_takes_are_taken(name: str, golden: str) -> None:
-    assert name in reading.parse(golden.replace("\n  vllm-node-empty:\n", f"\n  {name}:\n")).images
+    assert name in lock_file.parse_and_explain(golden.replace("\n  vllm-node-empty:\n", f"\n  {name}:\n")).images
 
 
 def test_a_model_may_name_its_quantization(golden: str) -> None:
     model = "unsloth/Qwen3-0.6B-GGUF:Q4_K_M"
-    lock = reading.parse(golden.replace("          Qwen/Qwen3-0.6B:", f"          {model}:"))
+    lock = lock_file.parse_and_explain(golden.replace("          Qwen/Qwen3-0.6B:", f"          {model}:"))
     assert model in lock.models
-    assert reading.parse(text.dump(lock)) == lock
+    assert lock_file.parse_and_explain(text.dump_lock(lock)) == lock
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_no_other_name_leads_elsewhere_or_is_an_option(before: str, after: str, 
     text = golden.replace(before, after, 1)
     assert text != golden
     with pytest.raises(LockError, match=expected):
-        reading.parse(text)
+        lock_file.parse_and_explain(text)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_no_other_name_leads_elsewhere_or_is_an_option(before: str, after: str, 
 def test_what_users_have_named_so_far_is_taken(before: str, after: str, golden: str) -> None:
     text = golden.replace(before, after, 1)
     assert text != golden
-    reading.parse(text)
+    lock_file.parse_and_explain(text)
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,11 @@ def test_what_users_have_named_so_far_is_taken(before: str, after: str, golden: 
 )
 def test_a_source_is_an_address_as_image_yaml_takes_it(address: str) -> None:
     pin = GitPin("https://host/x.git", "main", "0" * 40, "1.0", "2026-11-20T22:00:00Z")
-    assert not foreign.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": pin})))
+    assert not merging.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": pin})))
     wrong = replace(pin, git=address)
-    assert foreign.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": wrong})))
+    assert merging.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": wrong})))
     wrong = replace(pin, requested="--upload-pack=x")
-    assert foreign.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": wrong})))
+    assert merging.refused(Lock().with_pins("small", "linux/amd64", Pins(sources={"vllm": wrong})))
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_the_journal_names_what_this_program_names(entry: object, tmp_path: Path
     project = Project(tmp_path)
     projects.write(project.journal / "small.json", json.dumps(entry))
     with pytest.raises(LockError, match="journal/small.json announces no change"):
-        list(journal.entries(project))
+        list(lock_file.journal_entries(project))
 
 
 def test_what_labels_say_is_held_against_the_same_grammar() -> None:
     good = Lock().with_image(ImageName("small", 1), locks.numbered({"template": "sha256:0"}))
-    assert foreign.refused(good) == ""
+    assert merging.refused(good) == ""
     mods: dict[str, str] = {"../../x": "sha256:0"}
-    assert "../../x" in foreign.refused(Lock().with_image(ImageName("small", 1), locks.numbered(mods)))
+    assert "../../x" in merging.refused(Lock().with_image(ImageName("small", 1), locks.numbered(mods)))
     pin = BasePin("debian", {"a": 1})  # type: ignore[arg-type]
-    assert foreign.refused(good.with_pins("small", "linux/amd64", Pins(pin)))
+    assert merging.refused(good.with_pins("small", "linux/amd64", Pins(pin)))

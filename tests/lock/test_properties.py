@@ -8,13 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builder.lock.text import dump
-from builder.lock.writing import writing
+from builder.lock.lock_file import writing
+from builder.lock.text import dump_lock
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject, SearchStrategy
 
     from builder.lock.model import Lock
+
 
 pytestmark = pytest.mark.slow
 
@@ -33,4 +34,4 @@ def test_an_unchanged_lock_is_not_written_again(
         assert transaction.lock == lock
         assert not transaction.commit(transaction.lock)
     assert (path.read_bytes(), path.stat().st_ino) == (written, number)
-    assert written == dump(lock).encode()
+    assert written == dump_lock(lock).encode()

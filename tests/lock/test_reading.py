@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import LockError
+from builder.base.errors import LockError
+from builder.lock.lock_file import parse_and_explain, parse_bytes, read_lock
 from builder.lock.model import Lock
-from builder.lock.reading import parse, parse_bytes, read
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hypothesis.strategies import DataObject
+
 
 CPU = "vllm-node-cpu"
 HERE = "▶"  # stands in a text where its fault must be reported
@@ -25,7 +26,7 @@ HERE = "▶"  # stands in a text where its fault must be reported
 def faults_of(text: str) -> tuple[list[str], LockError]:
     """The lines of the error for ``text`` without the marks, and the error."""
     with pytest.raises(LockError) as raised:
-        parse(text.replace(HERE, ""))
+        parse_and_explain(text.replace(HERE, ""))
     return raised.value.message.split("\n"), raised.value
 
 
@@ -55,20 +56,20 @@ def test_what_has_no_end_is_not_read(tmp_path: Path, target: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "images.lock").symlink_to(target)
     with pytest.raises(LockError, match="cannot be read: it is no plain file"):
-        read(tmp_path / "images.lock")
+        read_lock(tmp_path / "images.lock")
 
 
 def test_golden(full: Lock, golden: str) -> None:
-    assert parse(golden) == full
+    assert parse_and_explain(golden) == full
 
 
 def test_a_missing_file_is_an_empty_lock(tmp_path: Path) -> None:
-    assert read(tmp_path / "images.lock") == Lock()
+    assert read_lock(tmp_path / "images.lock") == Lock()
 
 
 def test_a_file_is_read(tmp_path: Path, full: Lock, golden: str) -> None:
     (tmp_path / "images.lock").write_text(golden)
-    assert read(tmp_path / "images.lock") == full
+    assert read_lock(tmp_path / "images.lock") == full
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_file_is_read(tmp_path: Path, full: Lock, golden: str) -> None:
 )
 def test_other_spellings_mean_the_same(full: Lock, golden: str, old: str, new: str) -> None:
     assert old in golden
-    assert parse(golden.replace(old, new, 1)) == full
+    assert parse_and_explain(golden.replace(old, new, 1)) == full
 
 
 IMAGE = "expected an image as engines name it, such as `debian:bookworm-slim`"
@@ -180,19 +181,19 @@ def test_all_faults_are_reported_at_once(golden: str) -> None:
 
 def test_the_sequences_decide_whatever_their_gaps(golden: str, full: Lock) -> None:
     text = changed(golden, "        sequence: 3\n        definition", "        sequence: 70\n        definition")
-    assert parse(changed(text, "            sequence: 3\n", "            sequence: 9\n")) == full
+    assert parse_and_explain(changed(text, "            sequence: 3\n", "            sequence: 9\n")) == full
 
 
 def test_of_two_branches_that_built_the_higher_number_is_current(golden: str, full: Lock) -> None:
     text = changed(golden, "        sequence: 3\n        definition", "        sequence: 2\n        definition")
     text = changed(text, "            sequence: 3\n", "            sequence: 2\n")
-    lock = parse(text)
+    lock = parse_and_explain(text)
     assert (lock.images[CPU].current, lock.images[CPU].previous) == (10, (2, 1))
     assert [pairing.image.number for pairing in lock.models["Qwen/Qwen3-0.6B"].previous] == [2, 1]
 
 
 def test_a_next_below_a_number_given_means_nothing(golden: str) -> None:
-    assert parse(changed(golden, "    next: 12", "    next: 3")).images[CPU].next == 11
+    assert parse_and_explain(changed(golden, "    next: 12", "    next: 3")).images[CPU].next == 11
 
 
 def test_a_number_that_two_branches_gave_is_named(golden: str) -> None:
@@ -240,12 +241,12 @@ def test_conflict_markers_are_named_before_all_else(golden: str) -> None:
     assert lines == [f"{at}: git conflict marker `{m}`" for at, m in zip(places_of(text), marks, strict=True)]
     assert "builder lock --renumber" in error.hint
     with pytest.raises(LockError, match="git conflict marker `=======`"):
-        parse(text.replace(HERE, "").replace("\n", "\r\n"))
+        parse_and_explain(text.replace(HERE, "").replace("\n", "\r\n"))
 
 
 def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
     text = changed(golden, 'note: "fast: 12 tokens/s # on 8 cores"', r'note: "<<<<<<< HEAD\n=======\n"')
-    assert parse(text).images[CPU].numbers[1].note == "<<<<<<< HEAD\n=======\n"
+    assert parse_and_explain(text).images[CPU].numbers[1].note == "<<<<<<< HEAD\n=======\n"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +319,7 @@ def test_bytes_that_are_not_text_have_their_place(golden: str) -> None:
 
 def test_a_folder_is_no_lock(tmp_path: Path) -> None:
     with pytest.raises(LockError, match=r"cannot be read: Is a directory"):
-        read(tmp_path)
+        read_lock(tmp_path)
 
 
 @pytest.mark.slow

@@ -13,12 +13,12 @@ import jsonschema_rs
 import pytest
 from hypothesis import given, settings
 
-from builder.commands import schemas
-from builder.lock import file_data, model, pins, records, schema
+from builder.base import yaml_file
+from builder.commands import about
+from builder.lock import kinds, model
+from builder.lock.kinds import WrongError
 from builder.lock.model import Lock
-from builder.lock.text import dump
-from builder.lock.value_kinds import WrongError
-from builder.yaml import yaml_file
+from builder.lock.text import dump_lock
 from tests import shipped_files
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from hypothesis import strategies as st
 
-SCHEMA = json.loads(schemas.text("lock"))
+
+SCHEMA = json.loads(about.text("lock"))
 VALIDATOR = jsonschema_rs.Draft202012Validator(SCHEMA)
 TIME = "2026-11-20T22:00:00Z"
 VALUES: list[Any] = [None, [], {}, "x", "", 0, 1, 2.5, True, ["x"], [None], {"x": None}, {"x": {}}, TIME]
@@ -40,13 +41,13 @@ def loaded(text: str) -> Any:
 def complete(full: Lock) -> Any:
     """A lock with every key: the largest blocks of the golden one, a source from git, and what builds it, and one that
     comes with its base."""
-    pull = pins.PullPin(40898, "ab" * 20, "cd" * 32)
-    git = pins.GitPin("https://host/vllm.git", "main", "ef" * 20, "0.40", "2026-11-20T22:00:00Z", (pull,))
-    more = pins.Pins(sources={"vllm": git}, build=pins.PythonPin(("setuptools",), "", ()))
-    base = pins.BasePin("others/vllm:latest", "sha256:" + "ab" * 32, TIME, (pins.LockedPackage("torch", "2.13", ()),))
-    brought = pins.Pins(base, {"vllm": pins.IncludedPin(base.resolved, "0.40", "ef" * 20)})
+    pull = model.PullPin(40898, "ab" * 20, "cd" * 32)
+    git = model.GitPin("https://host/vllm.git", "main", "ef" * 20, "0.40", "2026-11-20T22:00:00Z", (pull,))
+    more = model.Pins(sources={"vllm": git}, build=model.PythonPin(("setuptools",), "", ()))
+    base = model.BasePin("others/vllm:latest", "sha256:" + "ab" * 32, TIME, (model.LockedPackage("torch", "2.13", ()),))
+    brought = model.Pins(base, {"vllm": model.IncludedPin(base.resolved, "0.40", "ef" * 20)})
     full = full.with_pins("dflash", "linux/arm64", more).with_pins("node", "linux/arm64", brought)
-    data = loaded(dump(full))
+    data = loaded(dump_lock(full))
     data["images"]["vllm-node-cpu"]["numbers"]["10"] |= {
         "digest": "sha256:" + "12" * 32,
         "builder": "spark",
@@ -67,7 +68,7 @@ def as_read(data: Any) -> Any:
 
 def is_read(data: Any) -> bool:
     try:
-        file_data.lock_of(as_read(data))
+        kinds.lock_of(as_read(data))
     except WrongError:
         return False
     return True
@@ -126,7 +127,7 @@ def values(block: Any, keys: set[str]) -> Iterator[tuple[Any, Any]]:
 
 
 def test_the_file_is_what_the_records_make() -> None:
-    assert schemas.text("lock") == schema.text(), "`make reference` writes it anew"
+    assert about.text("lock") == kinds.text(), "`make reference` writes it anew"
 
 
 def test_the_golden_lock_and_the_shipped_one_are_valid(golden: str) -> None:
@@ -137,7 +138,7 @@ def test_the_golden_lock_and_the_shipped_one_are_valid(golden: str) -> None:
 
 @pytest.mark.parametrize("lock", [Lock()])
 def test_an_empty_lock_is_valid(lock: Lock) -> None:
-    assert VALIDATOR.is_valid(loaded(dump(lock)))
+    assert VALIDATOR.is_valid(loaded(dump_lock(lock)))
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_every_written_lock_is_valid(locks: st.SearchStrategy[Lock]) -> None:
     @settings(max_examples=100, deadline=None)
     @given(locks)
     def check(lock: Lock) -> None:
-        assert [error.message for error in VALIDATOR.iter_errors(loaded(dump(lock)))] == []
+        assert [error.message for error in VALIDATOR.iter_errors(loaded(dump_lock(lock)))] == []
 
     check()
 
@@ -160,9 +161,9 @@ def test_every_key_is_in_the_sample(full: Lock) -> None:
 
 @pytest.mark.slow
 def test_reader_and_schema_agree_on_every_change(full: Lock) -> None:
-    fields = {field.name for module in (model, pins) for kind in vars(module).values() if dataclasses.is_dataclass(kind)
+    fields = {field.name for kind in vars(model).values() if dataclasses.is_dataclass(kind)
               for field in dataclasses.fields(kind)}  # fmt: skip
-    named = set(re.findall(r'"([a-z_]+)"', Path(records.__file__).read_text(encoding="utf-8")))
+    named = set(re.findall(r'"([a-z_]+)"', Path(kinds.__file__).read_text(encoding="utf-8")))
     data = complete(full)
     assert is_read(data)
     assert VALIDATOR.is_valid(data)

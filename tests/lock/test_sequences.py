@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.lock import sequences
+from builder.lock import model
 
 
 def test_the_latest_has_the_highest() -> None:
-    assert sequences.of(["c", "a", "b"]) == {"b": 1, "a": 2, "c": 3}
-    assert sequences.of([]) == {}
+    assert model.sequences_of(["c", "a", "b"]) == {"b": 1, "a": 2, "c": 3}
+    assert model.sequences_of([]) == {}
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(), unique=True).map(tuple))
 def test_they_make_the_order_again(order: tuple[int, ...]) -> None:
-    assert sequences.latest_first(sequences.of(order)) == order
+    assert model.latest_first(model.sequences_of(order)) == order
 
 
 def test_gaps_mean_nothing_and_of_two_with_the_same_the_higher_is_later() -> None:
-    assert sequences.latest_first({1: 7, 2: 90, 3: 7}) == (2, 3, 1)
+    assert model.latest_first({1: 7, 2: 90, 3: 7}) == (2, 3, 1)

@@ -10,12 +10,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.errors import LockError
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.lock.pins import LockedPackage, Pins, PythonPin
-from builder.lock.reading import parse
-from builder.lock.text import dump
-from builder.yaml.yaml_file import load
+from builder.base.errors import LockError
+from builder.base.yaml_file import load
+from builder.lock.lock_file import parse_and_explain
+from builder.lock.model import (
+    ImageName,
+    Lock,
+    LockedPackage,
+    Model,
+    NumberedImage,
+    Pairing,
+    Pins,
+    PythonPin,
+    Repository,
+)
+from builder.lock.text import dump_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,15 +32,17 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DataObject, SearchStrategy
 
+
+if TYPE_CHECKING:
     MakeImage = Callable[..., NumberedImage]
 
 
 def test_golden(full: Lock, golden: str) -> None:
-    assert dump(full) == golden
+    assert dump_lock(full) == golden
 
 
 def test_an_empty_lock_says_only_its_version() -> None:
-    lines = [line for line in dump(Lock()).splitlines() if not line.startswith("#")]
+    lines = [line for line in dump_lock(Lock()).splitlines() if not line.startswith("#")]
     assert lines == ["version: 1", "", "..."]
 
 
@@ -40,9 +51,9 @@ def test_an_empty_lock_says_only_its_version() -> None:
 @given(data=st.data())
 def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)
-    text = dump(lock)
-    assert parse(text) == lock
-    assert dump(parse(text)) == text
+    text = dump_lock(lock)
+    assert parse_and_explain(text) == lock
+    assert dump_lock(parse_and_explain(text)) == text
 
 
 @pytest.mark.slow
@@ -50,7 +61,7 @@ def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
 @given(data=st.data())
 def test_any_yaml_reader_reads_it(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)
-    loaded = load(dump(lock), "x")
+    loaded = load(dump_lock(lock), "x")
     blocks = [image for block in loaded.get("images", {}).values() for image in block["numbers"].values()]
     assert {model for block in blocks for model in block.get("models", {})} == set(lock.models)
     for name, repository in lock.images.items():
@@ -66,19 +77,19 @@ def test_order_does_not_depend_on_who_was_first(full: Lock, golden: str) -> None
 
     images = {name: replace(r, numbers=reversed_(r.numbers)) for name, r in reversed(full.images.items())}
     turned = Lock({d: reversed_(p) for d, p in reversed(full.pins.items())}, images, reversed_(full.models))
-    assert dump(turned) == golden
+    assert dump_lock(turned) == golden
 
 
 def test_packages_are_sorted_by_name() -> None:
     packages = (LockedPackage("torch", "2.13", ()), LockedPackage("numpy", "2.4.1", ("a" * 64,)))
-    text = dump(Lock().with_pins("cpu", "linux/amd64", Pins(python=PythonPin((), "", packages))))
+    text = dump_lock(Lock().with_pins("cpu", "linux/amd64", Pins(python=PythonPin((), "", packages))))
     assert f'          numpy: 2.4.1 sha256:{"a" * 64}\n          torch: "2.13"\n' in text
 
 
 def merged(tmp_path: Path, base: Lock, ours: Lock, theirs: Lock) -> str:
     """The file after git merged two branches."""
     for name, lock in {"base": base, "ours": ours, "theirs": theirs}.items():
-        (tmp_path / name).write_text(dump(lock))
+        (tmp_path / name).write_text(dump_lock(lock))
     command = ["git", "merge-file", "-p", "ours", "base", "theirs"]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
 
@@ -104,7 +115,7 @@ def test_branches_that_build_different_images_merge(tmp_path: Path, base: Lock, 
     ours = built(base, "vllm-node-cpu", make_image(3), "a/small")
     both = built(ours, "vllm-node-tf5", make_image(53), "z/large")
     theirs = built(base, "vllm-node-tf5", make_image(53), "z/large")
-    assert parse(merged(tmp_path, base, ours, theirs)) == both
+    assert parse_and_explain(merged(tmp_path, base, ours, theirs)) == both
 
 
 def test_branches_that_give_one_number_twice_do_not_merge(tmp_path: Path, base: Lock, make_image: MakeImage) -> None:
@@ -112,11 +123,13 @@ def test_branches_that_give_one_number_twice_do_not_merge(tmp_path: Path, base: 
     theirs = built(base, "vllm-node-cpu", make_image(4), "a/small")
     text = merged(tmp_path, base, ours, theirs)
     with pytest.raises(LockError, match="git conflict marker `<<<<<<< ours`"):
-        parse(text)
+        parse_and_explain(text)
 
 
 def test_a_mark_and_a_build_merge(tmp_path: Path, base: Lock, make_image: MakeImage) -> None:
     paired = base.models["z/large"]
     ours = base.with_model("z/large", replace(paired, pairing=replace(paired.pairing, status="good")))
     theirs = built(base, "vllm-node-cpu", make_image(3), "a/small")
-    assert parse(merged(tmp_path, base, ours, theirs)) == built(ours, "vllm-node-cpu", make_image(3), "a/small")
+    assert parse_and_explain(merged(tmp_path, base, ours, theirs)) == built(
+        ours, "vllm-node-cpu", make_image(3), "a/small"
+    )

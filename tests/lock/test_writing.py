@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.errors import LockBusyError, LockError, UsageError
-from builder.lock import writing as module
+from builder.base import files as atomic_file
+from builder.base.errors import LockBusyError, LockError, UsageError
+from builder.lock import lock_file as module
+from builder.lock.lock_file import LockWriter, read_lock, writing
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
-from builder.lock.reading import read
-from builder.lock.text import dump
-from builder.lock.writing import LockWriter, writing
-from builder.storage import atomic_file, file_lock
+from builder.lock.text import dump_lock
 from tests.lock import disk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+
+if TYPE_CHECKING:
     Fork = Callable[[Callable[[], object]], int]
 
 LEFT = {"images.lock", ".images.lock.writer"}
@@ -56,8 +57,8 @@ def test_a_commit_replaces_the_text(path: Path, full: Lock, grown: Lock) -> None
         assert transaction.lock == full
         assert transaction.commit(grown) is True
         assert transaction.lock == grown
-        assert path.read_text() == dump(grown)
-    assert read(path) == grown
+        assert path.read_text() == dump_lock(grown)
+    assert read_lock(path) == grown
     assert names(path.parent) == LEFT
 
 
@@ -70,7 +71,7 @@ def test_a_first_commit_makes_the_file(tmp_path: Path, full: Lock) -> None:
             transaction.commit(full)
     finally:
         os.umask(before)
-    assert read(path) == full
+    assert read_lock(path) == full
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -92,7 +93,7 @@ def test_several_commits_in_one_turn(path: Path, full: Lock, grown: Lock) -> Non
         assert transaction.commit(grown)
         assert transaction.commit(full)
         assert not transaction.commit(full)
-    assert read(path) == full
+    assert read_lock(path) == full
 
 
 def test_a_failed_block_keeps_what_it_committed_and_lets_go(path: Path, grown: Lock) -> None:
@@ -201,7 +202,7 @@ def test_a_link_is_followed(path: Path, tmp_path: Path, grown: Lock) -> None:
         with pytest.raises(LockBusyError), writing(path, wait_seconds=0):
             pytest.fail("two writers")
     assert link.is_symlink()
-    assert read(path) == grown
+    assert read_lock(path) == grown
     assert names(path.parent) == LEFT
     assert names(tmp_path) == {"images.lock", "project"}
 
@@ -222,7 +223,7 @@ def test_files_of_a_killed_writer_do_not_hinder_the_next(path: Path, tmp_path: P
         left.symlink_to(other)
     with writing(path) as transaction:
         transaction.commit(grown)
-    assert read(path) == grown
+    assert read_lock(path) == grown
     assert other.read_text() == "kept"
     assert names(path.parent) == LEFT
 
@@ -249,7 +250,7 @@ def test_eight_writers_lose_nothing(tmp_path: Path, fork: Fork, make_image: Call
     path = tmp_path / "images.lock"
     children = [fork(bump(path, 50, make_image)) for _ in range(8)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
-    assert read(path).images["counted"].next == 401
+    assert read_lock(path).images["counted"].next == 401
     assert names(tmp_path) == LEFT
 
 
@@ -267,16 +268,16 @@ def test_killed_at_any_moment_the_lock_is_old_or_new(path: Path, fork: Fork, ful
         time.sleep(chance.uniform(0, 0.03))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        assert read(path) in (full, grown)
+        assert read_lock(path) in (full, grown)
     with writing(path, wait_seconds=0) as transaction:
         transaction.commit(Lock())
-    assert read(path) == Lock()
+    assert read_lock(path) == Lock()
     assert names(path.parent) == LEFT
 
 
 @pytest.mark.slow
 def test_killed_at_each_line_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
-    files = {module.__file__, file_lock.__file__, atomic_file.__file__}
+    files = {module.__file__, atomic_file.__file__, atomic_file.__file__}
 
     def die_at(line: int) -> Callable[[], None]:
         left = [line]
@@ -299,10 +300,10 @@ def test_killed_at_each_line_the_lock_is_old_or_new(path: Path, fork: Fork, full
 
     seen = []
     for line in range(1000):
-        path.write_text(dump(full))
+        path.write_text(dump_lock(full))
         _, status = os.waitpid(fork(die_at(line)), 0)
-        seen.append(read(path) == grown)
-        assert seen[-1] or read(path) == full
+        seen.append(read_lock(path) == grown)
+        assert seen[-1] or read_lock(path) == full
         if status == 0:
             break
     assert seen.count(False) > 30  # lines before the new file was in its place
@@ -326,12 +327,12 @@ def test_a_full_disk_leaves_the_old_lock(public_folder: Path, fork: Fork, full: 
             error = refused(path, grown)
             assert "images.lock cannot be written, and is as it was: No space left on device" in error.message
             assert "prune" in error.hint
-            assert read(path) == full
+            assert read_lock(path) == full
             assert names(folder) - {disk.FILLER} == LEFT
             make_room()
             with writing(path) as transaction:
                 transaction.commit(grown)
-            assert read(path) == grown
+            assert read_lock(path) == grown
 
     assert os.waitpid(fork(run), 0)[1] == 0
 
@@ -346,7 +347,7 @@ def test_a_read_only_disk_leaves_the_old_lock(public_folder: Path, fork: Fork, f
             error = refused(path, grown)
             assert reason in error.message
             assert str(folder) in error.hint
-            assert read(path) == full
+            assert read_lock(path) == full
 
     assert os.waitpid(fork(run), 0)[1] == 0
 
@@ -366,7 +367,7 @@ def test_a_folder_without_write_permission(public_folder: Path, fork: Fork, full
 
     assert os.waitpid(fork(run), 0)[1] == 0
     public_folder.chmod(0o755)
-    assert read(path) == full
+    assert read_lock(path) == full
     assert names(public_folder) == LEFT
 
 
@@ -377,7 +378,7 @@ def test_a_write_that_ends_half_way_leaves_the_old_lock(path: Path, fork: Fork, 
         assert "File too large" in refused(path, grown).message
 
     assert os.waitpid(fork(run), 0)[1] == 0
-    assert read(path) == full
+    assert read_lock(path) == full
     assert names(path.parent) == LEFT
 
 

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from builder import redaction
-from builder.definitions import own_probe
-from builder.definitions.bench_profile import BenchProfile
-from builder.errors import MeasuringError
-from builder.events import ignore
+from builder.base import redaction
+from builder.base.errors import MeasuringError
+from builder.base.events import ignore
+from builder.base.project import Project
+from builder.definitions import configuration
+from builder.definitions.configuration import BenchProfile
 from builder.evidence import store
-from builder.evidence.record import Subject
+from builder.evidence.records import Subject
+from builder.lab.measure import llama_benchy, own_script, served_model
 from builder.lock.model import ImageName
-from builder.measuring import api_key, bounded_process, llama_benchy, own_script, served_model
-from builder.project import Project
 from tests import projects
 from tests.measuring.openai_server import Behaviour, serving, write_tokenizer
 
@@ -38,21 +38,21 @@ KEY = 'k"9/+ secret-of-the-server'.replace(" ", "-")
     ],
 )
 def test_the_key_in_a_command(argv: list[str], environ: dict[str, str], key: str) -> None:
-    assert api_key.in_command(argv, environ) == key
+    assert served_model.in_command(argv, environ) == key
 
 
 def test_the_option_is_left_out_of_what_is_recorded() -> None:
     words = ["--seed", "1", "--api-key", "abcd", "--api_key=efgh", "--port", "8"]
-    assert api_key.without(words) == ["--seed", "1", "--port", "8"]
+    assert served_model.without(words) == ["--seed", "1", "--port", "8"]
 
 
 def test_a_server_with_a_key_is_asked_with_it() -> None:
     with serving(Behaviour(key=KEY)) as served:
-        assert served_model.look(served.address, KEY).key == KEY
-        assert served_model.answers(served)
+        assert served_model.ask_served_model(served.address, KEY).key == KEY
+        assert served_model.model_answers(served)
         assert list(served_model.stream(served, {"messages": [], "max_tokens": 2}, 10))
         with pytest.raises(MeasuringError, match="401"):
-            served_model.look(served.address)
+            served_model.ask_served_model(served.address)
     assert KEY not in repr(served)
 
 
@@ -64,13 +64,13 @@ def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
     projects.write(folder / "probe.yaml", json.dumps({"command": ["python3", "-c", script]}))
     redaction.learn(KEY)
     with serving(Behaviour(key=KEY)) as served:
-        outcome = own_script.probe(served, own_probe.load(project, "mine"), os.environ, ignore)
+        outcome = own_script.run_own_probe(served, configuration.load_probe(project, "mine"), os.environ, ignore)
     name = ImageName("small", 1)
     run = outcome.evidence(Subject("small:1", f"sha256:{'0' * 64}"))
-    path = store.add(project, name, run, outcome.raw)
+    path = store.add_run(project, name, run, outcome.raw)
     kept = path.read_text(encoding="utf-8")
     (stored,) = store.of_image(project, name)
-    raw = store.raw(project, stored.raw or "") or b""
+    raw = store.raw_answers(project, stored.raw or "") or b""
     assert outcome.verdict == "fail"
     for text in (kept, raw.decode(), json.dumps(KEY)[1:-1] and redaction.redacted(KEY)):
         assert KEY not in text
@@ -82,17 +82,17 @@ def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_llama_benchy_measures_a_server_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors: list[str] = []
-    real = bounded_process.run
+    real = own_script.run_bounded
 
     def run(argv: list[str], **options: object) -> object:
         vectors.extend(argv)
         return real(argv, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(bounded_process, "run", run)
+    monkeypatch.setattr(own_script, "run_bounded", run)
     profile = BenchProfile(name="short", pp=(16,), tg=(4,), depth=(0,), concurrency=(1,), runs=2, coherence=False)
     with serving(Behaviour(key=KEY)) as served:
         tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
-        throughput = llama_benchy.run(served, profile, tokenizer, os.environ, lambda *_: None)
+        throughput = llama_benchy.run_llama_benchy(served, profile, tokenizer, os.environ, lambda *_: None)
     assert not throughput.fault
     assert any(figure.name == "tg" for figure in throughput.figures)
     assert KEY.encode() not in throughput.raw

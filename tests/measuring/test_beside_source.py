@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder import events
-from builder.errors import MeasuringError
-from builder.measuring import beside_source, likeness
-from builder.measuring.beside_source import RatedTexts
-from builder.measuring.token_scores import TokenScore
+from builder.base import events
+from builder.base.errors import MeasuringError
+from builder.lab.measure import beside_source
+from builder.lab.measure.beside_source import RatedTexts, TokenScore
 from tests.measuring.openai_server import Behaviour, serving
 
 if TYPE_CHECKING:
     from tests.measuring.openai_server import Rater
+
 
 OTHER = 300  # no byte is this token
 
@@ -45,7 +45,7 @@ def rater(loss: float = 0.0, noise: float = 0.0, wrong_every: int = 0) -> Rater:
 
 def rated(behaviour: Behaviour) -> RatedTexts:
     with serving(behaviour) as served:
-        return beside_source.rate(served, "the source", events.ignore)
+        return beside_source.rate_texts(served, "the source", events.ignore)
 
 
 def judge(made: Rater, most_loss: float = 0.02) -> Any:
@@ -129,7 +129,7 @@ def test_other_tokens_cannot_be_compared() -> None:
 def test_what_no_probability_has_stays_a_number() -> None:
     # vLLM's value for the logarithm of nothing.
     nothing = [TokenScore(1, -9999.0, 2)] * 3
-    compared = likeness.compare([TokenScore(1, -1.0, 1)] * 3, nothing)
+    compared = beside_source.compare_likeness([TokenScore(1, -1.0, 1)] * 3, nothing)
     assert math.isfinite(compared.change)
     assert compared.verdict(0.02) == "fail"
 
@@ -137,7 +137,7 @@ def test_what_no_probability_has_stays_a_number() -> None:
 @given(st.lists(st.tuples(st.floats(-30, 0), st.floats(-30, 0)), min_size=2, max_size=50))
 def test_the_change_lies_in_its_band(values: list[tuple[float, float]]) -> None:
     first, second = ([TokenScore(1, pair[side], 1) for pair in values] for side in (0, 1))
-    compared = likeness.compare(first, second)
+    compared = beside_source.compare_likeness(first, second)
     assert compared.low <= compared.change <= compared.high
     of_first, of_second = compared.perplexities
     assert of_second / of_first == pytest.approx(1 + compared.change, rel=1e-6)

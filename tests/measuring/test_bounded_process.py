@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.measuring import bounded_process
-from builder.measuring.bounded_process import EndedProcess
+from builder.lab.measure import own_script
+from builder.lab.measure.own_script import EndedProcess
 from tests import projects
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ DAEMON = "setsid sh -c 'echo $$ >> pids; trap \"\" TERM; exec sleep 600' & while
 
 
 def run(folder: Path, text: str, seconds: float = 60) -> EndedProcess:
-    return bounded_process.run(["sh", "-c", text], folder=folder, environ=os.environ, seconds=seconds)
+    return own_script.run_bounded(["sh", "-c", text], folder=folder, environ=os.environ, seconds=seconds)
 
 
 def is_gone(folder: Path) -> bool:
@@ -52,8 +52,8 @@ def test_what_it_started_ends_when_its_time_is_up(tmp_path: Path) -> None:
 
 
 def test_what_it_started_ends_when_this_process_is_killed(tmp_path: Path) -> None:
-    call = "import os; from pathlib import Path; from builder.measuring import bounded_process; "
-    call += "import sys; bounded_process.run(['sh', '-c', sys.argv[1]], folder=Path(sys.argv[2]), "
+    call = "import os; from pathlib import Path; from builder.lab.measure import own_script; "
+    call += "import sys; own_script.run_bounded(['sh', '-c', sys.argv[1]], folder=Path(sys.argv[2]), "
     call += "environ=os.environ, seconds=60)"
     argv = [sys.executable, "-c", call, f"{DAEMON}; sleep 600", str(tmp_path)]
     with subprocess.Popen(argv) as process:
@@ -65,8 +65,8 @@ def test_what_it_started_ends_when_this_process_is_killed(tmp_path: Path) -> Non
 
 
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
-    ended = bounded_process.run(["./missing"], folder=tmp_path, environ=os.environ, seconds=10)
+    ended = own_script.run_bounded(["./missing"], folder=tmp_path, environ=os.environ, seconds=10)
     assert (ended.exit_code, ended.last_lines) == (127, "./missing: No such file or directory")
     projects.write(tmp_path / "here", "#!/bin/sh\nexit 3\n")
     (tmp_path / "here").chmod(0o755)
-    assert bounded_process.run(["./here"], folder=tmp_path, environ=os.environ, seconds=10).exit_code == 3
+    assert own_script.run_bounded(["./here"], folder=tmp_path, environ=os.environ, seconds=10).exit_code == 3

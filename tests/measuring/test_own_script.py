@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from builder import events
-from builder.definitions import own_probe
-from builder.errors import FileProblemsError, MeasuringError, UsageError
-from builder.measuring import bounded_process, own_script
-from builder.measuring.outcome import Outcome
-from builder.measuring.served_model import ServedModel
-from builder.project import Project
+from builder.base import events
+from builder.base.errors import FileProblemsError, MeasuringError, UsageError
+from builder.base.project import Project
+from builder.definitions import configuration
+from builder.lab.measure import own_script
+from builder.lab.measure.outcome import Outcome
+from builder.lab.measure.served_model import ServedModel
 from tests import projects
 
 SERVED = ServedModel("http://127.0.0.1:9/v1", "org/model", 4096)
@@ -35,8 +35,8 @@ def project(tmp_path: Path) -> Project:
 
 def probed(project: Project, script: str, **more: object) -> Outcome:
     write(project, script, **more)
-    return own_script.probe(
-        SERVED, own_probe.load(project, "mine"), {**os.environ, "HF_TOKEN": "hf_secret"}, events.ignore
+    return own_script.run_own_probe(
+        SERVED, configuration.load_probe(project, "mine"), {**os.environ, "HF_TOKEN": "hf_secret"}, events.ignore
     )
 
 
@@ -112,7 +112,7 @@ def test_100_megabytes_are_cut_short(project: Project) -> None:
     began = time.monotonic()
     done = probed(project, "import sys\nfor _ in range(100): sys.stdout.write('x' * 1_000_000)")
     assert reasons(done) == {"it printed more than 1 MiB"}
-    assert len(done.raw) < 3 * bounded_process.LARGEST_OUTPUT
+    assert len(done.raw) < 3 * own_script.LARGEST_OUTPUT
     assert time.monotonic() - began < 20
 
 
@@ -151,29 +151,29 @@ def test_what_a_script_leaves_in_the_background_holds_nothing_up(project: Projec
 def test_a_program_that_is_not_there_is_the_users_mistake(project: Project) -> None:
     write(project, "", command=["./missing"])
     with pytest.raises(MeasuringError, match="there is no program ./missing"):
-        own_script.probe(SERVED, own_probe.load(project, "mine"), os.environ, events.ignore)
+        own_script.run_own_probe(SERVED, configuration.load_probe(project, "mine"), os.environ, events.ignore)
 
 
 def test_another_file_in_the_folder_is_another_probe(project: Project) -> None:
     write(project, "pass")
-    before = own_probe.load(project, "mine").digest
+    before = configuration.load_probe(project, "mine").digest
     projects.write(project.root / "probes/mine/__pycache__/check.pyc", "x")
-    assert own_probe.load(project, "mine").digest == before
+    assert configuration.load_probe(project, "mine").digest == before
     projects.write(project.root / "probes/mine/answers.json", "{}")
-    assert own_probe.load(project, "mine").digest != before
+    assert configuration.load_probe(project, "mine").digest != before
 
 
 def test_probes_are_named_and_checked(project: Project, tmp_path: Path) -> None:
     write(project, "pass")
-    assert own_probe.names(project) == ("mine",)
+    assert configuration.probe_names(project) == ("mine",)
     with pytest.raises(UsageError, match="no probe is called `mime`; did you mean `mine`"):
-        own_probe.load(project, "mime")
+        configuration.load_probe(project, "mime")
     projects.write(project.root / "probes/mine/probe.yaml", "command: run it\nsecond: 3\n")
     with pytest.raises(FileProblemsError, match="unknown key `second`") as error:
-        own_probe.load(project, "mine")
+        configuration.load_probe(project, "mine")
     assert "is not a list" in str(error.value)
     with pytest.raises(UsageError):
-        own_probe.load(project, "../mine")
+        configuration.load_probe(project, "../mine")
 
 
 def test_a_folder_that_is_a_link_out_of_the_project_is_not_run(tmp_path: Path) -> None:
@@ -182,4 +182,4 @@ def test_a_folder_that_is_a_link_out_of_the_project_is_not_run(tmp_path: Path) -
     (project.root / "probes").mkdir(parents=True)
     (project.root / "probes/mine").symlink_to(tmp_path / "other/probes/mine")
     with pytest.raises(Exception, match="leads out of"):
-        own_probe.load(project, "mine")
+        configuration.load_probe(project, "mine")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.engine.services import LogLine
-from builder.measuring import machine, memory_watch, server_log
+from builder.engine.containers import LogLine
+from builder.lab.measure import bench, served_model
 
 STARTED = "2026-11-22T10:00:00.000000000Z"
 LOG = """\
@@ -30,7 +30,7 @@ def lines(text: str) -> list[LogLine]:
 
 
 def test_the_figures_of_this_start() -> None:
-    figures = {figure.name: figure.values[0] for figure in server_log.figures(lines(LOG), STARTED)}
+    figures = {figure.name: figure.values[0] for figure in bench.log_figures(lines(LOG), STARTED)}
     assert figures == {
         "kv_tokens": 1_234_560,
         "model_memory": 14.5 * (1 << 30),
@@ -44,12 +44,12 @@ def test_the_figures_of_this_start() -> None:
 @pytest.mark.parametrize("written", ["2026-11-22T09:59:00Z", "2026-11-29T10:00:00Z", "soon"])
 def test_a_clock_that_jumped_gives_no_time_of_the_start(written: str) -> None:
     log = [LogLine(written, "Application startup complete.")]
-    assert server_log.figures(log, STARTED) == ()
+    assert bench.log_figures(log, STARTED) == ()
 
 
 def test_the_cpu_build_tells_its_cache_as_well() -> None:
     log = lines("2026-11-22T10:00:31.0Z INFO [kv_cache_utils.py:1] CPU KV cache size: 65,536 tokens")
-    assert server_log.figures(log, STARTED)[0].values == (65_536,)
+    assert bench.log_figures(log, STARTED)[0].values == (65_536,)
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_the_cpu_build_tells_its_cache_as_well() -> None:
     ],
 )
 def test_memory_that_grows_to_the_end_is_a_leak(taken: list[int], grows: bool) -> None:
-    assert bool(memory_watch.leak([size * MIB for size in taken])) is grows
+    assert bool(bench.leak([size * MIB for size in taken])) is grows
 
 
 def test_a_machine_by_its_files() -> None:
     files = "MemTotal:       125000000 kB\nMemAvailable:   100 kB\nModel: \t\t NVIDIA GB10\nIRQ: 3\n"
     driver = "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\n"
-    parsed = machine.parse(files, driver, CORES, "linux/arm64")
+    parsed = served_model.parse_machine(files, driver, CORES, "linux/arm64")
     assert (parsed.gpu, parsed.gpus, parsed.driver) == ("NVIDIA GB10", 1, "580.95.05")
     assert (parsed.cpu, parsed.platform) == ("arm64 0x41/0xd87 0x41/0xd85", "linux/arm64")
     assert parsed.memory == 125_000_000 * 1024
-    assert machine.parse("", cpu="processor\t: 0\nmodel name\t: AMD EPYC 9554\n").cpu == "AMD EPYC 9554"
-    assert machine.parse("").gpus == 0
+    assert served_model.parse_machine("", cpu="processor\t: 0\nmodel name\t: AMD EPYC 9554\n").cpu == "AMD EPYC 9554"
+    assert served_model.parse_machine("").gpus == 0

@@ -6,15 +6,15 @@ import subprocess
 
 import pytest
 
-from builder.migration import env_file
+from builder.moving import checkout
 
 
 def read(text: str) -> dict[str, str]:
-    return {name: each.value for name, each in env_file.parse(text, ".env").assignments.items()}
+    return {name: each.value for name, each in checkout.parse_env_file(text, ".env").assignments.items()}
 
 
 def problems(text: str) -> list[str]:
-    return [f"{problem.location.line}: {problem.message}" for problem in env_file.parse(text, ".env").problems]
+    return [f"{problem.location.line}: {problem.message}" for problem in checkout.parse_env_file(text, ".env").problems]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
 
 
 def test_no_message_and_no_repr_shows_a_value() -> None:
-    parsed = env_file.parse("CONTAINER_TOKEN=geheim1\nCONTAINER_TOKEN='geheim2\nX geheim3\n", ".env")
+    parsed = checkout.parse_env_file("CONTAINER_TOKEN=geheim1\nCONTAINER_TOKEN='geheim2\nX geheim3\n", ".env")
     assert "geheim" not in repr(parsed)
     assert len(parsed.problems) == 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from builder.definitions.configuration import Node
-from builder.migration import env_file, node_settings
-from builder.migration.node_settings import NodeSettings
+from builder.moving import checkout, settings
+from builder.moving.settings import NodeSettings
 
 HERE = "unix:///var/run/docker.sock"
 LINK = "ETH_IF=enp1s0f1np1\nIB_IF=rocep1s0f1,roceP2p1s0f1\n"
@@ -14,7 +14,7 @@ AS_WRITTEN: dict[str, Any] = {"interface": "enp1s0f1np1", "rdma": ["rocep1s0f1",
 
 
 def settle(text: str, *existing: Node, replace: bool = False) -> NodeSettings:
-    return node_settings.settle(env_file.parse(text, ".env"), existing, HERE, replace=replace)
+    return settings.settle_nodes(checkout.parse_env_file(text, ".env"), existing, HERE, replace=replace)
 
 
 def test_each_machine_becomes_a_node_and_this_one_has_the_engine_here() -> None:
@@ -68,6 +68,6 @@ def test_in_a_ring_the_hosts_to_copy_to_are_no_further_machines() -> None:
 
 
 def test_an_address_is_this_machines_if_it_can_be_bound_to() -> None:
-    assert node_settings.is_own("127.0.0.1")
-    assert not node_settings.is_own("203.0.113.1")
-    assert not node_settings.is_own("desk.lan")
+    assert settings.is_own("127.0.0.1")
+    assert not settings.is_own("203.0.113.1")
+    assert not settings.is_own("desk.lan")

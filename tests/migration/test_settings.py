@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builder.migration import env_file, settings
-from builder.migration.settings import SettingsPlan
-from builder.project import Project
+from builder.base.project import Project
+from builder.moving import checkout, settings
+from builder.moving.settings import SettingsPlan
 
 HERE = "unix:///var/run/docker.sock"
 
 
 def plan(project: Project, text: str, *, replace: bool = False) -> SettingsPlan:
-    return settings.plan(project, env_file.parse(text, ".env"), HERE, replace=replace)
+    return settings.plan_settings(project, checkout.parse_env_file(text, ".env"), HERE, replace=replace)
 
 
 def outcome(planned: SettingsPlan, key: str) -> str:

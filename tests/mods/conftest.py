@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests import cpu_image, shared
 from tests.conftest import remove_all
 from tests.mods import releases
@@ -15,6 +15,7 @@ from tests.mods.releases import Releases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 BAKED = ("drop-in-files", "enable-hybrid-int4fp8", "fix-qwen3.5-autoround")
 

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from builder.definitions.mods import mod_reading
-from builder.definitions.mods.mod import Mod
-from builder.pinning import packages
-from builder.pinning.packages import Access
-from builder.sources import environment
+from builder.definitions import mod
+from builder.definitions.mod import Mod
+from builder.pins import packages
+from builder.pins.packages import Access
+from builder.sources import git
 from tests import shipped_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
+
 
 # All releases from the first that a shipped mod holds for, and the last ones before it.
 VLLM = (
@@ -53,7 +54,7 @@ FILES = {
 
 
 def shipped(name: str) -> Mod:
-    return mod_reading.load(shipped_files.project(), name)
+    return mod.load_mod(shipped_files.project(), name)
 
 
 def folder_of(name: str) -> Path:
@@ -94,7 +95,7 @@ class Releases:
 
 def releases(cache: Path) -> Releases:
     return Releases(
-        Access(cache / "mirrors", cache / "wheels", os.environ, environment.read(os.environ), lambda _: None)
+        Access(cache / "mirrors", cache / "wheels", os.environ, git.read_index_settings(os.environ), lambda _: None)
     )
 
 

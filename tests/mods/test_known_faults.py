@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from builder.lock import reading
-from builder.serving import chip_faults, crash_cause
+from builder.lock import lock_file
+from builder.serving import readiness
 from tests import projects, shipped_files
 from tests.mods.releases import VLLM, Releases
 
@@ -106,14 +106,12 @@ def test_the_page_names_the_releases_that_have_it(having: dict[str, list[str]], 
 
 
 def test_doctor_tells_the_drafters_fault_of_the_same_releases(having: dict[str, list[str]]) -> None:
-    assert having[DRAFTER_BLOCKS] == [
-        each for each in RELEASES if each in SpecifierSet(chip_faults.LARGE_DRAFTER_BLOCKS)
-    ]
+    assert having[DRAFTER_BLOCKS] == [each for each in RELEASES if each in SpecifierSet(readiness.LARGE_DRAFTER_BLOCKS)]
 
 
 def test_no_cubin_of_the_pinned_flashinfer_is_for_this_chip(released: Releases) -> None:
     """Its package of cubins downloads what this file names."""
-    lock = reading.read(shipped_files.project().lock)
+    lock = lock_file.read_lock(shipped_files.project().lock)
     for definition in ("tf5", "dflash"):
         version = lock.pins_of(definition, "linux/arm64").sources["flashinfer"].version
         text = released.text("flashinfer-python", version, "flashinfer/artifacts.py")
@@ -131,7 +129,7 @@ def test_the_releases_of_the_loader_that_count_the_page_cache(released: Releases
     told = [written for each in raised if "device memory budget" in (written := sentence(each)).lower()]
     assert len(told) == 2
     for each in told:
-        cause = crash_cause.known_cause([f"RuntimeError: {each}"])
+        cause = readiness.known_crash_cause([f"RuntimeError: {each}"])
         assert cause, each
         assert "InstantTensor before 0.2.1" in cause.hint
 
@@ -144,7 +142,7 @@ def sentence(raised: ast.expr) -> str:
 
 def test_no_shipped_pin_is_of_a_release_that_has_one(having: dict[str, list[str]]) -> None:
     """But for that of drafters: no shipped recipe meets it (`tests/serving/test_chip_faults.py`)."""
-    pinned = reading.read(shipped_files.project().lock).pins
+    pinned = lock_file.read_lock(shipped_files.project().lock).pins
     sources = [pins.sources for by_platform in pinned.values() for pins in by_platform.values()]
     shipped = {by_name["vllm"].version for by_name in sources if "vllm" in by_name}
     assert shipped & set(RELEASES)

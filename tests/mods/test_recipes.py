@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from builder.definitions.recipes import recipe
-from builder.engine.services import LogLine
-from builder.measuring import server_log
+from builder.definitions import recipe
+from builder.engine.containers import LogLine
+from builder.lab.measure import bench
 from tests import shipped_files
 from tests.mods.releases import Releases
 
@@ -118,7 +118,7 @@ def test_the_releases_that_break_a_call(released: Releases, version: str, *, bre
 @pytest.mark.parametrize("version", ["0.28.0", "0.32.0", "0.33.0"])
 def test_vllm_reads_every_variable_that_a_shipped_recipe_sets(released: Releases, version: str) -> None:
     source = released.text("vllm", version, "vllm/envs.py")
-    shipped = recipe.readable(shipped_files.project())
+    shipped = recipe.readable_recipes(shipped_files.project())
     names = {(name, variable) for name, each in shipped for variable in each.env if variable.startswith("VLLM_")}
     unread = {(name, variable) for name, variable in names if f'    "{variable}": ' not in source}
     assert unread == set()
@@ -148,7 +148,7 @@ def test_the_figures_of_a_start_are_in_the_lines_that_vllm_logs(released: Releas
             (form,) = (text for text in constants if isinstance(text, str) and part in text)
             lines.append(re.sub(r"%[.0-9]*[sfd]", "2", form.replace("%s KV", "GPU KV")))
     moment = "2026-11-22T10:00:00Z"
-    figures = server_log.figures([LogLine(moment, line) for line in lines], moment)
+    figures = bench.log_figures([LogLine(moment, line) for line in lines], moment)
     assert {figure.name: figure.values for figure in figures} == {
         "kv_tokens": (2,),
         "model_memory": (2 << 30,),

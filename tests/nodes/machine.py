@@ -6,13 +6,14 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from builder.nodes import machine_facts
+from builder.moving import node_facts
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.nodes.machine_facts import MachineFacts
+    from builder.moving.node_facts import MachineFacts
+
 
 # Every device of a DGX Spark with its interface.
 LINKS = {
@@ -60,7 +61,7 @@ def facts(
         *(f"link {line}" for line in ibdev2netdev(*links).splitlines()),
         f"addresses {addresses(up, down)}",
     ]
-    return machine_facts.parse("\n".join(lines), 999.0, 1001.0)
+    return node_facts.parse_facts("\n".join(lines), 999.0, 1001.0)
 
 
 def programs(folder: Path, links: tuple[str, ...], up: dict[str, str]) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from builder.definitions.configuration import Node
-from builder.nodes import link_checks
-from builder.nodes.machine_facts import MachineFacts
+from builder.moving import node_checks
+from builder.moving.node_facts import MachineFacts
 from tests.nodes import machine
 
 ADDRESSES = {"enp1s0f1np1": "192.168.177.11/24", "enP2p1s0f1np1": "192.168.178.11/24"}
@@ -18,12 +18,14 @@ FACTS = machine.facts(ADDRESSES, machine.PAIR, down=("enp1s0f0np0",))
 
 
 def wrong(node: Node, facts: MachineFacts = FACTS, other: Node = TWO) -> list[tuple[str, str, str]]:
-    checks = link_checks.run(node, (node, other), facts)
+    checks = node_checks.check_links(node, (node, other), facts)
     return [(check.subject, check.verdict, f"{check.message} → {check.remedy}") for check in checks if check.remedy]
 
 
 def test_all_is_well() -> None:
-    assert [(check.subject, check.verdict, check.message) for check in link_checks.run(ONE, (ONE, TWO), FACTS)] == [
+    assert [
+        (check.subject, check.verdict, check.message) for check in node_checks.check_links(ONE, (ONE, TWO), FACTS)
+    ] == [
         ("interface", "ok", "enp1s0f1np1, 192.168.177.11"),
         ("devices", "ok", "rocep1s0f1, roceP2p1s0f1"),
         ("subnets", "ok", "none shared; 192.168.177.0/24"),

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import NodeError
-from builder.nodes import machine_facts
+from builder.base.errors import NodeError
+from builder.moving import node_facts
 from tests import spark_proc
 from tests.nodes import machine
 
@@ -18,7 +18,7 @@ HERE = "unix:///var/run/docker.sock"
 def test_ibdev2netdev_is_asked(tmp_path: Path) -> None:
     machine.programs(tmp_path / "bin", machine.PAIR, {"enp1s0f1np1": "192.168.177.11/24"})
     environ = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "BUILDER_DEV": str(tmp_path / "dev")}
-    facts = machine_facts.gather(environ, HERE)
+    facts = node_facts.gather_facts(environ, HERE)
     assert [link.device for link in facts.links if link.is_up] == list(machine.PAIR)
     interface = facts.interface("enp1s0f1np1")
     assert interface is not None
@@ -35,7 +35,7 @@ def test_the_kernels_files_say_the_same(tmp_path: Path) -> None:
     snapshot = tmp_path / "hub/models--Org--Model-1B/snapshots/0123456789"
     snapshot.mkdir(parents=True)
     environ = {**os.environ, "BUILDER_SYSFS": str(tmp_path / "sys"), "BUILDER_DEV": str(tmp_path / "dev")}
-    facts = machine_facts.gather(environ, HERE, str(tmp_path / "hub"))
+    facts = node_facts.gather_facts(environ, HERE, str(tmp_path / "hub"))
     assert {link.device: (link.interface, link.is_up) for link in facts.links} == {
         device: (name, device in machine.PAIR) for device, name in machine.LINKS.items()
     }
@@ -48,22 +48,22 @@ def test_the_kernels_files_say_the_same(tmp_path: Path) -> None:
 def test_the_kernel_and_the_driver_of_a_gb10(tmp_path: Path) -> None:
     spark_proc.write_whole(tmp_path / "proc")
     environ = {**os.environ, "BUILDER_PROC": str(tmp_path / "proc")}
-    facts = machine_facts.gather(environ, HERE)
+    facts = node_facts.gather_facts(environ, HERE)
     assert (facts.kernel, facts.driver) == ("6.17.0-1032-nvidia", "580.95.05")
     (tmp_path / "proc/driver/nvidia/version").unlink()
-    assert machine_facts.gather(environ, HERE).driver == ""
+    assert node_facts.gather_facts(environ, HERE).driver == ""
     spark_proc.write(tmp_path / "proc", available=20, model="NVIDIA H200")
-    assert machine_facts.gather(environ, HERE).driver is None
+    assert node_facts.gather_facts(environ, HERE).driver is None
 
 
 def test_a_machine_without_roce_says_so(tmp_path: Path) -> None:
-    facts = machine_facts.gather({**os.environ, "BUILDER_SYSFS": str(tmp_path)}, HERE)
+    facts = node_facts.gather_facts({**os.environ, "BUILDER_SYSFS": str(tmp_path)}, HERE)
     assert facts.links == ()
 
 
 def test_a_folder_of_models_may_be_in_the_home(tmp_path: Path) -> None:
     (tmp_path / "ai models/hub/models--gpt2/snapshots/abc").mkdir(parents=True)
-    facts = machine_facts.gather({**os.environ, "HOME": str(tmp_path)}, HERE, "~/ai models/hub")
+    facts = node_facts.gather_facts({**os.environ, "HOME": str(tmp_path)}, HERE, "~/ai models/hub")
     assert facts.commits("gpt2") == {"abc"}
 
 
@@ -72,9 +72,9 @@ def test_a_folder_of_models_may_be_in_the_home(tmp_path: Path) -> None:
 )
 def test_anything_else_is_an_error(text: str) -> None:
     with pytest.raises(NodeError, match="does not say which interfaces"):
-        machine_facts.parse(text, 0, 1)
+        node_facts.parse_facts(text, 0, 1)
 
 
 def test_a_machine_that_is_reached_by_tcp_is_not_asked() -> None:
     with pytest.raises(NodeError, match="reached at tcp://10.0.0.1:2375"):
-        machine_facts.gather(os.environ, "tcp://10.0.0.1:2375")
+        node_facts.gather_facts(os.environ, "tcp://10.0.0.1:2375")

@@ -5,20 +5,22 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from builder.nodes import spark_checks, spark_facts
+from builder.moving import node_checks, node_facts
 from tests import spark_proc
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.diagnosis import Diagnosis
+    from builder.base.events import Diagnosis
 
 
 def found(proc: Path, programs: Path, architectures: dict[str, str] | None = None) -> dict[str, Diagnosis]:
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    facts = spark_facts.read(environ, proc)
+    facts = node_facts.read_spark_facts(environ, proc)
     assert facts is not None
-    return {diagnosis.subject: diagnosis for diagnosis in spark_checks.run(facts, architectures or {"tf5": "12.1a"})}
+    return {
+        diagnosis.subject: diagnosis for diagnosis in node_checks.check_spark(facts, architectures or {"tf5": "12.1a"})
+    }
 
 
 def test_a_spark_with_nothing_wrong(tmp_path: Path) -> None:
@@ -29,8 +31,8 @@ def test_a_spark_with_nothing_wrong(tmp_path: Path) -> None:
 
 def test_another_machine_is_not_looked_at(tmp_path: Path) -> None:
     spark_proc.write(tmp_path, available=20, model="NVIDIA H200")
-    assert spark_facts.read(os.environ, tmp_path) is None
-    assert spark_facts.read(os.environ, tmp_path / "none") is None
+    assert node_facts.read_spark_facts(os.environ, tmp_path) is None
+    assert node_facts.read_spark_facts(os.environ, tmp_path / "none") is None
 
 
 def test_a_driver_too_old_for_the_images(tmp_path: Path) -> None:
@@ -49,9 +51,9 @@ def test_a_driver_and_kernels_with_a_known_fault(tmp_path: Path) -> None:
     assert diagnoses["driver"].message == "NVIDIA 590.48.01: with a driver 590, CUDA graphs deadlock on a GB10"
     assert diagnoses["kernel"].verdict == "warning"
     assert diagnoses["kernel"].message.startswith("7.0.0-1019-nvidia registers no RDMA memory")
-    assert spark_checks.kernel("7.0.0-31-generic").verdict == "warning"
+    assert node_checks.kernel("7.0.0-31-generic").verdict == "warning"
     for release in ("6.17.0-1032-nvidia", "7.0.0-30-generic", "7.0.0-1020-nvidia", ""):
-        assert spark_checks.kernel(release).verdict == "ok"
+        assert node_checks.kernel(release).verdict == "ok"
 
 
 def test_a_driver_that_is_not_loaded(tmp_path: Path) -> None:

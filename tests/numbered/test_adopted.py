@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine.images import ImageDetails
 from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Repository, Version
-from builder.numbered import adopted, merged_builds, pointers, retention
-from builder.numbered.adopted import AdoptedContents
-from builder.numbered.pointers import PointerMove
-from builder.project import Project
+from builder.numbers import adopted, pointers, recovery, retention
+from builder.numbers.adopted import AdoptedContents
+from builder.numbers.pointers import PointerMove
 from tests.locks import numbered
 
 NAME = ImageName("vllm-node", 3)
@@ -31,7 +31,7 @@ def image(*digests: str) -> NumberedImage:
 
 def test_contents_are_read_as_they_were_written(tmp_path: Path) -> None:
     (tmp_path / adopted.FILE).write_bytes(adopted.dump(CONTENTS))
-    assert adopted.read(tmp_path) == CONTENTS
+    assert adopted.read_adopted(tmp_path) == CONTENTS
 
 
 WHOLE = {"version": 1, "fingerprint": "f"}
@@ -42,9 +42,9 @@ DAMAGED += [{**WHOLE, "entrypoint": value} for value in (1, [1])]
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 9**5, *map(json.dumps, DAMAGED)])
 def test_a_damaged_file_counts_as_gone(tmp_path: Path, text: str) -> None:
-    assert adopted.read(tmp_path) is None
+    assert adopted.read_adopted(tmp_path) is None
     (tmp_path / adopted.FILE).write_text(text)
-    assert adopted.read(tmp_path) is None
+    assert adopted.read_adopted(tmp_path) is None
 
 
 def test_the_way_back_is_the_registry_then_where_it_came_from() -> None:
@@ -60,11 +60,11 @@ def test_the_way_back_is_the_registry_then_where_it_came_from() -> None:
 def test_a_build_directory_is_of_the_image_whose_content_was_read(tmp_path: Path) -> None:
     """Not of any image without inputs."""
     of_image = replace(image(), fingerprint="sha256:f")
-    assert not merged_builds.is_of(tmp_path, of_image)
+    assert not recovery.is_of(tmp_path, of_image)
     (tmp_path / adopted.FILE).write_bytes(adopted.dump(CONTENTS))
-    assert merged_builds.is_of(tmp_path, of_image)
-    assert not merged_builds.is_of(tmp_path, replace(of_image, fingerprint="sha256:e"))
-    assert not merged_builds.is_of(tmp_path, numbered())
+    assert recovery.is_of(tmp_path, of_image)
+    assert not recovery.is_of(tmp_path, replace(of_image, fingerprint="sha256:e"))
+    assert not recovery.is_of(tmp_path, numbered())
 
 
 def test_versions_tell_what_changes_between_an_adopted_image_and_another() -> None:
@@ -81,5 +81,7 @@ def test_prune_keeps_what_nothing_can_build_again(changes: dict[str, Any], stays
     lock = Lock(images={"vllm-node": Repository(4, None, (), {3: replace(image(), **changes)})})
     details = ImageDetails("id", "linux/arm64", 1, "", {}, ("a",), {}, ())
     policy = retention.RetentionPolicy(0, timedelta())
-    reasons = retention.reasons(lock, retention.EngineImages({NAME: details}, {}, {}), policy, datetime.now(UTC))
+    reasons = retention.retention_reasons(
+        lock, retention.EngineImages({NAME: details}, {}, {}), policy, datetime.now(UTC)
+    )
     assert bool(reasons[NAME]) == stays

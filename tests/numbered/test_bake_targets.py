@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.errors import FileProblemsError
-from builder.numbered import bake_targets, build_directory
+from builder.base.errors import FileProblemsError
+from builder.numbers import build_directory
 from tests.commands import kept
 from tests.commands.kept import Kept
 from tests.plan import shipped
@@ -17,6 +17,7 @@ from tests.plan.test_make import cpu_plan
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
 
 PLATFORM = "linux/arm64"
 
@@ -29,8 +30,8 @@ def numbers(tmp_path: Path) -> Kept:
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)
 def test_they_are_those_of_the_plan(numbers: Kept, name: str, mode: str) -> None:
     plan = shipped.plan(name, mode, PLATFORM)
-    directory = build_directory.read(numbers.project, numbers.add(plan))
-    assert bake_targets.of(directory, PLATFORM) == plan.targets
+    directory = build_directory.read_build_directory(numbers.project, numbers.add(plan))
+    assert build_directory.bake_targets_of(directory, PLATFORM) == plan.targets
 
 
 def refused(numbers: Kept, change: Callable[[Any], object]) -> str:
@@ -40,7 +41,7 @@ def refused(numbers: Kept, change: Callable[[Any], object]) -> str:
     change(document)
     file.write_text(json.dumps(document))
     with pytest.raises(FileProblemsError) as raised:
-        bake_targets.of(build_directory.read(numbers.project, name), PLATFORM)
+        build_directory.bake_targets_of(build_directory.read_build_directory(numbers.project, name), PLATFORM)
     assert raised.value.message.startswith(f"builds/{name}/bake.json:1:1: ".replace(":1/", "/1/"))
     return raised.value.message
 
@@ -87,4 +88,4 @@ def test_a_plan_without_the_image_itself_is_refused(numbers: Kept) -> None:
     steps = json.loads(file.read_text())["steps"]
     file.write_text(json.dumps({"steps": [{**step, "name": f"x: {step['name']}"} for step in steps]}))
     with pytest.raises(FileProblemsError, match="target image, of which the plan knows nothing"):
-        bake_targets.of(build_directory.read(numbers.project, name), PLATFORM)
+        build_directory.bake_targets_of(build_directory.read_build_directory(numbers.project, name), PLATFORM)

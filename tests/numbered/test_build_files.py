@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import FileProblemsError
-from builder.numbered import build_directory, build_files
-from builder.plan import layout
+from builder.base.errors import FileProblemsError
+from builder.numbers import build_directory
+from builder.plan import plan_model
 from tests import projects
 from tests.commands import kept
 from tests.commands.kept import Kept
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.lock.model import ImageName
-    from builder.plan.model import StagedFile
+    from builder.plan.plan_model import StagedFile
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def numbers(tmp_path: Path) -> Kept:
 
 
 def read(numbers: Kept, name: ImageName) -> dict[str, StagedFile]:
-    return build_files.read(build_directory.read(numbers.project, name))
+    return build_directory.read_build_files(build_directory.read_build_directory(numbers.project, name))
 
 
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)
@@ -38,7 +38,7 @@ def test_the_files_of_a_plan_are_read(numbers: Kept, name: str, mode: str) -> No
     plan = shipped.plan(name, mode, "linux/arm64")
     number = numbers.add(plan)
     assert read(numbers, number) == plan.files
-    assert list(build_files.strays(build_directory.read(numbers.project, number))) == []
+    assert list(build_directory.strays(build_directory.read_build_directory(numbers.project, number))) == []
 
 
 def test_what_is_no_part_of_it_stays_outside(numbers: Kept) -> None:
@@ -50,7 +50,7 @@ def test_what_is_no_part_of_it_stays_outside(numbers: Kept) -> None:
         projects.write(folder / path, "x\n")
     (folder / "Dockerfile").chmod(0o755)
     assert read(numbers, name) == plan.files
-    assert sorted(build_files.strays(build_directory.read(numbers.project, name))) == sorted(paths)
+    assert sorted(build_directory.strays(build_directory.read_build_directory(numbers.project, name))) == sorted(paths)
 
 
 @pytest.mark.parametrize("place", ["Dockerfile", "python/packages.txt", "notes", "mods/x", "python", "mods"])
@@ -80,6 +80,6 @@ def test_a_file_that_is_gone_or_too_large_is_named(numbers: Kept, monkeypatch: p
     (numbers.folder(name) / "dflash/Dockerfile").unlink()
     with pytest.raises(FileProblemsError, match="1/dflash/Dockerfile:1:1: it is gone"):
         read(numbers, name)
-    monkeypatch.setattr(layout, "LARGEST_FILE", 10)
+    monkeypatch.setattr(plan_model, "LARGEST_FILE", 10)
     with pytest.raises(FileProblemsError, match="1/Dockerfile:1:1: cannot be read: larger than 10 bytes"):
         read(numbers, name)

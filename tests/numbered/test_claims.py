@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import volumes
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import ImageStateError
+from builder.base.errors import ImageStateError
+from builder.base.project import Project
+from builder.engine import containers
+from builder.engine.client import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.numbered import claims, holdings, identity
-from builder.numbered.identity import ProjectIdentity
-from builder.project import Project
+from builder.numbers import claims
+from builder.numbers.claims import ProjectIdentity
 from tests import shared
 from tests.conftest import remove_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -38,18 +39,18 @@ def claimed(endpoint: Endpoint) -> Iterator[str]:
 
 @pytest.fixture
 def own(tmp_path: Path) -> ProjectIdentity:
-    return identity.of(Project(tmp_path / "own"))
+    return claims.project_identity(Project(tmp_path / "own"))
 
 
 @pytest.fixture
 def other(tmp_path: Path) -> ProjectIdentity:
-    return identity.of(Project(tmp_path / "other"))
+    return claims.project_identity(Project(tmp_path / "other"))
 
 
 def gone(tmp_path: Path) -> ProjectIdentity:
     """A project that was here once."""
     project = Project(tmp_path / "gone")
-    was = identity.of(project)
+    was = claims.project_identity(project)
     project.root.rename(tmp_path / "away")
     return was
 
@@ -89,16 +90,16 @@ def test_a_project_that_is_gone_keeps_nothing_but_its_numbers(
     was, name = gone(tmp_path), ImageName(claimed, 7)
     assert claims.give_number(endpoint, was, name, "sha256:one")
     assert claims.take_latest(endpoint, was, claimed) is None
-    holdings.write(endpoint, was, Lock().with_image(name, RECORD), claimed)
+    claims.write_holding(endpoint, was, Lock().with_image(name, RECORD), claimed)
     assert claims.next_number(endpoint, claimed) == 8
     assert claims.owner_of_latest(endpoint, own.id, claimed) is None
-    assert not [each for each in holdings.of_others(endpoint, own.id) if each.repository == claimed]
+    assert not [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
     assert claims.take_latest(endpoint, own, claimed) is None
     assert claims.take_latest(endpoint, other, claimed) == own
     assert claims.owner_of_latest(endpoint, "", claimed) == own
     claims.require_number(endpoint, own, name, "sha256:own")
-    holdings.write(endpoint, own, Lock().with_image(name, RECORD), claimed)
-    assert {identity.of_labels(labels) for labels in claims.of_repository(endpoint, claimed).values()} == {own}
+    claims.write_holding(endpoint, own, Lock().with_image(name, RECORD), claimed)
+    assert {claims.of_labels(labels) for labels in claims.of_repository(endpoint, claimed).values()} == {own}
 
 
 def test_latest_is_of_the_project_that_took_it(
@@ -108,7 +109,7 @@ def test_latest_is_of_the_project_that_took_it(
     assert claims.take_latest(endpoint, other, claimed) == own
     assert claims.take_latest(endpoint, own, claimed) is None
     assert claims.owner_of_latest(endpoint, other.id, claimed) == own
-    volumes.remove(endpoint, claims.volume_of_latest(claimed))
+    containers.remove_volume(endpoint, claims.volume_of_latest(claimed))
     assert claims.take_latest(endpoint, other, claimed) is None
     assert claims.owner_of_latest(endpoint, own.id, claimed) == other
 
@@ -123,30 +124,32 @@ def test_others_are_told_which_numbers_a_project_has(
     lock = lock.with_image(ImageName(claimed, 7), pruned).with_image(ImageName(claimed, 9), pruned)
     lock = lock.with_pairing("Org/M", Pairing(ImageName(claimed, 7)))
     for _ in range(2):
-        holdings.write(endpoint, own, lock, claimed)
+        claims.write_holding(endpoint, own, lock, claimed)
         assert len(claims.of_repository(endpoint, claimed)) == 1
-    others = [each for each in holdings.of_others(endpoint, other.id) if each.repository == claimed]
-    had = [number for number in range(12) if holdings.holder(others, ImageName(claimed, number)) == own]
+    others = [each for each in claims.of_others(endpoint, other.id) if each.repository == claimed]
+    had = [number for number in range(12) if claims.holder_of(others, ImageName(claimed, number)) == own]
     assert had == [1, 2, 3, 5, 7]
     assert claims.next_number(endpoint, claimed) == 10
     lock = lock.with_image(ImageName(claimed, 2), pruned)
-    holdings.write(endpoint, own, lock, claimed)
-    others = [each for each in holdings.of_others(endpoint, other.id) if each.repository == claimed]
-    assert not holdings.holder(others, ImageName(claimed, 2))
-    assert not [each for each in holdings.of_others(endpoint, own.id) if each.repository == claimed]
-    holdings.write(endpoint, own, Lock(), claimed)
+    claims.write_holding(endpoint, own, lock, claimed)
+    others = [each for each in claims.of_others(endpoint, other.id) if each.repository == claimed]
+    assert not claims.holder_of(others, ImageName(claimed, 2))
+    assert not [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
+    claims.write_holding(endpoint, own, Lock(), claimed)
     assert claims.of_repository(endpoint, claimed) == {}
 
 
 def test_labels_of_others_may_hold_anything(endpoint: Endpoint, claimed: str, own: ProjectIdentity) -> None:
     for kind in ("number", "project", "latest", "?"):
         labels = {claims.KIND: kind, claims.REPOSITORY: claimed, claims.NUMBER: "²", claims.NEXT: "9" * 40}
-        volumes.create(endpoint, f"builder.{kind.replace('?', 'x')}.{claimed}.odd", {**labels, claims.KIND: kind})
+        containers.create_volume(
+            endpoint, f"builder.{kind.replace('?', 'x')}.{claimed}.odd", {**labels, claims.KIND: kind}
+        )
     ranges = {claims.KIND: "project", claims.REPOSITORY: claimed, f"{claims.KIND}.numbers": "1-999999999999999 x 2-"}
-    volumes.create(endpoint, f"builder.project.{claimed}", ranges)
+    containers.create_volume(endpoint, f"builder.project.{claimed}", ranges)
     assert claims.next_number(endpoint, claimed) == 1
-    others = holdings.of_others(endpoint, own.id)
-    assert holdings.holder(others, ImageName(claimed, 10**14))
+    others = claims.of_others(endpoint, own.id)
+    assert claims.holder_of(others, ImageName(claimed, 10**14))
     claims.contents_of_others(endpoint, own.id)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from builder.lock.model import ImageName
-from builder.numbered import merged_builds
+from builder.numbers import recovery
 from tests import projects
 from tests.commands import kept
 from tests.plan.test_make import cpu_plan
@@ -22,7 +22,7 @@ def test_a_renumbered_build_directory_brings_no_file_of_the_machine(tmp_path: Pa
     projects.write(tmp_path / "private/key", "the key")
     (numbers.folder(name) / "notes").symlink_to(tmp_path / "private/key")
     (numbers.folder(name) / "folder").symlink_to(tmp_path / "private")
-    assert merged_builds.restore_both(numbers.project, numbers.lock.with_image(to, kept.image(plan)), name, to)
+    assert recovery.restore_both(numbers.project, numbers.lock.with_image(to, kept.image(plan)), name, to)
     copied = numbers.folder(to)
     assert (copied / "plan.json").is_file()
     assert all((copied / link).is_symlink() for link in ("notes", "folder"))
@@ -35,6 +35,6 @@ def test_what_a_killed_process_left_goes_and_no_number(tmp_path: Path) -> None:
     for unfinished in left:
         projects.write(unfinished / "mods/ours/run.sh", "x")
     kept_files = sorted(folder.rglob("*"))
-    merged_builds.remove_unfinished(numbers.project)
+    recovery.remove_unfinished(numbers.project)
     assert not any(unfinished.exists() for unfinished in left)
     assert sorted(folder.rglob("*")) == kept_files

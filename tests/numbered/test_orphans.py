@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from builder.engine.buildkit.build_cache import CacheRecord
+from builder.base.project import Project
+from builder.engine.bake_run import CacheRecord
 from builder.lock.model import ImageName
-from builder.numbered import orphans
-from builder.project import Project
+from builder.numbers import retention
 from tests import projects
 
 SCRIPT = "# the vllm wheel\nset -eu\nbuild ."
@@ -19,7 +19,7 @@ BASE = CacheRecord("base", "", 10, True, False)
 
 
 def let_go(before: CacheRecord, after: CacheRecord, gone: str, kept: str = "") -> set[str]:
-    return orphans.removable_records([before, BASE], [after, BASE], gone, kept)
+    return retention.removable_records([before, BASE], [after, BASE], gone, kept)
 
 
 def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
@@ -33,7 +33,7 @@ def test_the_copy_of_a_layer_goes_with_the_last_image_that_has_it() -> None:
 
 def test_an_engine_that_marks_no_layer_as_shared_tells_nothing() -> None:
     free = replace(LAYER, shared=False)
-    assert orphans.removable_records([LAYER, BASE], [free, replace(BASE, shared=False)], "RUN RUN-LINE", "") == set()
+    assert retention.removable_records([LAYER, BASE], [free, replace(BASE, shared=False)], "RUN RUN-LINE", "") == set()
 
 
 def test_another_stage_goes_with_the_last_dockerfile_that_has_it() -> None:
@@ -56,6 +56,6 @@ def test_the_dockerfiles_of_a_chain_are_all_read(tmp_path: object) -> None:
     project = Project(Path(str(tmp_path)))
     projects.write(project.build_directory("a/b", 3) / "Dockerfile", "FROM one\n")
     projects.write(project.build_directory("a/b", 3) / "below/Dockerfile", "FROM two\n")
-    found = orphans.dockerfile_text(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
+    found = retention.dockerfile_text(project, [ImageName("a/b", 3), ImageName("a/b", 4)])
     assert "FROM one" in found
     assert "FROM two" in found

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.project import Project
 from builder.engine.images import ImageDetails
 from builder.lock import text
 from builder.lock.model import ImageName, Lock
-from builder.numbered import recovery_sources
-from builder.project import Project
+from builder.numbers import recovery
 from tests import locks, projects
 from tests.plan import shipped
 from tests.plan.test_make import cpu_plan
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.plan.model import Plan
+    from builder.plan.plan_model import Plan
 
 
 def details(labels: Mapping[str, str]) -> ImageDetails:
@@ -31,7 +31,7 @@ def details(labels: Mapping[str, str]) -> ImageDetails:
 
 def labels_of(plan: Plan, **changes: Any) -> object:
     labels = {**plan.targets["image"]["labels"], **{f"builder.{key}": value for key, value in changes.items()}}
-    return recovery_sources.labels_of(ImageName(plan.repository, 1), details(labels))
+    return recovery.labels_of(ImageName(plan.repository, 1), details(labels))
 
 
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)
@@ -64,10 +64,10 @@ def test_what_images_lock_could_not_hold_is_no_label_of_a_build(key: str, value:
 def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:
     project = Project(tmp_path)
     name = ImageName("small", 1)
-    record = text.dump(Lock().with_image(name, locks.numbered()))
+    record = text.dump_lock(Lock().with_image(name, locks.numbered()))
     for folder in ("small/1", "small/1/mods/a/2", "large/2"):
         projects.write(project.builds / folder / "images.lock", record.replace("small", folder.rpartition("/")[0]))
     projects.write(project.builds / "small/1/bake.json", json.dumps({}))
     (project.builds / "small/3").mkdir()
     (project.builds / "small/3/images.lock").symlink_to("../1/images.lock")
-    assert [found for found, _ in recovery_sources.in_builds(project)] == [name]
+    assert [found for found, _ in recovery.in_builds(project)] == [name]

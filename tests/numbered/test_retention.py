@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from builder.engine.images import ImageDetails
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
-from builder.numbered import retention
-from builder.numbered.retention import EngineImages, RetentionPolicy
+from builder.numbers import retention
+from builder.numbers.retention import EngineImages, RetentionPolicy
 
 REPO, OTHER = "vllm-node-tf5", "vllm-node-dflash"
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -44,7 +44,7 @@ def reasons(
     containers: dict[str, tuple[str, ...]] | None = None,
 ) -> dict[int, tuple[str, ...]]:
     engine = EngineImages(numbered, {}, containers or {})
-    return {name.number: why for name, why in retention.reasons(lock, engine, policy, NOW).items()}
+    return {name.number: why for name, why in retention.retention_reasons(lock, engine, policy, NOW).items()}
 
 
 def test_current_pinned_paired_and_used_stay() -> None:
@@ -81,7 +81,7 @@ def test_what_an_image_that_stays_was_built_on_stays() -> None:
     lock = lock.with_image(ImageName(OTHER, 1), image())
     lock = lock.with_repository(OTHER, lock.images[OTHER].with_current(1))
     numbered[ImageName(OTHER, 1)] = details("base", "own-1", "kernels")
-    kept = retention.reasons(
+    kept = retention.retention_reasons(
         lock, EngineImages(numbered, {"mine:1": details("base", "own-2", "more")}, {}), RetentionPolicy(0, NONE), NOW
     )
     assert kept[ImageName(REPO, 1)] == (f"{OTHER}:1 is built on it",)
@@ -116,7 +116,7 @@ def test_nothing_that_can_be_reached_goes(data: st.DataObject) -> None:
         lock = lock.with_model(model, Model(first, tuple(rest)))
     policy = RetentionPolicy(data.draw(st.integers(0, 3)), timedelta(days=data.draw(st.integers(0, 30))))
     used = data.draw(st.sets(st.sampled_from(sorted(map(str, numbered))))) if numbered else set()
-    kept = retention.reasons(lock, EngineImages(numbered, {}, dict.fromkeys(used, ("c",))), policy, NOW)
+    kept = retention.retention_reasons(lock, EngineImages(numbered, {}, dict.fromkeys(used, ("c",))), policy, NOW)
     going = {name for name, why in kept.items() if not why}
     for repository, record in lock.images.items():
         assert ImageName(repository, record.current or 0) not in going

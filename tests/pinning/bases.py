@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from builder.lock.pins import BasePin
-    from builder.pinning.base_contents import BaseContents
+    from builder.lock.model import BasePin
+    from builder.pins.base_contents import BaseContents
 
 
 def no_contents(base: BasePin, platform: str) -> BaseContents:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError, SourceError
+from builder.base.project import Project
 from builder.definitions import image
-from builder.engine.client import endpoint as endpoints
-from builder.errors import FileProblemsError, SourceError
-from builder.lock.pins import BasePin, Pins
-from builder.pinning import chain, closures, definition_pins
-from builder.pinning.resolver import Resolver
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.engine import client as endpoints
+from builder.lock.model import BasePin, Pins
+from builder.pins import chain, pinning
+from builder.pins.resolver import Resolver
+from builder.sources.git import UserSettings
 from tests import projects
 from tests.pinning.bases import no_contents
 from tests.sources.wheelhouse import make_dated_index, make_index, make_wheel, serving
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.lock.pins import PythonPin
+    from builder.lock.model import PythonPin
+
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,7 @@ def define(
     head = f"repository: {name}\ndescription: {name}\nplatform: {PLATFORM}\n"
     projects.write(folder / "image.yaml", head + text)
     projects.write(folder / "Dockerfile.j2", "FROM {{ base }}\n")
-    return image.load(project, name, PLATFORM)
+    return image.load_image(project, name, PLATFORM)
 
 
 def resolver(project: Project, settings: UserSettings, messages: list[str]) -> Resolver:
@@ -94,7 +95,7 @@ def resolve(
 ) -> PythonPin:
     sources = resolver(project, settings, [] if messages is None else messages)
     moves = dict.fromkeys(update)
-    completed = definition_pins.resolve_missing(definition, before or Pins(BASE), (), sources, moves)
+    completed = pinning.resolve_missing(definition, before or Pins(BASE), (), sources, moves)
     assert not completed.faults, completed.faults
     assert completed.pins.python is not None
     return completed.pins.python
@@ -131,25 +132,25 @@ def test_a_day_of_the_users_choice_includes_that_day(project: Project, settings:
 def test_another_day_makes_the_pin_stale_and_the_default_does_not(project: Project, settings: UserSettings) -> None:
     """A closure from before there were days is one for the default."""
     default = define(project, "packages: [serve]")
-    pins = definition_pins.resolve_missing(default, Pins(BASE), (), resolver(project, settings, []), {}).pins
+    pins = pinning.resolve_missing(default, Pins(BASE), (), resolver(project, settings, []), {}).pins
     assert pins.python is not None
     older = replace(pins, python=replace(pins.python, as_of=""))
-    assert definition_pins.stale(default, older, ()) == ()
-    assert definition_pins.stale(define(project, "as_of: source, packages: [serve]"), older, ()) == ()
-    assert definition_pins.stale(define(project, "as_of: today, packages: [serve]"), older, ()) == ("python",)
+    assert pinning.stale_pins(default, older, ()) == ()
+    assert pinning.stale_pins(define(project, "as_of: source, packages: [serve]"), older, ()) == ()
+    assert pinning.stale_pins(define(project, "as_of: today, packages: [serve]"), older, ()) == ("python",)
 
 
 def test_what_is_requested_by_an_exact_version_may_be_newer(project: Project, settings: UserSettings) -> None:
     pin = resolve(define(project, "packages: [serve, kernel==2.0]"), project, settings)
     assert versions(pin) == {"vllm": "0.21.0", "serve": "1.1", "kernel": "2.0"}
     named = ("kernel==2.0", "serve>=1", "Flash_QLA == 0.1.3", "ray[default]", "torch==2.*", "not a requirement!")
-    assert closures.exact(named) == {"kernel", "flash-qla"}
+    assert pinning.exact_closure(named) == {"kernel", "flash-qla"}
 
 
 def test_one_that_is_newer_by_its_exact_version_takes_no_other_along(project: Project, settings: UserSettings) -> None:
     """When the closure is resolved again, its limit is the one before, and not that package's upload."""
     first = define(project, "packages: [kernel==2.0]")
-    before = definition_pins.resolve_missing(first, Pins(BASE), (), resolver(project, settings, []), {}).pins
+    before = pinning.resolve_missing(first, Pins(BASE), (), resolver(project, settings, []), {}).pins
     assert before.python is not None
     assert before.python.newest > UPLOADS["serve", "2.0"]
     pin = resolve(define(project, "packages: [serve, kernel==2.0]"), project, settings, before)
@@ -160,7 +161,7 @@ def test_one_that_is_newer_by_its_exact_version_takes_no_other_along(project: Pr
 def test_packages_of_a_closure_that_is_kept_are_not_too_new(project: Project, settings: UserSettings) -> None:
     """Nothing moves by itself: not back, either, because another package was added."""
     today = define(project, "as_of: today, packages: [serve]")
-    before = definition_pins.resolve_missing(today, Pins(BASE), (), resolver(project, settings, []), {}).pins
+    before = pinning.resolve_missing(today, Pins(BASE), (), resolver(project, settings, []), {}).pins
     more = define(project, "packages: [serve, kernel]")
     assert versions(resolve(more, project, settings, before)) == {"vllm": "0.21.0", "serve": "2.0", "kernel": "1.0"}
     moved = resolve(more, project, settings, before, ("python",))
@@ -172,10 +173,10 @@ def test_packages_of_a_closure_that_is_kept_are_not_too_new(project: Project, se
 def test_an_image_on_top_takes_nothing_newer_than_the_one_below(project: Project, settings: UserSettings) -> None:
     below, top = define(project, "packages: [serve]"), define(project, "packages: [kernel]", "top")
     sources = resolver(project, settings, [])
-    pins = definition_pins.resolve_missing(below, Pins(BASE), (), sources, {}).pins
+    pins = pinning.resolve_missing(below, Pins(BASE), (), sources, {}).pins
     assert pins.python is not None
     inherited = pins.python.packages
-    completed = definition_pins.resolve_missing(top, Pins(), inherited, sources, {}, pins.python.as_of).pins.python
+    completed = pinning.resolve_missing(top, Pins(), inherited, sources, {}, pins.python.as_of).pins.python
     assert completed is not None
     assert (versions(completed), completed.as_of) == ({"kernel": "1.0"}, LIMIT)
 
@@ -204,7 +205,7 @@ def test_what_the_chain_passes_on(project: Project, settings: UserSettings) -> N
     from tests.workspaces import workspace
 
     below, top = define(project, "packages: [serve]"), define(project, "packages: [kernel]", "top")
-    made = workspace(project, endpoints.find(os.environ), {"UV_DEFAULT_INDEX": settings.index_url})
+    made = workspace(project, endpoints.find_endpoint(os.environ), {"UV_DEFAULT_INDEX": settings.index_url})
     lock = Lock().with_pins("wheel", PLATFORM, Pins(BASE))
     python = chain.resolve_missing(made, lock, [(below, top)], {})["top"].pins.python
     assert python is not None

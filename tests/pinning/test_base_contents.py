@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import image, image_chain
-from builder.errors import FileProblemsError, SourceError, UsageError
-from builder.lock.model import Lock, Version
-from builder.lock.pins import BasePin, IncludedPin, LockedPackage, Pins
-from builder.pinning import chain, definition_pins
-from builder.pinning.base_contents import BaseContents
-from builder.pinning.definition_pins import ResolvedPins
-from builder.pinning.resolver import Resolver
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.base.errors import FileProblemsError, SourceError, UsageError
+from builder.base.project import Project
+from builder.definitions import image
+from builder.lock.model import BasePin, IncludedPin, Lock, LockedPackage, Pins, Version
+from builder.pins import chain, pinning
+from builder.pins.base_contents import BaseContents
+from builder.pins.pinning import ResolvedPins
+from builder.pins.resolver import Resolver
+from builder.sources.git import UserSettings
 from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 PLATFORM = "linux/arm64"
 OLD, NEW = "sha256:" + "1" * 64, "sha256:" + "2" * 64
@@ -73,8 +73,8 @@ def define(project: Project, name: str, text: str) -> None:
 def resolve(
     project: Project, registry: Registry, pins: Pins, update: dict[str, str | None] | None = None
 ) -> ResolvedPins:
-    definition = image.load(project, "node", PLATFORM)
-    return definition_pins.resolve_missing(definition, pins, (), registry.resolver(project), update or {})
+    definition = image.load_image(project, "node", PLATFORM)
+    return pinning.resolve_missing(definition, pins, (), registry.resolver(project), update or {})
 
 
 def test_what_the_base_brings_is_pinned_with_it_and_moves_with_it(project: Project) -> None:
@@ -85,12 +85,12 @@ def test_what_the_base_brings_is_pinned_with_it_and_moves_with_it(project: Proje
     assert first.pins.sources == {"vllm": IncludedPin(OLD, "0.23.0", COMMIT)}
     assert first.pins.base is not None
     assert [package.name for package in first.pins.base.packages] == ["torch", "vllm"]
-    definition = image.load(project, "node", PLATFORM)
-    assert definition_pins.stale(definition, first.pins, ()) == ()
+    definition = image.load_image(project, "node", PLATFORM)
+    assert pinning.stale_pins(definition, first.pins, ()) == ()
 
     # The tag moves: nothing is stale, and only --update base moves the pins.
     registry.digest = NEW
-    assert definition_pins.stale(definition, first.pins, ()) == ()
+    assert pinning.stale_pins(definition, first.pins, ()) == ()
     second = resolve(project, registry, first.pins, {"base": None})
     assert second.pins.sources == {"vllm": IncludedPin(NEW, "0.24.0", COMMIT)}
     assert registry.read == [OLD, NEW]
@@ -139,7 +139,7 @@ def test_from_another_definition_there_is_no_base(project: Project) -> None:
     define(project, "node", "base: others/vllm:latest\nsources: {vllm: base}\n")
     define(project, "top", "from: node\nsources: {vllm: base}\n")
     with pytest.raises(FileProblemsError, match="built on the definition node"):
-        image_chain.load(project, "top", PLATFORM)
+        image.load_chain(project, "top", PLATFORM)
 
 
 @pytest.mark.slow
@@ -150,12 +150,12 @@ def test_packages_go_on_top_of_what_the_base_has(project: Project, tmp_path: Pat
     python = 'python: {version: "3.12", packages: [extra]}\n'
     define(project, "node", f"base: others/vllm:latest\nsources: {{vllm: base}}\n{python}")
     define(project, "top", 'from: node\npython: {version: "3.12", packages: [child]}\n')
-    definitions = image_chain.load(project, "top", PLATFORM)
+    definitions = image.load_chain(project, "top", PLATFORM)
     lock = Lock()
-    inherited: definition_pins.Inherited = ()
+    inherited: pinning.Inherited = ()
     names = []
     for definition in definitions:
-        resolved = definition_pins.resolve_missing(definition, Pins(), inherited, registry.resolver(project), {})
+        resolved = pinning.resolve_missing(definition, Pins(), inherited, registry.resolver(project), {})
         assert resolved.faults == ()
         lock = lock.with_pins(definition.name, PLATFORM, resolved.pins)
         assert resolved.pins.python is not None
@@ -163,16 +163,16 @@ def test_packages_go_on_top_of_what_the_base_has(project: Project, tmp_path: Pat
         inherited = (*(inherited or ()), *(resolved.pins.base.packages if resolved.pins.base else ()))
         inherited = (*inherited, *resolved.pins.python.packages)
     assert names == [["extra", "uv"], ["child"]]
-    assert chain.stale(lock, definitions) == {}
+    assert chain.stale_chain(lock, definitions) == {}
 
     # Another base: the packages are those on top of it.
     registry.digest = NEW
     before = lock.pins_of("node", PLATFORM)
-    moved = definition_pins.resolve_missing(definitions[0], before, (), registry.resolver(project), {"base": None}).pins
+    moved = pinning.resolve_missing(definitions[0], before, (), registry.resolver(project), {"base": None}).pins
     assert moved.python is not None
     assert before.python is not None
     assert moved.python.requested != before.python.requested
-    assert set(chain.stale(lock.with_pins("node", PLATFORM, moved), definitions)) == {"top"}
+    assert set(chain.stale_chain(lock.with_pins("node", PLATFORM, moved), definitions)) == {"top"}
 
 
 def test_packages_for_another_python_are_an_error(project: Project) -> None:

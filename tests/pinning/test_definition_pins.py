@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import image, image_chain
+from builder.base.errors import LockError, SourceError, UsageError
+from builder.base.project import Project
+from builder.definitions import image
 from builder.definitions.image import ImageDefinition
-from builder.engine.client import endpoint as endpoints
-from builder.errors import LockError, SourceError, UsageError
-from builder.lock import reading
-from builder.lock.model import Lock
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.pinning import chain, definition_pins
-from builder.pinning.resolver import Resolver
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.engine import client as endpoints
+from builder.lock import lock_file
+from builder.lock.model import BasePin, GitPin, Lock, LockedPackage, Pins, PythonPin, WheelPin
+from builder.pins import chain, pinning
+from builder.pins.resolver import Resolver
+from builder.sources.git import UserSettings
 from tests import projects, shipped_files
 from tests.pinning.bases import no_contents
 from tests.sources.git_server import Vllm, served_vllm
@@ -29,6 +28,7 @@ from tests.workspaces import NO_ENGINE, workspace
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -76,10 +76,10 @@ def resolver(project: Project, settings: UserSettings) -> Resolver:
 
 
 def load(project: Project, name: str) -> ImageDefinition:
-    return image.load(project, name, PLATFORM)
+    return image.load_image(project, name, PLATFORM)
 
 
-def faults(completed: definition_pins.ResolvedPins) -> list[str]:
+def faults(completed: pinning.ResolvedPins) -> list[str]:
     return [fault.name for fault in completed.faults]
 
 
@@ -88,15 +88,13 @@ def locked(*packages: str) -> PythonPin:
 
 
 def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(project: Project, tmp_path: Path, vllm: Vllm) -> None:
-    completed = definition_pins.resolve_missing(
-        load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {}
-    )
+    completed = pinning.resolve_missing(load(project, "one"), Pins(), (), resolver(project, index(tmp_path)), {})
     assert faults(completed) == ["base"]
     assert completed.pins.base is None
     assert completed.pins.sources["vllm"].commit == vllm.history.main
     assert completed.pins.python is not None
     assert [package.name for package in completed.pins.python.packages] == ["serve", "uv"]
-    error = definition_pins.error_of(completed.faults)
+    error = pinning.error_of(completed.faults)
     assert error.message == f"one base: no registry has debian:bookworm-slim for {PLATFORM}"
     assert (error.hint, error.exit_code) == ("look at the network", 6)
 
@@ -104,9 +102,7 @@ def test_what_can_be_resolved_is_pinned_and_the_rest_is_named(project: Project, 
 def test_without_a_source_there_is_no_closure(project: Project, tmp_path: Path) -> None:
     one = project.dockerfiles / "one/image.yaml"
     projects.write(one, one.read_text(encoding="utf-8").replace("ref: main", "ref: mian"))
-    completed = definition_pins.resolve_missing(
-        load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {}
-    )
+    completed = pinning.resolve_missing(load(project, "one"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
     assert (faults(completed), completed.pins) == (["vllm"], Pins(BASE))
 
 
@@ -115,29 +111,27 @@ def test_a_source_does_not_leave_the_closure_that_it_was_pinned_with(
 ) -> None:
     one = load(project, "one")
     sources = resolver(project, index(tmp_path))
-    before = replace(
-        definition_pins.resolve_missing(one, Pins(), (), sources, {"vllm": vllm.history.v0_19_1}).pins, base=BASE
-    )
+    before = replace(pinning.resolve_missing(one, Pins(), (), sources, {"vllm": vllm.history.v0_19_1}).pins, base=BASE)
     nothing = replace(sources, settings=UserSettings(index_url=make_index(tmp_path / "empty", [])))
-    completed = definition_pins.resolve_missing(one, before, (), nothing, {"vllm": None})
+    completed = pinning.resolve_missing(one, before, (), nothing, {"vllm": None})
     assert (faults(completed), completed.pins) == (["python"], before)
-    moved = definition_pins.resolve_missing(one, before, (), sources, {"vllm": None})
+    moved = pinning.resolve_missing(one, before, (), sources, {"vllm": None})
     assert (faults(moved), moved.pins.sources["vllm"].commit) == ([], vllm.history.main)
 
 
 def test_a_source_is_kept_where_there_is_no_closure_yet(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     nothing = UserSettings(index_url=make_index(tmp_path / "empty", []))
-    completed = definition_pins.resolve_missing(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
+    completed = pinning.resolve_missing(load(project, "one"), Pins(BASE), (), resolver(project, nothing), {})
     assert faults(completed) == ["python"]
     assert completed.pins.sources["vllm"].commit == vllm.history.main
     assert completed.pins.python is None
 
 
 def test_the_tree_of_a_pinned_commit_is_kept(project: Project, tmp_path: Path, vllm: Vllm) -> None:
-    from builder.sources.git import trees
+    from builder.sources import mirror
 
-    definition_pins.resolve_missing(load(project, "two"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
-    trees.check_out(project.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
+    pinning.resolve_missing(load(project, "two"), Pins(BASE), (), resolver(project, index(tmp_path)), {})
+    mirror.check_out(project.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
     assert (tmp_path / "tree/VERSION").read_text(encoding="utf-8") == "0.19.1\n"
 
 
@@ -145,22 +139,24 @@ def test_a_closure_is_stale_when_the_parents_packages_are_others(project: Projec
     top = load(project, "top")
     inherited = locked("serve", "uv").packages
     starts = ("python 3.12, glibc 2.39", "on one: 2 packages, sha256 ", "kernel")
-    completed = definition_pins.resolve_missing(top, Pins(), inherited, resolver(project, index(project.root)), {})
+    completed = pinning.resolve_missing(top, Pins(), inherited, resolver(project, index(project.root)), {})
     assert completed.pins.python is not None
     requested = zip(completed.pins.python.requested, starts, strict=True)
     assert [line[: len(start)] for line, start in requested] == list(starts)
     assert [package.name for package in completed.pins.python.packages] == ["kernel"]
-    assert definition_pins.stale(top, completed.pins, inherited) == ()
+    assert pinning.stale_pins(top, completed.pins, inherited) == ()
     others = (replace(inherited[0], version="2.0"), inherited[1])
-    assert definition_pins.stale(top, completed.pins, others) == ("python",)
-    assert definition_pins.stale(top, completed.pins, None) == ("python",)
+    assert pinning.stale_pins(top, completed.pins, others) == ("python",)
+    assert pinning.stale_pins(top, completed.pins, None) == ("python",)
 
 
 def resolve_missing(
     project: Project, lock: Lock, names: list[str], update: chain.Update, environ: dict[str, str]
-) -> dict[str, definition_pins.ResolvedPins]:
-    chains = [image_chain.load(project, name, PLATFORM) for name in names]
-    return chain.resolve_missing(workspace(project, endpoints.find(os.environ), environ=environ), lock, chains, update)
+) -> dict[str, pinning.ResolvedPins]:
+    chains = [image.load_chain(project, name, PLATFORM) for name in names]
+    return chain.resolve_missing(
+        workspace(project, endpoints.find_endpoint(os.environ), environ=environ), lock, chains, update
+    )
 
 
 @pytest.fixture
@@ -207,9 +203,7 @@ def test_a_definition_whose_parent_fails_is_named_too(
         "top": ["python"],
         "two": [],
     }
-    lines = definition_pins.error_of(
-        [fault for of_one in completed.values() for fault in of_one.faults]
-    ).message.splitlines()
+    lines = pinning.error_of([fault for of_one in completed.values() for fault in of_one.faults]).message.splitlines()
     assert lines[0].startswith(f"one vllm: {vllm.url} has no branch or tag `mian`")
     assert lines[1] == "top python: one, its parent, is not pinned completely"
 
@@ -223,10 +217,10 @@ def test_an_update_goes_to_the_highest_that_has_such_a_source(
 
 
 def test_stale_pins_are_refused_where_nothing_may_be_resolved(project: Project, lock: Lock) -> None:
-    chain.refuse_stale(lock, image_chain.load(project, "other", PLATFORM))
+    chain.refuse_stale(lock, image.load_chain(project, "other", PLATFORM))
     with pytest.raises(LockError, match=f"images.lock does not cover python, vllm of one on {PLATFORM}"):
-        chain.refuse_stale(lock, image_chain.load(project, "top", PLATFORM))
-    assert set(chain.stale(lock, image_chain.load(project, "top", PLATFORM))) == {"one", "top"}
+        chain.refuse_stale(lock, image.load_chain(project, "top", PLATFORM))
+    assert set(chain.stale_chain(lock, image.load_chain(project, "top", PLATFORM))) == {"one", "top"}
 
 
 def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project: Project, tmp_path: Path) -> None:
@@ -234,10 +228,10 @@ def test_a_wheel_moves_when_its_source_is_updated_and_nothing_else_does(project:
     define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
     definition = load(project, "wheel")
     first = resolver(project, index(tmp_path, ("vllm", "0.19.0")))
-    pins = definition_pins.resolve_missing(definition, Pins(BASE), (), first, {}).pins
+    pins = pinning.resolve_missing(definition, Pins(BASE), (), first, {}).pins
     later = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1"), ("serve", "2.0")))
-    assert definition_pins.resolve_missing(definition, pins, (), later, {}).pins == pins
-    moved = definition_pins.resolve_missing(definition, pins, (), later, {"vllm": None}).pins
+    assert pinning.resolve_missing(definition, pins, (), later, {}).pins == pins
+    moved = pinning.resolve_missing(definition, pins, (), later, {"vllm": None}).pins
     assert moved.sources == {"vllm": WheelPin("vllm", "0.19.1")}
     assert moved.python is not None
     versions = {package.name: package.version for package in moved.python.packages}
@@ -257,18 +251,18 @@ def test_a_wheel_goes_to_the_version_that_is_chosen_and_stays_there(
     define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
     definition = load(project, "wheel")
     here = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1")))
-    first = definition_pins.resolve_missing(definition, Pins(BASE), (), here, {}).pins
+    first = pinning.resolve_missing(definition, Pins(BASE), (), here, {}).pins
     assert versions_of(first)["vllm"] == "0.19.1"
 
-    chosen = definition_pins.resolve_missing(definition, first, (), here, {"vllm": "0.19.0"}).pins
+    chosen = pinning.resolve_missing(definition, first, (), here, {"vllm": "0.19.0"}).pins
     assert chosen.sources == {"vllm": WheelPin(written, "0.19.0")}
     assert versions_of(chosen) == {"serve": "1.0", "uv": "1.0", "vllm": "0.19.0"}
-    assert definition_pins.stale(definition, chosen, ()) == ()
+    assert pinning.stale_pins(definition, chosen, ()) == ()
 
     more = replace(definition, python=replace(definition.python, packages=("serve", "kernel")))  # type: ignore[type-var]
-    completed = definition_pins.resolve_missing(more, chosen, (), here, {}).pins
+    completed = pinning.resolve_missing(more, chosen, (), here, {}).pins
     assert versions_of(completed) == {"serve": "1.0", "kernel": "1.0", "uv": "1.0", "vllm": "0.19.0"}
-    assert definition_pins.resolve_missing(definition, chosen, (), here, {"vllm": None}).pins == first
+    assert pinning.resolve_missing(definition, chosen, (), here, {"vllm": None}).pins == first
 
 
 def test_a_wheel_written_with_its_version_stays_where_it_was_chosen_though_python_moves(
@@ -278,9 +272,9 @@ def test_a_wheel_written_with_its_version_stays_where_it_was_chosen_though_pytho
     define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
     definition = load(project, "wheel")
     here = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1")))
-    chosen = definition_pins.resolve_missing(definition, Pins(BASE), (), here, {"vllm": "0.19.0"}).pins
+    chosen = pinning.resolve_missing(definition, Pins(BASE), (), here, {"vllm": "0.19.0"}).pins
     later = resolver(project, index(tmp_path, ("vllm", "0.19.0"), ("vllm", "0.19.1"), ("serve", "2.0")))
-    moved = definition_pins.resolve_missing(definition, chosen, (), later, {"python": None}).pins
+    moved = pinning.resolve_missing(definition, chosen, (), later, {"python": None}).pins
     assert versions_of(moved) == {"serve": "2.0", "uv": "1.0", "vllm": "0.19.0"}
 
 
@@ -293,10 +287,10 @@ def test_a_version_that_no_wheel_has_is_an_error_with_those_that_there_are(proje
     make_dated_index(tmp_path / "served", dict.fromkeys(wheels, "2026-01-01T00:00:00Z"))
     with serving(tmp_path / "served") as served:
         here = resolver(project, UserSettings(index_url=f"{served.url}/simple"))
-        before = definition_pins.resolve_missing(definition, Pins(BASE), (), here, {}).pins
-        completed = definition_pins.resolve_missing(definition, before, (), here, {"vllm": "0.31.0"})
+        before = pinning.resolve_missing(definition, Pins(BASE), (), here, {}).pins
+        completed = pinning.resolve_missing(definition, before, (), here, {"vllm": "0.31.0"})
     assert (faults(completed), completed.pins) == (["vllm"], before)
-    error = definition_pins.error_of(completed.faults)
+    error = pinning.error_of(completed.faults)
     assert error.message == "wheel vllm: the package index has no wheel of vllm 0.31.0"
     assert error.hint == "`--update vllm=VERSION` with one that it has, such as 0.19.1, 0.19.0"
 
@@ -306,7 +300,7 @@ def test_a_wheel_goes_to_no_ref(project: Project, tmp_path: Path, text: str) -> 
     wheel = 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [serve]}\n'
     define(project, "wheel", f"base: debian:bookworm-slim\n{wheel}")
     with pytest.raises(UsageError, match=f"is a wheel, and `{text}` is no version") as raised:
-        definition_pins.resolve_missing(
+        pinning.resolve_missing(
             load(project, "wheel"), Pins(BASE), (), resolver(project, index(tmp_path)), {"vllm": text}
         )
     assert "vllm=1.2.3" in raised.value.hint
@@ -315,7 +309,7 @@ def test_a_wheel_goes_to_no_ref(project: Project, tmp_path: Path, text: str) -> 
 def test_a_definition_without_vllm_says_what_it_has(project: Project, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="other has no source `vllm`") as raised:
         chain.resolve_missing(
-            workspace(project, NO_ENGINE), Lock(), [image_chain.load(project, "other", PLATFORM)], {"vllm": "0.31.0"}
+            workspace(project, NO_ENGINE), Lock(), [image.load_chain(project, "other", PLATFORM)], {"vllm": "0.31.0"}
         )
     assert raised.value.hint == "it has base; image.yaml says under `sources:` what it is made from"
 
@@ -323,16 +317,16 @@ def test_a_definition_without_vllm_says_what_it_has(project: Project, tmp_path: 
 def test_a_pin_of_another_kind_is_stale(project: Project, vllm: Vllm) -> None:
     two = load(project, "two")
     pin = GitPin(vllm.url, "main", "a" * 40, "1", "2026-01-01T00:00:00Z")
-    assert definition_pins.stale(two, Pins(BASE, {"vllm": pin}), ()) == ()
-    assert definition_pins.stale(two, Pins(BASE, {"vllm": replace(pin, requested="v1")}), ()) == ("vllm",)
-    assert definition_pins.stale(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
+    assert pinning.stale_pins(two, Pins(BASE, {"vllm": pin}), ()) == ()
+    assert pinning.stale_pins(two, Pins(BASE, {"vllm": replace(pin, requested="v1")}), ()) == ("vllm",)
+    assert pinning.stale_pins(two, Pins(BASE, {"vllm": WheelPin("main", "1")}), ()) == ("vllm",)
 
 
 @pytest.mark.parametrize("name", ["tf5", "dflash"])
 def test_what_the_shipped_lock_has_goes_together(name: str) -> None:
     """FlashInfer is compiled against what the image holds, so vLLM's own requirements on both must be met."""
     shipped = shipped_files.project()
-    pins = reading.read(shipped.lock).pins_of(name, "linux/arm64")
+    pins = lock_file.read_lock(shipped.lock).pins_of(name, "linux/arm64")
     assert pins.python is not None
     assert pins.build is not None
     vllm, flashinfer = pins.sources["vllm"], pins.sources["flashinfer"]
@@ -352,19 +346,19 @@ def test_what_the_shipped_lock_has_goes_together(name: str) -> None:
 def test_another_pull_request_leaves_the_packages_alone(project: Project, tmp_path: Path, vllm: Vllm) -> None:
     """Not even a better index is asked, since the commit that says what is needed stays."""
     one = load(project, "one")
-    before = definition_pins.resolve_missing(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
+    before = pinning.resolve_missing(one, Pins(BASE), (), resolver(project, index(tmp_path)), {}).pins
     pull = 40898
     source = replace(one.git_sources["vllm"], pulls=(pull,))
     wants = replace(one, sources={**one.sources, "vllm": source})
     nothing = resolver(project, UserSettings(index_url=make_index(tmp_path / "empty", [])))
-    completed = definition_pins.resolve_missing(wants, before, (), nothing, {})
+    completed = pinning.resolve_missing(wants, before, (), nothing, {})
     assert faults(completed) == []
     assert completed.pins.python == before.python
     pin = completed.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
     assert [request.number for request in pin.pulls] == [pull]
     assert pin.commit == before.sources["vllm"].commit
-    moved = definition_pins.resolve_missing(
+    moved = pinning.resolve_missing(
         replace(wants, sources={**one.sources, "vllm": replace(source, ref="v0.19.1")}), before, (), nothing, {}
     )
     assert faults(moved) == ["python"]
@@ -379,20 +373,20 @@ def test_a_source_moves_to_its_newest_release_and_tells_which_are_too_young(
     own.git("tag", "v0.20.0", young)
     one, settings, messages = load(project, "one"), index(tmp_path), list[str]()
     sources = replace(resolver(project, settings), report=lambda event: messages.append(str(event)))
-    before = definition_pins.resolve_missing(one, Pins(BASE), (), sources, {}).pins
+    before = pinning.resolve_missing(one, Pins(BASE), (), sources, {}).pins
     assert before.sources["vllm"].commit == young
-    moved = definition_pins.resolve_missing(one, before, (), sources, {"vllm": "release"})
+    moved = pinning.resolve_missing(one, before, (), sources, {"vllm": "release"})
     pin = moved.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
     assert (pin.commit, pin.version, pin.requested) == (vllm.history.v0_19_1, "0.19.1", "main")
-    assert definition_pins.stale(one, moved.pins, ()) == ()
+    assert pinning.stale_pins(one, moved.pins, ()) == ()
     told = [text for text in messages if "newest release" in text]
     assert len(told) == 1
     assert "vllm: v0.19.1 of 2026-02-02 is the newest release that is 7 days old; too young: v0.20.0 of " in told[0]
     projects.write(project.root / "builder.yaml", "release_age: 2\n")
     sources = resolver(project, settings)
-    assert definition_pins.resolve_missing(one, before, (), sources, {"vllm": "release"}).pins == before
+    assert pinning.resolve_missing(one, before, (), sources, {"vllm": "release"}).pins == before
     projects.write(project.root / "builder.yaml", "release_age: 3000\n")
     sources = resolver(project, settings)
-    kept = definition_pins.resolve_missing(one, before, (), sources, {"vllm": "release"})
+    kept = pinning.resolve_missing(one, before, (), sources, {"vllm": "release"})
     assert (faults(kept), kept.pins) == (["vllm"], before)

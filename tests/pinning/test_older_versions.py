@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.building import resolution
-from builder.building.request import BuildRequest
+from builder.base.errors import SourceError
+from builder.base.events import Message
+from builder.base.project import Project
+from builder.building import resolve
+from builder.building.resolve import BuildRequest
 from builder.definitions import image
-from builder.errors import SourceError
-from builder.events import Message
-from builder.lock.model import Lock
-from builder.lock.pins import GitPin, LockedPackage, Pins, PythonPin
-from builder.pinning import older_versions
-from builder.pinning.definition_pins import ResolvedPins
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.lock.model import GitPin, Lock, LockedPackage, Pins, PythonPin
+from builder.pins import pinning
+from builder.pins.pinning import ResolvedPins
+from builder.sources.git import UserSettings
 from tests import projects, workspaces
 from tests.sources.wheelhouse import make_dated_index, make_wheel, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
 
 PLATFORM = "linux/arm64"
 BEFORE = {"behind": "3.0", "limited": "2.0", "kernel": "2.0", "same": "1.0", "up": "1.0", "vllm": "0.22.0"}
@@ -47,7 +47,7 @@ def definition(tmp_path: Path) -> image.ImageDefinition:
     text += 'sources: {vllm: {wheel: vllm}}\npython: {version: "3.12", packages: [uv]}\n'
     projects.write(project.dockerfiles / "app/image.yaml", text)
     projects.write(project.dockerfiles / "app/Dockerfile.j2", "FROM {{ base }}\n")
-    return image.load(project, "app", PLATFORM)
+    return image.load_image(project, "app", PLATFORM)
 
 
 def pins(versions: Mapping[str, str], as_of: str = "") -> Pins:
@@ -58,7 +58,7 @@ def pins(versions: Mapping[str, str], as_of: str = "") -> Pins:
 def test_each_package_that_goes_back_is_named_with_the_reason(
     definition: image.ImageDefinition, settings: UserSettings
 ) -> None:
-    older = older_versions.between(definition, pins(BEFORE), pins(AFTER), {"python": None}, settings)
+    older = pinning.versions_between(definition, pins(BEFORE), pins(AFTER), {"python": None}, settings)
     assert [str(each) for each in older] == [
         "behind goes back from 3.0 to 2.0: the package index offers nothing newer than 2.0",
         "kernel goes back from 2.0 to 1.0: the requirements of other packages exclude the newer version",
@@ -66,24 +66,24 @@ def test_each_package_that_goes_back_is_named_with_the_reason(
         "vllm goes back from 0.22.0 to 0.21.0: the requirements of other packages exclude the newer version",
     ]
     limited = pins(AFTER, "2026-05-01T00:00:00Z")
-    older = older_versions.between(definition, pins(BEFORE), limited, {"vllm": "0.21.0"}, settings)
+    older = pinning.versions_between(definition, pins(BEFORE), limited, {"vllm": "0.21.0"}, settings)
     assert [each.name for each in older] == ["behind", "kernel", "limited"]  # that vLLM was asked for
     assert older[2].why == "nothing newer than 2026-05-01 is taken"
 
 
 def test_an_index_that_does_not_answer_leaves_the_reason_out(definition: image.ImageDefinition) -> None:
     nowhere = UserSettings(index_url="http://127.0.0.1:9/simple")
-    (older, *_) = older_versions.between(definition, pins(BEFORE), pins(AFTER), {}, nowhere)
+    (older, *_) = pinning.versions_between(definition, pins(BEFORE), pins(AFTER), {}, nowhere)
     assert str(older) == "behind goes back from 3.0 to 2.0"
 
 
 def test_an_older_commit_of_a_source_goes_back(definition: image.ImageDefinition) -> None:
     before = Pins(sources={"kernel": GIT})
     after = Pins(sources={"kernel": replace(GIT, version="0.1", date="2026-08-01T00:00:00Z")})
-    (older,) = older_versions.between(definition, before, after, {"kernel": None}, UserSettings())
+    (older,) = pinning.versions_between(definition, before, after, {"kernel": None}, UserSettings())
     assert str(older) == "kernel goes back from 0.2 to 0.1: its commit is older"
-    assert older_versions.between(definition, before, after, {"kernel": "v0.1"}, UserSettings()) == ()
-    assert older_versions.between(definition, after, before, {}, UserSettings()) == ()
+    assert pinning.versions_between(definition, before, after, {"kernel": "v0.1"}, UserSettings()) == ()
+    assert pinning.versions_between(definition, after, before, {}, UserSettings()) == ()
 
 
 def test_a_build_names_what_goes_back_and_an_upgrade_refuses_it(
@@ -94,8 +94,8 @@ def test_a_build_names_what_goes_back_and_an_upgrade_refuses_it(
     project_workspace = workspaces.workspace(Project(tmp_path), workspaces.NO_ENGINE, environ, events.append)
     lock = Lock().with_pins("app", PLATFORM, pins({"serve": "2.0"}))
     moved = {"app": ResolvedPins(pins({"serve": "1.0"}))}
-    resolution.say_older(project_workspace, lock, [(definition,)], moved, BuildRequest(("app",)))
+    resolve.say_older(project_workspace, lock, [(definition,)], moved, BuildRequest(("app",)))
     assert events == [Message("serve goes back from 2.0 to 1.0")]
     with pytest.raises(SourceError, match="serve would go back to older versions") as refused:
-        resolution.say_older(project_workspace, lock, [(definition,)], moved, BuildRequest(("app",), older=False))
+        resolve.say_older(project_workspace, lock, [(definition,)], moved, BuildRequest(("app",), older=False))
     assert "--allow-older" in refused.value.hint

@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError
+from builder.base.project import Project
 from builder.definitions import image
 from builder.definitions.image import Index, PythonRequirements, Source, WheelSource
-from builder.errors import SourceError
-from builder.lock.pins import LockedPackage, Pins, PythonPin, WheelPin
-from builder.pinning import packages
-from builder.project import Project
+from builder.lock.model import LockedPackage, Pins, PythonPin, WheelPin
+from builder.pins import packages
 from tests import projects
 from tests.sources.wheelhouse import make_commit_index, make_simple_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 TAGS = ("cp38-abi3-manylinux_2_35_x86_64", "cp38-abi3-manylinux_2_35_aarch64")
 
@@ -32,7 +33,7 @@ def reach(tmp_path: Path) -> Iterator[packages.Access]:
 
 
 def level(tmp_path: Path, pins: Pins, source: str = "") -> packages.PinnedDefinition:
-    definition = image.load(Project(tmp_path / "project"), "small", "linux/arm64")
+    definition = image.load_image(Project(tmp_path / "project"), "small", "linux/arm64")
     sources: dict[str, Source] = {"vllm": WheelSource(source)} if source else {}
     return packages.PinnedDefinition(replace(definition, sources=sources), pins, {})
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import LockError
+from builder.base.project import Project
 from builder.definitions import image
-from builder.errors import LockError
-from builder.lock.pins import BasePin, GitPin, Pins, PullPin
-from builder.pinning import definition_pins, refetching
-from builder.pinning.resolver import Resolver
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.lock.model import BasePin, GitPin, Pins, PullPin
+from builder.pins import pinning, vendored
+from builder.pins.resolver import Resolver
+from builder.sources.git import UserSettings
 from tests import projects
 from tests.pinning.bases import no_contents
 from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
@@ -21,6 +21,7 @@ from tests.sources.git_server import DRAFTER, Vllm, lines, served_vllm
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -42,25 +43,25 @@ def definition(tmp_path: Path, vllm: Vllm) -> image.ImageDefinition:
     source = f'sources: {{vllm: {{git: "{vllm.url}", ref: main, pulls: {list(PULLS)}}}}}\n'
     projects.write(project.dockerfiles / "one/image.yaml", head + source)
     projects.write(project.dockerfiles / "one/Dockerfile.j2", "FROM {{ base }}\n")
-    return image.load(project, "one", PLATFORM)
+    return image.load_image(project, "one", PLATFORM)
 
 
 @pytest.fixture
-def pinned(tmp_path: Path, definition: image.ImageDefinition) -> definition_pins.ResolvedPins:
+def pinned(tmp_path: Path, definition: image.ImageDefinition) -> pinning.ResolvedPins:
     """The pins, made in another project, of which this one has images.lock alone."""
     sources = Resolver(Project(tmp_path / "other"), UserSettings(), lambda *_: "", no_contents, lambda _: None)
-    resolved = definition_pins.resolve_missing(definition, Pins(BASE), (), sources, {})
+    resolved = pinning.resolve_missing(definition, Pins(BASE), (), sources, {})
     assert not resolved.faults
     return resolved
 
 
 def fetch(tmp_path: Path, definition: image.ImageDefinition, pins: Pins, messages: list[str]) -> dict[str, bytes]:
     project = Project(tmp_path / "project")
-    return refetching.fetch(project, definition, pins, {}, lambda event: messages.append(str(event)))
+    return vendored.refetch_pull(project, definition, pins, {}, lambda event: messages.append(str(event)))
 
 
 def test_all_patches_are_had_again_and_told(
-    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: definition_pins.ResolvedPins
+    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
     messages: list[str] = []
     assert fetch(tmp_path, definition, pinned.pins, messages) == pinned.patches
@@ -71,7 +72,7 @@ def test_all_patches_are_had_again_and_told(
 
 
 def test_the_pinned_state_is_taken_not_the_present_one(
-    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: definition_pins.ResolvedPins
+    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
     vllm.history.repository.commit(
         "refs/pull/40898/head", "Pushed later", {DRAFTER: lines(1, 60, line20="later")}, vllm.history.pull_40898
@@ -80,16 +81,16 @@ def test_the_pinned_state_is_taken_not_the_present_one(
 
 
 def test_a_patch_that_is_there_is_not_fetched(
-    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: definition_pins.ResolvedPins
+    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
-    from builder.pinning import vendored
+    from builder.pins import vendored
 
-    vendored.keep(Project(tmp_path / "project"), "one", pinned.pins, pinned.patches)
+    vendored.keep_vendored(Project(tmp_path / "project"), "one", pinned.pins, pinned.patches)
     assert vllm.requests_of(lambda: fetch(tmp_path, definition, pinned.pins, [])) == 0
 
 
 def test_another_patch_than_the_pinned_one_is_an_error(
-    tmp_path: Path, definition: image.ImageDefinition, pinned: definition_pins.ResolvedPins
+    tmp_path: Path, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
     pin = pinned.pins.sources["vllm"]
     assert isinstance(pin, GitPin)
@@ -101,7 +102,7 @@ def test_another_patch_than_the_pinned_one_is_an_error(
 
 
 def test_what_upstream_no_longer_has_is_said(
-    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: definition_pins.ResolvedPins
+    tmp_path: Path, vllm: Vllm, definition: image.ImageDefinition, pinned: pinning.ResolvedPins
 ) -> None:
     repository = vllm.history.repository
     repository.git("update-ref", "-d", "refs/pull/40898/head")

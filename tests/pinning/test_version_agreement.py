@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import FileProblemsError, SourceError
+from builder.base.project import Project
 from builder.definitions import image
-from builder.errors import FileProblemsError, SourceError
-from builder.lock.pins import BasePin, GitPin, Pins
-from builder.pinning import definition_pins, named_versions, vendored
-from builder.pinning.definition_pins import ResolvedPins
-from builder.pinning.resolver import Resolver
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.lock.model import BasePin, GitPin, Pins
+from builder.pins import agreement, pinning, vendored
+from builder.pins.pinning import ResolvedPins
+from builder.pins.resolver import Resolver
+from builder.sources.git import UserSettings
 from tests import projects
 from tests.pinning.bases import no_contents
 from tests.sources.git_server import Repository, make_repository, serve
@@ -23,6 +23,7 @@ from tests.sources.wheelhouse import make_index, make_wheel
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +60,12 @@ class Upstream:
 
         before = pins or Pins(BasePin("debian:bookworm-slim", "sha256:" + "b" * 64))
         sources = Resolver(self.project, self.settings, no_registry, no_contents, lambda _: None)
-        return definition_pins.resolve_missing(self.definition, before, (), sources, update or {})
+        return pinning.resolve_missing(self.definition, before, (), sources, update or {})
 
     def pinned(self, pins: Pins | None = None, update: Mapping[str, str | None] | None = None) -> Pins:
         resolved = self.resolve(pins, update)
         assert [fault.error.message for fault in resolved.faults] == []
-        vendored.keep(self.project, "gpu", resolved.pins, resolved.patches)
+        vendored.keep_vendored(self.project, "gpu", resolved.pins, resolved.patches)
         return resolved.pins
 
     def refused(self, update: Mapping[str, str | None] | None = None) -> SourceError:
@@ -73,7 +74,7 @@ class Upstream:
 
     @property
     def definition(self) -> image.ImageDefinition:
-        return image.load(self.project, "gpu", "linux/arm64")
+        return image.load_image(self.project, "gpu", "linux/arm64")
 
     def place(self, text: str) -> str:
         """Where ``text`` stands in image.yaml."""
@@ -115,12 +116,12 @@ def test_flashinfer_is_the_one_that_vllm_names_and_moves_with_it(upstream: Upstr
         "0.6.8.post1",
         f"from-vllm/{upstream.release[:12]}",
     )
-    assert definition_pins.stale(upstream.definition, pins, ()) == ()
+    assert pinning.stale_pins(upstream.definition, pins, ()) == ()
     moved = upstream.pinned(pins, {"vllm": "main"})
     assert (flashinfer(moved).version, flashinfer(moved).requested) == ("0.7.0", f"from-vllm/{upstream.main[:12]}")
-    assert definition_pins.stale(upstream.definition, moved, ()) == ()
+    assert pinning.stale_pins(upstream.definition, moved, ()) == ()
     mixed = Pins(moved.base, {**moved.sources, "flashinfer": flashinfer(pins)}, moved.python)  # by a merge of two locks
-    assert definition_pins.stale(upstream.definition, mixed, ()) == ("flashinfer",)
+    assert pinning.stale_pins(upstream.definition, mixed, ()) == ("flashinfer",)
     assert flashinfer(upstream.pinned(mixed)).version == "0.7.0"
 
 
@@ -205,7 +206,7 @@ def test_vllm_s_wheel_names_it_as_well(upstream: Upstream, tmp_path: Path) -> No
     projects.write(file, "".join("  vllm: {wheel: vllm==0.22.0}\n" if "vllm.git" in line else line for line in lines))
     pins = upstream.pinned()
     assert (flashinfer(pins).version, flashinfer(pins).requested) == ("0.7.0", "from-vllm/0.22.0")
-    assert definition_pins.stale(upstream.definition, pins, ()) == ()
+    assert pinning.stale_pins(upstream.definition, pins, ()) == ()
     bare = [line if "flashinfer.git" not in line else "  flashinfer: {version: from-vllm}\n" for line in lines]
     projects.write(file, "".join("  vllm: {wheel: vllm==0.22.0}\n" if "vllm.git" in line else line for line in bare))
     assert upstream.definition.sources["flashinfer"] == image.WheelSource("flashinfer-python")
@@ -239,7 +240,7 @@ def test_flashinfer_comes_from_its_own_repository_if_nothing_else_is_said(upstre
         "https://github.com/flashinfer-ai/flashinfer.git",
         ("requirements.txt",),
     )
-    assert named_versions.identity(None) == ""
+    assert agreement.identity(None) == ""
 
 
 TOOLCHAIN = '[toolchain]\nchannel = "{}"\nprofile = "minimal"\n'

@@ -5,12 +5,21 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from builder.definitions import image_chain
-from builder.definitions.image import BaseSource, GitSource, ImageDefinition, WheelSource
-from builder.definitions.image_chain import Overrides
-from builder.lock.pins import BasePin, GitPin, IncludedPin, LockedPackage, Pins, PullPin, PythonPin, SourcePin, WheelPin
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan
+from builder.definitions import image
+from builder.definitions.image import BaseSource, GitSource, ImageDefinition, Overrides, WheelSource
+from builder.lock.model import (
+    BasePin,
+    GitPin,
+    IncludedPin,
+    LockedPackage,
+    Pins,
+    PullPin,
+    PythonPin,
+    SourcePin,
+    WheelPin,
+)
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
 from tests import shipped_files
 
 DIFF = b"diff --git a/vllm/x.py b/vllm/x.py\n"
@@ -35,20 +44,20 @@ def plan(name: str, mode: str, platform: str) -> Plan:
     """The plan of the definition ``name`` with its sources from git, or as wheels."""
     project = shipped_files.project()
     made: Plan | None = None
-    for definition in image_chain.load(project, name, platform, Overrides(platform)):
+    for definition in image.load_chain(project, name, platform, Overrides(platform)):
         wanted = _as_wheels(definition) if mode == "wheel" else definition
-        made = make(ImageInputs(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
+        made = make_plan(ImageInputs(wanted, pins(wanted), {SHA256: DIFF}, ()), made)
     assert made is not None
     return made
 
 
 def plan_with_pull(name: str, platform: str, number: int) -> Plan:
     """The plan of the definition ``name`` with its sources from git, and a pull request on vLLM."""
-    (definition,) = image_chain.load(shipped_files.project(), name, platform, Overrides(platform))
+    (definition,) = image.load_chain(shipped_files.project(), name, platform, Overrides(platform))
     vllm = definition.sources["vllm"]
     assert isinstance(vllm, GitSource)
     patched = replace(definition, sources={**definition.sources, "vllm": replace(vllm, pulls=(number,))})
-    return make(ImageInputs(patched, pins(patched), {SHA256: DIFF}, ()))
+    return make_plan(ImageInputs(patched, pins(patched), {SHA256: DIFF}, ()))
 
 
 def _as_wheels(definition: ImageDefinition) -> ImageDefinition:

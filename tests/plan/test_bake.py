@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.plan import bake
+from builder.plan import making
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
+
 
 TEXTS = ["${HOME}", "$${HOME}", "$$${x} %{ if true }y%{ endif }", "%%{", "$", "100 % {sure}", "a\n${b}", "§ ${"]
 
@@ -21,22 +22,22 @@ TEXTS = ["${HOME}", "$${HOME}", "$$${x} %{ if true }y%{ endif }", "%%{", "$", "1
 @pytest.mark.parametrize("text", TEXTS)
 def test_what_is_written_is_read(text: str) -> None:
     document = {"target": {"image": {"labels": {text: text}, "platforms": [text], "epoch": 1}}}
-    assert bake.load(bake.dump(document)) == document
+    assert making.load_bake(making.dump_bake(document)) == document
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"a": {"b": 1, "b": 1}}', '{"a": "${b}"}', '{"%{b}": 1}', "{"])
 def test_what_was_never_written_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"stands twice|an expression|Expecting"):
-        bake.load(text)
+        making.load_bake(text)
 
 
 @pytest.mark.engine
 def test_bake_takes_no_text_for_an_expression(endpoint: Endpoint, tmp_path: Path) -> None:
     labels = {f"builder.{number}": text for number, text in enumerate(TEXTS)}
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
-    (tmp_path / "bake.json").write_text(bake.dump({"target": {"image": {"context": ".", "labels": labels}}}))
+    (tmp_path / "bake.json").write_text(making.dump_bake({"target": {"image": {"context": ".", "labels": labels}}}))
     argv = [*endpoint.buildx, "bake", "-f", "bake.json", "--print", "image"]
     printed = subprocess.run(argv, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     # It prints what can be read again.
-    assert bake.load(printed)["target"]["image"]["labels"] == labels
+    assert making.load_bake(printed)["target"]["image"]["labels"] == labels
     assert json.loads(printed)["target"]["image"]["labels"] != labels

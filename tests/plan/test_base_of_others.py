@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import yaml
 
-from builder.comparing import changes, contents
-from builder.lock.model import Version
-from builder.lock.pins import IncludedPin, LockedPackage, Pins
-from builder.plan import explain, labels
+from builder.lab.compare import changes
+from builder.lock.model import IncludedPin, LockedPackage, Pins, Version
+from builder.plan import making, rules
 from tests.plan import shipped
 
 
@@ -27,7 +26,7 @@ def test_what_the_base_brings_is_in_the_plan() -> None:
 
 def test_labels_give_the_pins_back_without_the_packages() -> None:
     plan = shipped.plan("node", "base", "linux/arm64")
-    read = labels.read(plan.targets["image"]["labels"])
+    read = making.read_labels(plan.targets["image"]["labels"])
     assert read
     pins = read.pins["node"]
     assert pins.sources == plan.pins.sources
@@ -44,11 +43,11 @@ def test_another_base_is_told_by_what_is_inside() -> None:
     after = Pins(
         replace(before.base, resolved=moved.base, packages=(torch,)), {**before.sources, "vllm": moved}, None, None
     )
-    differing = changes.between(contents.of_pins(before), contents.of_pins(after))
+    differing = changes.changes_between(changes.of_pins(before), changes.of_pins(after))
     assert [(source.name, source.after) for source in differing.sources] == [("vllm", Version("0.24.0", "c" * 40))]
     assert [(p.name, p.kind, p.before, p.after) for p in differing.packages] == [
         ("torch", "up", "2.13.0+cu130", "2.14.0")
     ]
     steps = shipped.plan("node", "base", "linux/arm64").steps
     others = tuple(replace(step, takes={"torch": "2.14.0"}) if step.name == "base packages" else step for step in steps)
-    assert explain.changes(steps, others) == ("torch: 2.13.0+cu130 → 2.14.0",)
+    assert rules.explain_changes(steps, others) == ("torch: 2.13.0+cu130 → 2.14.0",)

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.plan import compile_jobs
-from builder.plan.compile_jobs import BuildMachine, CompileJobs
-from builder.plan.dockerfile import TemplateInputs, TemplateSource, render
+from builder.engine.client import Endpoint, environment
+from builder.plan import rules
+from builder.plan.making import TemplateInputs, TemplateSource, render_dockerfile
+from builder.plan.rules import BuildMachine, CompileJobs
 from tests.plan import shipped
 from tests.shared import unique_name
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 GIB = 1 << 30
 SPARK = BuildMachine(20, 121 * GIB, 122 * GIB)
@@ -28,7 +29,7 @@ def test_jobs_come_from_memory_as_well_as_from_processors() -> None:
     plan = shipped.plan("tf5", "git", "linux/arm64")
 
     def jobs(machine: BuildMachine, requested: int | None = None) -> list[CompileJobs]:
-        return list(compile_jobs.of_plan(plan, 0, machine, requested))
+        return list(rules.of_plan(plan, 0, machine, requested))
 
     assert jobs(SPARK) == [
         CompileJobs("flashinfer", 15, "121 GiB at 8 GiB a job"),
@@ -49,7 +50,7 @@ def test_what_is_kept_is_not_compiled() -> None:
     names = [step.name for step in plan.steps]
 
     def sources(kept: int) -> int:
-        return len(compile_jobs.of_plan(plan, kept, SPARK, None))
+        return len(rules.of_plan(plan, kept, SPARK, None))
 
     assert sources(names.index("dflash: Dockerfile")) == 2
     assert sources(names.index("dflash: Dockerfile") + 1) == 0
@@ -57,7 +58,7 @@ def test_what_is_kept_is_not_compiled() -> None:
 
 def test_every_image_that_compiles_says_so_and_no_other() -> None:
     def sources(name: str, mode: str) -> list[str]:
-        return [each.source for each in compile_jobs.of_plan(shipped.plan(name, mode, "linux/arm64"), 0, SPARK, None)]
+        return [each.source for each in rules.of_plan(shipped.plan(name, mode, "linux/arm64"), 0, SPARK, None)]
 
     assert sources("tf5", "git") == sources("flashqla", "git") == ["flashinfer", "vllm"]
     assert not sources("tf5", "wheel")
@@ -101,7 +102,7 @@ SPAN = "date +%s%N > /span; sleep 0.5; date +%s%N >> /span"
 def inputs(template: str) -> TemplateInputs:
     tf5 = shipped.plan("tf5", "git", "linux/arm64").definition
     sources = {
-        name: TemplateSource("git", "1", "a" * 40, f"{name}-source", gib_per_job=compile_jobs.GIB_PER_JOB[name])
+        name: TemplateSource("git", "1", "a" * 40, f"{name}-source", gib_per_job=rules.GIB_PER_JOB[name])
         for name in ("flashinfer", "vllm")
     }
     return TemplateInputs(
@@ -119,7 +120,7 @@ def inputs(template: str) -> TemplateInputs:
 
 
 def dockerfile(flashinfer: str = SPAN, vllm: str = SPAN) -> str:
-    return render(inputs(TEMPLATE)).replace(": FLASHINFER", flashinfer).replace(": VLLM", vllm)
+    return render_dockerfile(inputs(TEMPLATE)).replace(": FLASHINFER", flashinfer).replace(": VLLM", vllm)
 
 
 def script(text: str, source: str) -> str:
@@ -207,7 +208,7 @@ def test_an_image_limits_what_is_compiled_at_start_and_keeps_what_its_base_says(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
     template = '{% import "_parts/toolchain.j2" as toolchain %}{{ toolchain.start_jobs() }}\n'
-    ours = render(inputs(template))
+    ours = render_dockerfile(inputs(template))
     head, tail = "FROM debian:bookworm-slim AS base\n", "RUN env > /env\nFROM scratch\nCOPY --from=image /env /env\n"
     (tmp_path / "Dockerfile").write_text(f"{head}ENV MAX_JOBS=16\nFROM base AS image\n{ours}{tail}")
     argv = [*endpoint.buildx, "build", f"--output={tmp_path}", str(tmp_path)]

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from builder.plan.explain import changes, common_steps, read_steps
-from builder.plan.make import steps_file
-from builder.plan.model import Step
+from builder.plan.making import steps_file
+from builder.plan.plan_model import Step
+from builder.plan.rules import common_steps, explain_changes, read_steps
 
 BEFORE = (
     Step("base", {"image": "debian:bookworm-slim", "content": "sha256:" + "a" * 64}),
@@ -43,12 +43,12 @@ def test_steps_survive_the_build_directory() -> None:
     ],
 )
 def test_what_differs_is_said_in_the_order_of_the_steps(after: tuple[Step, ...], message: tuple[str, ...]) -> None:
-    assert changes(BEFORE, after) == message
+    assert explain_changes(BEFORE, after) == message
 
 
 def test_a_dockerfile_that_follows_from_another_input_is_not_named() -> None:
     after = tuple(Step("Dockerfile", {"text": "2"}) if step.name == "Dockerfile" else step for step in BEFORE[:-1])
-    assert changes(BEFORE, after) == ("mod template: gone",)
+    assert explain_changes(BEFORE, after) == ("mod template: gone",)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"steps": [{"name": "x"}]}'])

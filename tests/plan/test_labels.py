@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.project import Project
+from builder.definitions import recipe as recipes
 from builder.definitions.image import ImageDefinition
-from builder.definitions.mods.mod import Mod
-from builder.definitions.recipes import recipe as recipes
-from builder.definitions.recipes.recipe import Recipe
-from builder.lock.model import Version
-from builder.lock.pins import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, WheelPin
-from builder.plan import labels
-from builder.plan.labels import ImageLabels
-from builder.project import Project
+from builder.definitions.mod import Mod
+from builder.definitions.recipe import Recipe
+from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, Version, WheelPin
+from builder.plan import making
+from builder.plan.making import ImageLabels
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 PULL = PullPin(7, "c" * 40, "d" * 64)
 PINS = {
@@ -40,14 +40,16 @@ def definition() -> ImageDefinition:
 
 def write(recipe: Recipe | None, models: tuple[str, ...], mods: tuple[Mod, ...] = ()) -> dict[str, str]:
     versions = {"vllm": Version("0.19.1", "b" * 40), "flashinfer": Version("0.6.7")}
-    return labels.write(definition(), "sha256:1", mods, versions, "base", "2026-11-20T12:00:00Z", recipe, models, PINS)
+    return making.write_labels(
+        definition(), "sha256:1", mods, versions, "base", "2026-11-20T12:00:00Z", recipe, models, PINS
+    )
 
 
 def test_all_of_it_comes_back_but_the_packages(tmp_path: Path) -> None:
     text = "name: q\nmodel: Org/M\nmodel_revision: r1\ncontainer: vllm-node-dflash\ncommand: vllm serve\n"
     projects.write(tmp_path / "recipes/q.yaml", text)
-    recipe = recipes.load(Project(tmp_path), tmp_path / "recipes/q.yaml")
-    message = labels.read(write(recipe, ("Org/M", "Org/N")))
+    recipe = recipes.load_recipe(Project(tmp_path), tmp_path / "recipes/q.yaml")
+    message = making.read_labels(write(recipe, ("Org/M", "Org/N")))
     tf5 = PINS["tf5"]
     assert message == ImageLabels(
         repository="vllm-node-dflash",
@@ -63,7 +65,7 @@ def test_all_of_it_comes_back_but_the_packages(tmp_path: Path) -> None:
 
 
 def test_without_a_recipe() -> None:
-    message = labels.read(write(None, ()))
+    message = making.read_labels(write(None, ()))
     assert message
     assert (message.recipe, message.revision, message.models) == (None, None, ())
 
@@ -71,5 +73,5 @@ def test_without_a_recipe() -> None:
 @pytest.mark.parametrize("label", ["builder.sources", "builder.mods", "builder.pins"])
 @pytest.mark.parametrize("value", ["", "{", "7", '["x"]', '{"x": 7'])
 def test_other_labels_are_nobodys(label: str, value: str) -> None:
-    assert labels.read({**write(None, ()), label: value}) is None
-    assert labels.read({}) is None
+    assert making.read_labels({**write(None, ()), label: value}) is None
+    assert making.read_labels({}) is None

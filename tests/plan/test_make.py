@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image
-from builder.definitions.mods import mod_reading
-from builder.definitions.mods.mod_files import ModFile
-from builder.definitions.recipes import recipe
-from builder.errors import FileProblemsError
-from builder.lock.pins import BasePin, LockedPackage, Pins, PythonPin, WheelPin
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan
+from builder.base.errors import FileProblemsError
+from builder.definitions import image, mod, recipe
+from builder.definitions.mod import ModFile
+from builder.lock.model import BasePin, LockedPackage, Pins, PythonPin, WheelPin
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
 from tests import projects, shipped_files
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -38,19 +36,19 @@ BASE_ONLY = replace(PINS, sources={}, python=None)
 def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     """The plan of the shipped cpu definition for the shipped recipe."""
     project = shipped_files.project()
-    definition = image.load(project, "cpu", platform)
-    wanted = recipe.load(project, project.recipes / "qwen3-0.6b-cpu.yaml")
-    mods = tuple(mod_reading.load(project, name) for name in wanted.mods)
+    definition = image.load_image(project, "cpu", platform)
+    wanted = recipe.load_recipe(project, project.recipes / "qwen3-0.6b-cpu.yaml")
+    mods = tuple(mod.load_mod(project, name) for name in wanted.mods)
     # The mod's own files are not what is under test here.
     mods = tuple(replace(m, files=(ModFile("run.sh", False, b"true\n"),)) for m in mods)
-    return make(ImageInputs(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
+    return make_plan(ImageInputs(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
 
 
 def small_plan(root: Path, pins: Pins = PINS) -> Plan:
     project = projects.make(root)
-    definition = image.load(project, "small", "linux/amd64")
-    return make(
-        ImageInputs(definition, replace(pins, sources={}, python=None), {}, (mod_reading.load(project, "template"),))
+    definition = image.load_image(project, "small", "linux/amd64")
+    return make_plan(
+        ImageInputs(definition, replace(pins, sources={}, python=None), {}, (mod.load_mod(project, "template"),))
     )
 
 
@@ -100,18 +98,18 @@ def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Pat
         root = tmp_path / name
         project = projects.make(root)
         projects.write(root / path, text)
-        definition = image.load(project, "small", "linux/amd64")
-        plan = make(ImageInputs(definition, BASE_ONLY, {}, (mod_reading.load(project, "template"),)))
+        definition = image.load_image(project, "small", "linux/amd64")
+        plan = make_plan(ImageInputs(definition, BASE_ONLY, {}, (mod.load_mod(project, "template"),)))
         changed[name] = plan.input_hash != first
     assert changed == {"mod": True, "template": True, "argument": False}
 
 
 def test_a_recipe_and_its_model_are_no_inputs(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    definition = image.load(project, "small", "linux/amd64")
-    wanted = recipe.load(project, tmp_path / "recipes/chat.yaml")
-    with_recipe = make(ImageInputs(definition, BASE_ONLY, {}, ()), None, wanted, ("Org/M",))
-    without = make(ImageInputs(definition, BASE_ONLY, {}, ()))
+    definition = image.load_image(project, "small", "linux/amd64")
+    wanted = recipe.load_recipe(project, tmp_path / "recipes/chat.yaml")
+    with_recipe = make_plan(ImageInputs(definition, BASE_ONLY, {}, ()), None, wanted, ("Org/M",))
+    without = make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
     assert with_recipe.input_hash == without.input_hash
     labels = json.loads(with_recipe.files["bake.json"].content)["target"]["image"]["labels"]
     assert (labels["builder.recipe"], labels["builder.models"]) == ("recipes/chat.yaml", '["Org/M"]')
@@ -121,8 +119,8 @@ def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     evil = projects.IMAGE.format(repository="small").replace("hello", '"$(touch /x); \'"')
     projects.write(tmp_path / "dockerfiles/small/image.yaml", evil)
-    definition = image.load(project, "small", "linux/amd64")
-    text = make(ImageInputs(definition, BASE_ONLY, {}, ())).files["Dockerfile"].content.decode()
+    definition = image.load_image(project, "small", "linux/amd64")
+    text = make_plan(ImageInputs(definition, BASE_ONLY, {}, ())).files["Dockerfile"].content.decode()
     assert """RUN echo '$(touch /x); '"'"'' > /greeting""" in text.splitlines()
 
 
@@ -136,9 +134,9 @@ def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
 def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, message: str) -> None:
     project = projects.make(tmp_path)
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", template)
-    definition = image.load(project, "small", "linux/amd64")
+    definition = image.load_image(project, "small", "linux/amd64")
     with pytest.raises(FileProblemsError) as caught:
-        make(ImageInputs(definition, BASE_ONLY, {}, ()))
+        make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
     assert str(caught.value).startswith(f"dockerfiles/small/{message}")
 
 
@@ -167,7 +165,7 @@ def test_a_template_reaches_nothing_but_its_values(tmp_path: Path, expression: s
     project = projects.make(tmp_path)
     text = expression.replace("MARK", f"'{mark}'")
     projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", f"FROM {{{{ base }}}}\n{text}\n")
-    definition = image.load(project, "small", "linux/amd64")
+    definition = image.load_image(project, "small", "linux/amd64")
     with pytest.raises(FileProblemsError, match="Dockerfile.j2"):
-        make(ImageInputs(definition, BASE_ONLY, {}, (mod_reading.load(project, "template"),)))
+        make_plan(ImageInputs(definition, BASE_ONLY, {}, (mod.load_mod(project, "template"),)))
     assert not mark.exists()

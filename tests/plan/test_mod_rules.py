@@ -4,13 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.mods import mod_reading
-from builder.errors import FileProblemsError
-from builder.plan.mod_rules import ImageMods, arrange
+from builder.base.errors import FileProblemsError
+from builder.definitions import mod
+from builder.plan.rules import ImageMods, arrange_steps
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 PINNED = {
     "python": "3.12",
@@ -30,10 +31,10 @@ class Mods:
             projects.add_mod(root, name, "", {}, f"description: x\nenv: {{A: b}}\n{more}\n")
 
     def level(self, *names: str, definition: str = "small") -> ImageMods:
-        return ImageMods(definition, tuple(mod_reading.load(self.project, name) for name in names), PINNED)
+        return ImageMods(definition, tuple(mod.load_mod(self.project, name) for name in names), PINNED)
 
     def order(self, *levels: ImageMods) -> list[list[str]]:
-        arranged = arrange(levels, mod_reading.names(self.project))
+        arranged = arrange_steps(levels, mod.mod_names(self.project))
         return [[mod.name for mod in level] for level in arranged]
 
     def problems(self, *levels: ImageMods) -> list[str]:

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions import image
-from builder.definitions.mods import mod_reading
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.errors import FileProblemsError
-from builder.lock.pins import BasePin, GitPin, Pins
-from builder.plan.make import ImageInputs, make
-from builder.plan.model import Plan
-from builder.project import Project
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.definitions import image, mod
+from builder.engine.client import Endpoint, environment
+from builder.lock.model import BasePin, GitPin, Pins
+from builder.plan.making import ImageInputs, make_plan
+from builder.plan.plan_model import Plan
 from tests import projects
 
 GOLDEN = Path(__file__).parent / "golden" / "mods.Dockerfile"
@@ -39,8 +38,8 @@ def plan(root: Path, *names: str, template: str = projects.DOCKERFILE) -> Plan:
     for name, yaml in MODS.items():
         files = {} if name in {"installed", "set"} else {"x": "", "it's": ""}
         projects.add_mod(root, name, "", files, f"description: x\n{yaml}\n")
-    definition = image.load(project, "small", "linux/amd64")
-    return make(ImageInputs(definition, PINS, {}, mod_reading.load_all(project, names)))
+    definition = image.load_image(project, "small", "linux/amd64")
+    return make_plan(ImageInputs(definition, PINS, {}, mod.load_all(project, names)))
 
 
 def test_the_steps_are_the_golden_ones(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -63,8 +62,8 @@ patches:
 requires: {vllm: ">=0.20", six: ">=1.16"}
 """
     projects.add_mod(tmp_path, "two", "", dict.fromkeys("abcd", ""), yaml)
-    definition = image.load(project, "small", "linux/amd64")
-    made = make(ImageInputs(definition, PINS, {}, (mod_reading.load(project, "two"),)))
+    definition = image.load_image(project, "small", "linux/amd64")
+    made = make_plan(ImageInputs(definition, PINS, {}, (mod.load_mod(project, "two"),)))
     lines = made.files["Dockerfile"].content.decode().splitlines()
     assert [line.split()[1] for line in lines if line.startswith("apply_patch ")] == ["b", "d"]
 
@@ -87,8 +86,8 @@ def test_how_mods_are_baked_is_an_input(tmp_path: Path) -> None:
         if folder.endswith("edited"):
             projects.write(script, script.read_text(encoding="utf-8") + "# one line more\n")
         project = Project(root)
-        definition = image.load(project, "small", "linux/amd64")
-        return make(ImageInputs(definition, PINS, {}, mod_reading.load_all(project, names))).input_hash
+        definition = image.load_image(project, "small", "linux/amd64")
+        return make_plan(ImageInputs(definition, PINS, {}, mod.load_all(project, names))).input_hash
 
     assert hashed("a", "template") != hashed("a-edited", "template")
     assert hashed("b") == hashed("b-edited")

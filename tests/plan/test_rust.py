@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.plan.make import ImageInputs, make
+from builder.plan.making import ImageInputs, make_plan
 from tests import projects
 from tests.plan import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 # Not written as the first line of a script, which this file is not.
 SHELL = "#!/bin/sh"
@@ -65,7 +66,7 @@ def rust_of(args: dict[str, str]) -> str:
     plan = shipped.plan("tf5", "git", "linux/arm64")
     kept = {name: value for name, value in plan.definition.args.items() if name != "rust"}
     definition = replace(plan.definition, args={**kept, **args})
-    text = make(ImageInputs(definition, plan.pins, {}, ())).files["Dockerfile"].content.decode()
+    text = make_plan(ImageInputs(definition, plan.pins, {}, ())).files["Dockerfile"].content.decode()
     stage = text[text.index("# the vllm wheel") :]
     return stage[stage.index("if [ -f rust-toolchain.toml ]") : stage.index("\nbuild .\n")]
 

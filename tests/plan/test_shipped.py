@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from builder.engine.client.endpoint import Endpoint, environment
+from builder.engine.client import Endpoint, environment
 from tests import projects
 from tests.plan import shipped
 

@@ -6,18 +6,19 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from builder.events import ignore
-from builder.proving import conversations, front_end, judging, stand_in
-from builder.proving.judging import Reference
+from builder.base.events import ignore
+from builder.lab.prove import conversations, front_end, judging, model_files
+from builder.lab.prove.judging import Reference
 from tests.proving import faults, rendering
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from builder.engine.client.endpoint import Endpoint
-    from builder.proving.conversations import Question
-    from builder.proving.front_end import Setup
-    from builder.proving.judging import Judgement
+    from builder.engine.client import Endpoint
+    from builder.lab.prove.conversations import Question
+    from builder.lab.prove.front_end import Setup
+    from builder.lab.prove.judging import Judgement
+
 
 UNCHANGED = "unchanged"
 _PLUGIN = PurePosixPath("/tmp/planted.py")
@@ -33,7 +34,7 @@ _OUTPUTS = {"answer", "call", "parallel-calls", "reasoning-and-answer", "reasoni
 
 def judgements(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, tuple[Judgement, Judgement]]:
     """The judgement on each fault, and on none: by properties alone, and compared with what was before."""
-    run = front_end.ask(endpoint, image, [_templates(), *map(_parser, faults.PARSERS)], labels, ignore)
+    run = front_end.ask_front_end(endpoint, image, [_templates(), *map(_parser, faults.PARSERS)], labels, ignore)
     assert not run.failure, run.failure
     by_template, *by_parser = run.setups
     assert by_template.answers is not None, by_template.log
@@ -52,7 +53,7 @@ def _judged(
     questions: tuple[Question, ...], answers: Mapping[str, Any], before: Mapping[str, Any]
 ) -> tuple[Judgement, Judgement]:
     def judge(given: Mapping[str, Any], reference: Reference | None = None) -> Judgement:
-        return judging.judge(
+        return judging.judge_answers(
             questions, given, tokenizer="stand-in", style=rendering.style(rendering.template()), reference=reference
         )
 
@@ -112,7 +113,7 @@ def _setup(questions: tuple[Question, ...], parser: str, *options: str) -> Setup
     own = ("--chat-template", str(_TEMPLATE), "--enable-auto-tool-choice", "--tool-call-parser", parser)
     return front_end.Setup(
         model="Org/Model-1B",
-        files=stand_in.files(),
+        files=model_files.files(),
         options=(*own, "--reasoning-parser", "qwen3", *options),
         environment={},
         template=str(_TEMPLATE),

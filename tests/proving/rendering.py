@@ -12,9 +12,9 @@ from jinja2 import Template
 from jinja2.exceptions import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from builder.proving import conversations
-from builder.proving.conversations import Conversation, Question
-from builder.proving.properties import Style
+from builder.lab.prove import conversations
+from builder.lab.prove.conversations import Conversation, Question
+from builder.lab.prove.judging import Style
 
 HERMES = Path(__file__).with_name("hermes.jinja")
 

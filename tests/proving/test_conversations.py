@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from builder.proving import conversations
+from builder.lab.prove import conversations
 
 FAMILIES = {"hermes": 40, "xml": 40, "glm": 39, "gpt-oss": 32, "plain": 13}
 

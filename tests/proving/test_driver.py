@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 import pytest
 
-from builder.proving import driver
+from builder.lab.prove import driver
 from tests.proving import rendering
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from builder.proving import harmony, stand_in
+from builder.lab.prove import model_files, prove
 
 TOKENS = {b"!": 0, b" ": 1, b"\x00": 2, "ü".encode(): 3, b"\n\n": 4, b" the": 5}
 
@@ -19,11 +19,11 @@ def tokenizer(vocabulary: object) -> dict[str, bytes]:
 
 def test_it_is_the_file_that_tiktoken_has(monkeypatch: pytest.MonkeyPatch) -> None:
     file = b"".join(base64.b64encode(token) + f" {rank}\n".encode() for token, rank in TOKENS.items())
-    monkeypatch.setattr(harmony, "SHA256", hashlib.sha256(file).hexdigest())
+    monkeypatch.setattr(prove, "SHA256", hashlib.sha256(file).hexdigest())
     # As byte-level tokenizers write them: https://huggingface.co/docs/tokenizers/api/pre-tokenizers, ByteLevel.
     written = {"Ġthe": 5, "ĊĊ": 4, "Ã¼": 3, "Ā": 2, "Ġ": 1, "!": 0}
-    assert harmony.vocabulary(tokenizer(written)) == file
-    assert harmony.vocabulary(tokenizer({**written, "x": 6})) is None
+    assert prove.harmony_vocabulary(tokenizer(written)) == file
+    assert prove.harmony_vocabulary(tokenizer({**written, "x": 6})) is None
 
 
 @pytest.mark.parametrize(
@@ -37,11 +37,11 @@ def test_it_is_the_file_that_tiktoken_has(monkeypatch: pytest.MonkeyPatch) -> No
         tokenizer({"a": "b"}),
         tokenizer({"a": None}),
         tokenizer({"→": 0}),
-        stand_in.files(),
+        model_files.files(),
     ],
 )
 def test_another_tokenizer_has_none(files: dict[str, bytes]) -> None:
-    assert harmony.vocabulary(files) is None
+    assert prove.harmony_vocabulary(files) is None
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_another_tokenizer_has_none(files: dict[str, bytes]) -> None:
     [(b'{"model_type": "gpt_oss"}', True), (b'{"model_type": "qwen3"}', False), (b"[]", False), (b"{", False)],
 )
 def test_it_is_the_config_that_decides(config: bytes, spoken: bool) -> None:
-    assert harmony.is_spoken({"config.json": config}) == spoken
-    assert not harmony.is_spoken({})
+    assert prove.is_spoken({"config.json": config}) == spoken
+    assert not prove.is_spoken({})

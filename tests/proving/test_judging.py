@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from builder.proving import conversations, judging
-from builder.proving.judging import Judgement, Reference
+from builder.lab.prove import conversations, judging
+from builder.lab.prove.judging import Judgement, Reference
 from tests.proving import rendering
 
 QUESTIONS = conversations.questions("hermes", "qwen3")
 
 
 def judge(answers: dict[str, Any], reference: Reference | None = None, tokenizer: str = "t1", **more: Any) -> Judgement:
-    return judging.judge(
+    return judging.judge_answers(
         QUESTIONS,
         answers,
         tokenizer=tokenizer,

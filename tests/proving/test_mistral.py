@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from builder.proving import conversations, mistral
-from builder.proving.conversations import Conversation
-from builder.proving.served_options import ServedOptions
+from builder.lab.prove import conversations, prove
+from builder.lab.prove.conversations import Conversation
+from builder.lab.prove.prove import ServedOptions
 
 
 @pytest.mark.parametrize(
@@ -16,12 +16,12 @@ from builder.proving.served_options import ServedOptions
     [(("--tokenizer-mode", "mistral"), True), (("--tokenizer-mode", "auto"), False), (("--tokenizer-mode",), False)],
 )
 def test_the_recipe_decides(argv: tuple[str, ...], renders: bool) -> None:
-    assert mistral.renders(ServedOptions("m", argv, "", "", "", ())) == renders
+    assert prove.renders(ServedOptions("m", argv, "", "", "", ())) == renders
 
 
 def test_prompts_are_asked_for_without_options() -> None:
     whole = conversations.questions("mistral", "")
-    asked = mistral.prompts(whole)
+    asked = prove.prompts(whole)
     assert {each.kind for each in whole} > {each.kind for each in asked} == {"prompt"}
     assert not any("chat_template_kwargs" in json.dumps(each.body) for each in asked)
     rendered = {each.name: each.subject for each in whole if each.kind == "prompt"}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.recipes import recipe as recipes
-from builder.engine.client.endpoint import Endpoint
-from builder.events import ignore
-from builder.proving import model_files, stand_in
-from builder.workspace import Workspace
+from builder.base.events import ignore
+from builder.definitions import recipe as recipes
+from builder.engine.client import Endpoint
+from builder.lab.prove import model_files
+from builder.numbers.workspace import Workspace
 from tests import hub_server, projects, shipped_files
 
 MODEL = "Org/Model-1B"
@@ -36,7 +36,7 @@ def of(space: Workspace, model: str = MODEL, revision: str | None = None, volume
     file = space.project.recipes / "chat.yaml"
     if volumes:
         projects.write(file, file.read_text(encoding="utf-8") + f"volumes: ['{volumes}']\n")
-    return model_files.of(space, recipes.load(space.project, file), model, revision)
+    return model_files.model_files_of(space, recipes.load_recipe(space.project, file), model, revision)
 
 
 def test_they_are_fetched_once_and_without_weights(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_model_without_a_tokenizer_has_a_stand_in(tmp_path: Path, files: dict[
         hub.add(MODEL, files)
         got = of(workspace(tmp_path, HF_ENDPOINT=hub.url))
     assert reason in got.stand_in
-    assert got.files == stand_in.files()
+    assert got.files == model_files.files()
 
 
 def test_without_a_hub_it_says_that_another_one_stands_in(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_folder_that_the_recipe_mounts_is_read_on_this_machine(tmp_path: Path)
 
 
 def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:
-    content = json.loads(stand_in.files()["tokenizer.json"])
+    content = json.loads(model_files.files()["tokenizer.json"])
     assert sorted(content["model"]["vocab"].values()) == list(range(256))
     assert len({token["id"] for token in content["added_tokens"]} | set(range(256))) == 256 + len(
         content["added_tokens"]
@@ -111,7 +111,7 @@ def test_the_stand_in_has_one_token_for_each_byte_and_mark() -> None:
 
 
 def test_the_stand_in_takes_the_context_of_every_shipped_recipe() -> None:
-    config = json.loads(stand_in.files()["config.json"])
-    asked = [each.defaults["max_model_len"] for _, each in recipes.readable(shipped_files.project())]
+    config = json.loads(model_files.files()["config.json"])
+    asked = [each.defaults["max_model_len"] for _, each in recipes.readable_recipes(shipped_files.project())]
     assert len(asked) > 5
     assert all(isinstance(length, int) and length <= config["max_position_embeddings"] for length in asked)

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from builder.proving import conversations, judging
-from builder.proving.judging import Judgement, Reference
+from builder.lab.prove import conversations, judging
+from builder.lab.prove.judging import Judgement, Reference
 from tests import shipped_files
 from tests.proving import rendering
 
@@ -176,7 +176,7 @@ def judged(family: str, source: str, reference: Reference | None = None) -> Judg
     questions = tuple(each for each in conversations.questions(PARSERS[family], "qwen3") if each.kind == "prompt")
     style = replace(rendering.style(source), call=CALL_MARKS[family], begins="[gMASK]<sop>" if family == "glm" else "")
     answers = {each.name: rendering.prompt(source, each.body["request"]) for each in questions}
-    return judging.judge(questions, answers, tokenizer="t1", style=style, reference=reference)
+    return judging.judge_answers(questions, answers, tokenizer="t1", style=style, reference=reference)
 
 
 def changed(family: str, old: str, new: str) -> str:

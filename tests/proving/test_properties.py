@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from builder.proving import conversations, differences, properties
-from builder.proving.conversations import ParsedMessage
+from builder.lab.prove import conversations, judging
+from builder.lab.prove.conversations import ParsedMessage
 from tests.proving import rendering
 
 
@@ -19,8 +19,8 @@ def broken(source: str) -> set[str]:
         check
         for each in conversations.conversations()
         for check, _ in (
-            *properties.of_prompt(each, texts[each.name], rendering.style(source)),
-            *properties.of_prompts(each, texts, rendering.style(source)),
+            *judging.of_prompt(each, texts[each.name], rendering.style(source)),
+            *judging.of_prompts(each, texts, rendering.style(source)),
         )
     }
 
@@ -36,7 +36,7 @@ def test_prompts_that_code_of_vllm_writes_always_begin_the_turn_of_the_model() -
         always_begins: {
             check
             for each in conversations.conversations()
-            for check, _ in properties.of_prompts(
+            for check, _ in judging.of_prompts(
                 each, texts, replace(rendering.style(source), always_begins=always_begins)
             )
         }
@@ -105,29 +105,29 @@ def test_a_model_may_begin_in_a_block_that_its_earlier_turns_have_closed(begins:
 )
 def test_a_message_is_compared_part_by_part(message: ParsedMessage, check: str) -> None:
     expected = ParsedMessage("Look", "", (("weather", {"city": "Bern"}),))
-    assert [name for name, _ in properties.of_message(expected, message)] == ([check] if check else [])
+    assert [name for name, _ in judging.of_message(expected, message)] == ([check] if check else [])
 
 
 def test_a_stream_that_differs_is_told_once() -> None:
     whole, other = ParsedMessage("one"), ParsedMessage("two")
-    assert list(properties.of_streamed(whole, [whole, whole])) == []
-    (finding,) = properties.of_streamed(whole, [whole, other, other])
+    assert list(judging.of_streamed(whole, [whole, whole])) == []
+    (finding,) = judging.of_streamed(whole, [whole, other, other])
     assert finding[0] == "streamed"
 
 
 @pytest.mark.parametrize(("one", "other", "same"), [(1, 1, True), (1, True, False), ({"a": [1]}, {"a": [1.5]}, False)])
 def test_json_values_are_not_pythons(one: Any, other: Any, same: bool) -> None:
-    assert properties.same_json(one, other) is same
+    assert judging.same_json(one, other) is same
 
 
 def test_a_refusal_is_one_difference_whatever_was_there() -> None:
     refusal = "refused: 'nested' is undefined"
-    assert {differences.difference(before, refusal) for before in ("call: weather {}", "content: x", "y" * 999)} == {
+    assert {judging.text_difference(before, refusal) for before in ("call: weather {}", "content: x", "y" * 999)} == {
         refusal
     }
-    assert differences.difference("refused: a", "refused: b") != "refused: b"
+    assert judging.text_difference("refused: a", "refused: b") != "refused: b"
 
 
 def test_a_difference_is_shown_where_it_begins() -> None:
     before, now = "a\n" * 500 + "Bern", "a\n" * 500 + "Genf"
-    assert differences.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"
+    assert judging.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import recipe as recipes
-from builder.evidence.record import Subject
-from builder.proving import conversations, front_end, prove
-from builder.proving.front_end import FrontEndRun, SetupAnswers
+from builder.definitions import recipe as recipes
+from builder.evidence.records import Subject
+from builder.lab.prove import conversations, front_end, prove
+from builder.lab.prove.front_end import FrontEndRun, SetupAnswers
 from tests import projects
 from tests.proving import rendering
 from tests.workspaces import NO_ENGINE, workspace
@@ -18,7 +18,8 @@ from tests.workspaces import NO_ENGINE, workspace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.evidence.record import Evidence
+    from builder.evidence.records import Evidence
+
 
 RECIPE = """\
 recipe_version: "1"
@@ -38,10 +39,10 @@ def answered(count: int, **values: object) -> SetupAnswers:
 def proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: FrontEndRun) -> Evidence:
     project = projects.make(tmp_path)
     projects.write(project.recipes / "chat.yaml", RECIPE)
-    pairing = prove.ProvedPairing("/models/one", None, recipes.load(project, project.recipes / "chat.yaml"))
-    monkeypatch.setattr(front_end, "ask", lambda *_: run)
+    pairing = prove.ProvedPairing("/models/one", None, recipes.load_recipe(project, project.recipes / "chat.yaml"))
+    monkeypatch.setattr(front_end, "ask_front_end", lambda *_: run)
     subject = Subject("small:1", "sha256:0")
-    (proof,) = prove.prove(workspace(project, NO_ENGINE), "small:1", subject, [pairing], lambda _: None, {})
+    (proof,) = prove.prove_models(workspace(project, NO_ENGINE), "small:1", subject, [pairing], lambda _: None, {})
     return proof.evidence
 
 

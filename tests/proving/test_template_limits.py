@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from builder.proving import conversations, judging, prove
-from builder.proving.judging import Judgement
-from builder.proving.properties import Style
+from builder.lab.prove import conversations, judging, prove
+from builder.lab.prove.judging import Judgement, Style
 from tests.proving import rendering
 
 QUESTIONS = conversations.questions("hermes", "qwen3")
@@ -17,7 +16,7 @@ PROMPTS = {each.name: each for each in QUESTIONS if each.kind == "prompt"}
 
 def judged(changes: dict[str, dict[str, Any]], *, is_published: bool) -> Judgement:
     answers = rendering.answers(QUESTIONS, rendering.template()) | changes
-    return judging.judge(QUESTIONS, answers, tokenizer="t1", style=Style(), is_published=is_published)
+    return judging.judge_answers(QUESTIONS, answers, tokenizer="t1", style=Style(), is_published=is_published)
 
 
 def refused(*names: str) -> dict[str, dict[str, Any]]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from builder.base.project import Project
 from builder.evidence import store, subjects
-from builder.evidence.record import Evidence, Figure
-from builder.lock import reading, text
+from builder.evidence.records import Evidence, Figure
+from builder.lab.measure import probes
+from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
-from builder.measuring import present_sets
-from builder.project import Project
 from tests import projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 OTHER = "Org/Other-8B"
 NASTY = "<script>alert(1)</script>\"'&\u202e \x1b[31m"
@@ -44,17 +45,17 @@ def make(root: Path) -> Project:
     lock = Lock(images={"small": Repository(4, 2, (3, 1), numbers)})
     bad = replace(third, status="bad", note=NASTY)
     lock = lock.with_model(MODEL, Model(second, (bad, first))).with_model(OTHER, Model(replace(first, recipe=None)))
-    projects.write(project.lock, text.dump(lock))
+    projects.write(project.lock, text.dump_lock(lock))
     return project
 
 
 def add(project: Project, name: ImageName, evidence: Evidence, model: str = MODEL) -> Path:
     """Keeps a run of what there is now."""
-    subject = subjects.present(project, reading.read(project.lock), name, model, evidence.kind)
+    subject = subjects.present_subject(project, lock_file.read_lock(project.lock), name, model, evidence.kind)
     machine = evidence.subject.machine
-    of_set = present_sets.of(project)(evidence.kind, evidence.name) or evidence.set
+    of_set = probes.present_sets(project)(evidence.kind, evidence.name) or evidence.set
     own = replace(evidence, subject=replace(subject, machine=machine), foreign=evidence.foreign, set=of_set)
-    return store.add(project, name, own)
+    return store.add_run(project, name, own)
 
 
 def measured(speed: float, **changes: Any) -> Evidence:

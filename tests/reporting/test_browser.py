@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.events import ignore
-from builder.reporting import collecting, html
+from builder.base.events import ignore
+from builder.lab.report import collecting, html
 from tests import projects
 from tests.reporting import stocked
 
@@ -24,7 +24,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     project = stocked.fill(stocked.make(folder / "project"))
     file = folder / "page.html"
-    projects.write(file, html.render(collecting.collect(project, {}, ignore)))
+    projects.write(file, html.render_page(collecting.collect_page(project, {}, ignore)))
     return file
 
 

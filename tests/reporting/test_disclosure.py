@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import report
-from builder.events import ignore
-from builder.lock import reading, text
+from builder.base.events import ignore
+from builder.commands import evidence_files
+from builder.lab.report import collecting, html
+from builder.lab.report.page import Disclosure
+from builder.lock import lock_file, text
 from builder.lock.model import Model, Pairing
-from builder.reporting import collecting, html
-from builder.reporting.page import Disclosure
 from tests import projects
 from tests.evidence.runs import MODEL, proof
 from tests.reporting import stocked
@@ -21,8 +21,9 @@ from tests.reporting import stocked
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.project import Project
-    from builder.reporting.page import ReportPage
+    from builder.base.project import Project
+    from builder.lab.report.page import ReportPage
+
 
 FOLDER = "/srv/models/secret-llama"
 SECRETS = ("alert(1)", "recipes/", "evidence/small", "archive", "/srv", "spark-3", "froze", "it is meant")
@@ -32,7 +33,7 @@ SECRETS = ("alert(1)", "recipes/", "evidence/small", "archive", "/srv", "spark-3
 def project(tmp_path: Path) -> Project:
     """Notes at each place that has one, a model in a folder, a repository with a host, and damaged files."""
     made = stocked.fill(stocked.make(tmp_path))
-    lock = reading.read(made.lock)
+    lock = lock_file.read_lock(made.lock)
     numbers = {3: stocked.image(3), 4: stocked.image(4, note="spark-3 made it")}
     elsewhere = replace(lock.images["small"], next=5, current=4, previous=(), numbers=numbers)
     lock = replace(lock, images={**lock.images, "spark-3.lan:5000/team/vllm-node": elsewhere})
@@ -42,7 +43,7 @@ def project(tmp_path: Path) -> Project:
     marked = replace(known.pairing, note="spark-3 has it", status="bad", image=stocked.NAMES[0])
     served = Pairing(replace(stocked.NAMES[0], repository="spark-3.lan:5000/team/vllm-node", number=4))
     lock = lock.with_model(FOLDER, Model(served, (marked,)))
-    projects.write(made.lock, text.dump(lock))
+    projects.write(made.lock, text.dump_lock(lock))
     stocked.add(made, stocked.NAMES[1], proof("pass", accepted="it is meant, says spark-3"))
     projects.write(made.evidence / "small/3/20261120T220000Z-prove-behaviour-00000000.json", "{}")
     projects.write(made.builds / "small/2/bake.json", "{")
@@ -51,29 +52,29 @@ def project(tmp_path: Path) -> Project:
 
 
 def page_of(project: Project, *, full: bool = False) -> ReportPage:
-    return collecting.collect(project, {}, ignore, full=full)
+    return collecting.collect_page(project, {}, ignore, full=full)
 
 
 def test_notes_paths_and_machines_are_left_out(project: Project) -> None:
     page = page_of(project)
-    for shown in (html.render(page), report.data(page)):
+    for shown in (html.render_page(page), evidence_files.data(page)):
         for secret in (*SECRETS, str(project.root)):
             assert secret not in shown.replace("<code>evidence/</code>", ""), secret
         assert MODEL in shown
         assert "secret-llama" in shown
         assert "team/vllm-node:4" in shown
-    assert "left out" in html.render(page)
+    assert "left out" in html.render_page(page)
 
 
 def test_a_full_page_has_them(project: Project) -> None:
     page = page_of(project, full=True)
-    shown = report.data(page)
+    shown = evidence_files.data(page)
     for secret in ("alert(1)", "evidence/small", "archive", FOLDER, "spark-3.lan:5000/team/vllm-node:4"):
         assert secret in shown, secret
     for note in ("spark-3 froze", "it is meant", "spark-3 made it", "spark-3 has it"):
         assert note in shown, note
     assert json.loads(shown)["full"] is True
-    assert "left out" not in html.render(page)
+    assert "left out" not in html.render_page(page)
 
 
 def test_both_have_the_same_concerns_and_only_commands_that_can_be_typed(project: Project) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.events import ignore
-from builder.reporting import collecting, html
-from builder.reporting.page import (
+from builder.base.events import ignore
+from builder.lab.report import collecting, html
+from builder.lab.report.page import (
     PageCell,
     PageConcern,
     PageFigure,
@@ -30,7 +30,7 @@ from tests.evidence.runs import MODEL
 from tests.reporting import stocked
 
 if TYPE_CHECKING:
-    from builder.evidence.record import Kind
+    from builder.evidence.records import Kind
 
 
 class Reader(HTMLParser):
@@ -58,12 +58,12 @@ def read(text: str) -> Reader:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
     project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
-    return collecting.collect(project, {}, ignore, full=True)
+    return collecting.collect_page(project, {}, ignore, full=True)
 
 
 @pytest.fixture(scope="module")
 def text(page: ReportPage) -> str:
-    return html.render(page)
+    return html.render_page(page)
 
 
 def test_text_of_others_is_text(text: str) -> None:
@@ -91,7 +91,7 @@ def test_every_part_of_the_page_escapes(page: ReportPage) -> None:
         models=tuple(replace(each, why=str(poisoned(each.why)), mods=("<i>",), recipe="<i>") for each in page.models),
         images=tuple(replace(each, mods=("<i>",), definition="<i>", adopted="<i>") for each in page.images),
     )
-    assert all(tag not in {"i", "script"} for tag, _ in read(html.render(nasty)).tags)
+    assert all(tag not in {"i", "script"} for tag, _ in read(html.render_page(nasty)).tags)
 
 
 def test_nothing_is_fetched_and_nothing_runs(text: str) -> None:
@@ -142,11 +142,11 @@ def test_a_drawing_has_its_text_beside_it(page: ReportPage, text: str) -> None:
 
 
 def test_the_same_data_give_the_same_bytes(page: ReportPage, text: str) -> None:
-    assert html.render(page) == text
+    assert html.render_page(page) == text
 
 
 def test_an_empty_project_has_a_page() -> None:
-    text = html.render(ReportPage("", (), (), PageTable((), (), (), ()), ()))
+    text = html.render_page(ReportPage("", (), (), PageTable((), (), (), ()), ()))
     assert "Nothing was recorded yet" in text
     assert "builder build TARGET" in text
 
@@ -210,7 +210,7 @@ def large(numbers: int, models: int) -> ReportPage:
 def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
     page = large(200, 20)
     began = time.process_time()
-    text = html.render(page)
+    text = html.render_page(page)
     assert len(text.encode()) < 1_000_000
     assert time.process_time() - began < 60  # seconds: an hour would be a mistake, not a slow machine
     assert "The last" in text
@@ -219,5 +219,5 @@ def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
 
 def test_a_short_history_leaves_its_room_to_a_long_one() -> None:
     page = large(60, 1)
-    assert html.render(page).count("<a class=col") == 60
-    assert "The last" not in html.render(page)
+    assert html.render_page(page).count("<a class=col") == 60
+    assert "The last" not in html.render_page(page)

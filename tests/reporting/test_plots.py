@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from builder.reporting import plots
-from builder.reporting.page import PageFigure, PageRun, PageStep
+from builder.lab.report import html
+from builder.lab.report.page import PageFigure, PageRun, PageStep
 
 
 def figure(mean: float, std: float = 1.0, name: str = "tg", unit: str = "tokens/s", **at: Any) -> PageFigure:
@@ -34,7 +34,7 @@ def heights(path: str) -> list[int]:
 
 
 def test_more_is_higher_and_all_of_it_is_inside() -> None:
-    plot = plots.of([step(n, run(figure(mean, depth=0))) for n, mean in enumerate((40.0, 50.0, 45.0))])
+    plot = html.plot_steps([step(n, run(figure(mean, depth=0))) for n, mean in enumerate((40.0, 50.0, 45.0))])
     panel = plot.panels[0]
     first, second, third = heights(panel.lines[0].line)
     assert second < third < first
@@ -45,52 +45,57 @@ def test_more_is_higher_and_all_of_it_is_inside() -> None:
 
 def test_equal_values_and_one_value_have_an_axis_too() -> None:
     for steps in ([step(1, run(figure(0.0, 0.0, depth=0)))], [step(n, run(figure(7.0, 0.0))) for n in (1, 2)]):
-        panel = plots.of(steps).panels[0]
+        panel = html.plot_steps(steps).panels[0]
         assert panel.ticks
         assert all(panel.top <= y <= panel.bottom for y in heights(panel.lines[0].line))
 
 
 def test_a_line_breaks_where_runs_cannot_be_compared() -> None:
     steps = [step(n, run(figure(40 + n, depth=0), protocol=protocol)) for n, protocol in enumerate("aabb")]
-    assert plots.of(steps).panels[0].lines[0].line.count("M") == 2
+    assert html.plot_steps(steps).panels[0].lines[0].line.count("M") == 2
 
 
 def test_a_stale_run_is_told_apart() -> None:
     steps = [step(1, run(figure(40, depth=0))), step(2, run(figure(41, depth=0), stale=("the image",)))]
-    line = plots.of(steps).panels[0].lines[0]
+    line = html.plot_steps(steps).panels[0].lines[0]
     assert (line.dots.count("M"), line.stale.count("M")) == (1, 1)
 
 
 def test_runs_of_others_are_not_drawn() -> None:
-    assert not plots.of([step(1, run(figure(40, depth=0), foreign="elsewhere"))]).panels
+    assert not html.plot_steps([step(1, run(figure(40, depth=0), foreign="elsewhere"))]).panels
 
 
 def test_one_line_for_each_depth_with_the_fewest_requests() -> None:
     every = [figure(40, depth=depth, concurrency=count) for depth in (0, 32768, 131072) for count in (8, 1, 4)]
-    lines = plots.of([step(1, run(*every))]).panels[0].lines
+    lines = html.plot_steps([step(1, run(*every))]).panels[0].lines
     assert [line.label for line in lines] == ["at 0", "at 32k", "at 128k"]
     assert len({line.label_y for line in lines}) == 3  # beside each other, though the values are the same
 
 
 def test_the_profile_with_most_numbers_is_drawn() -> None:
     steps = [step(1, run(figure(40), name="rare")), *(step(n, run(figure(9), name="usual")) for n in (2, 3))]
-    assert plots.of(steps).profile == "usual"
+    assert html.plot_steps(steps).profile == "usual"
 
 
 def test_a_step_back_is_an_arc_of_its_own_kind() -> None:
     steps = [step(1), step(2, origin="small:3", event="rolled back", place=3), step(3, origin="small:1", place=2)]
-    assert [move.is_back for move in plots.of(steps).moves] == [True, False]
+    assert [move.is_back for move in html.plot_steps(steps).moves] == [True, False]
 
 
 def test_numbers_of_several_repositories_are_told_apart() -> None:
     first, second = step(1, image="vllm-node-theirs:1"), step(1, image="vllm-node-ours:1")
-    assert [(column.label, column.repository) for column in plots.of([first, second]).columns] == [
+    assert [(column.label, column.repository) for column in html.plot_steps([first, second]).columns] == [
         ("1", "theirs"),
         ("1", "ours"),
     ]
-    assert [column.repository for column in plots.of([step(1), step(2)]).columns] == ["", ""]
+    assert [column.repository for column in html.plot_steps([step(1), step(2)]).columns] == ["", ""]
 
 
 def test_only_a_drawing_whose_newest_number_a_phone_would_not_show_begins_at_its_end() -> None:
     """At its end a short one is blank."""
-    assert [plots.of([step(n) for n in range(count)]).is_long for count in (1, 3, 4, 12)] == [False, False, True, True]
+    assert [html.plot_steps([step(n) for n in range(count)]).is_long for count in (1, 3, 4, 12)] == [
+        False,
+        False,
+        True,
+        True,
+    ]

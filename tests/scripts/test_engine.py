@@ -16,7 +16,7 @@ from tests.commands import second_engine
 from tests.conftest import SCRIPTS
 
 if TYPE_CHECKING:
-    from builder.engine.client.endpoint import Endpoint
+    from builder.engine.client import Endpoint
 
 
 @pytest.mark.engine

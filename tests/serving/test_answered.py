@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from builder.base.project import Project
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
-from builder.project import Project
-from builder.serving import answered
+from builder.serving import model_revision
 from tests import locks
 
 MODEL = "Org/Model-1B"
@@ -33,24 +33,24 @@ def test_a_candidate_may_take_five_times_as_long_as_the_current_image(
 ) -> None:
     project = Project(tmp_path)
     for each in starts:
-        answered.record(project, MODEL, NUMBERED.fingerprint, "answered", each)
-    assert answered.start_limit(project, LOCK, MODEL) == answered.StartLimit(seconds, reason)
+        model_revision.record_answered(project, MODEL, NUMBERED.fingerprint, "answered", each)
+    assert model_revision.start_limit(project, LOCK, MODEL) == model_revision.StartLimit(seconds, reason)
 
 
 def test_what_earlier_versions_wrote_is_read(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    answered.record(project, MODEL, "sha256:2", "replaced")
+    model_revision.record_answered(project, MODEL, "sha256:2", "replaced")
     project.answered.write_text(json.dumps({MODEL: {NUMBERED.fingerprint: "answered"}}))
-    answered.record(project, MODEL, "sha256:2", "replaced")
-    assert answered.outcomes(project, MODEL) == {NUMBERED.fingerprint: "answered", "sha256:2": "replaced"}
-    assert answered.start_limit(project, LOCK, MODEL).reason == "no start of the current image is recorded"
+    model_revision.record_answered(project, MODEL, "sha256:2", "replaced")
+    assert model_revision.outcomes(project, MODEL) == {NUMBERED.fingerprint: "answered", "sha256:2": "replaced"}
+    assert model_revision.start_limit(project, LOCK, MODEL).reason == "no start of the current image is recorded"
 
 
 @pytest.mark.parametrize("planted", ["Infinity", "NaN", "-5", "1e300", "true", '"9"', "[]"])
 def test_a_time_that_is_none_makes_no_limit(tmp_path: Path, planted: str) -> None:
     project = Project(tmp_path)
-    answered.record(project, MODEL, "sha256:2", "replaced")
+    model_revision.record_answered(project, MODEL, "sha256:2", "replaced")
     entry = f'{{"outcome": "answered", "seconds": {planted}}}'
     project.answered.write_text(f'{{"{MODEL}": {{"{NUMBERED.fingerprint}": {entry}}}}}')
-    limit = answered.start_limit(project, LOCK, MODEL)
-    assert limit == answered.StartLimit(3600, "no start of the current image is recorded")
+    limit = model_revision.start_limit(project, LOCK, MODEL)
+    assert limit == model_revision.StartLimit(3600, "no start of the current image is recorded")

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.checkpoints import leftovers
-from builder.commands import checkpoints_build, download
-from builder.definitions.recipes import recipe as recipes
-from builder.errors import ConflictError, FileProblemsError, ImageStateError, UsageError
+from builder.base.errors import ConflictError, FileProblemsError, ImageStateError, UsageError
+from builder.commands import checkpoints, transfers
+from builder.definitions import recipe as recipes
+from builder.lab.checkpoints import conversion
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Pairing, Repository
 from builder.serving import checkpoint_weights, model_revision, preparation
-from builder.serving.image_selection import for_recipe
 from builder.serving.preparation import ServeRequest, ServerSettings
+from builder.serving.selection import for_recipe
 from tests import locks, projects
 from tests.checkpoints import made
 from tests.checkpoints.made import Kitchen
@@ -24,6 +24,7 @@ from tests.safetensors_files import Dimensions
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 MODEL = "Org/Model-int4"
 RECIPE = """\
@@ -55,15 +56,15 @@ def lock(revision: str | None = None, mods: tuple[str, ...] = (MOD,)) -> Lock:
 
 
 def settings(kitchen: Kitchen, content: Lock) -> ServerSettings:
-    projects.write(kitchen.project.lock, text.dump(content))
+    projects.write(kitchen.project.lock, text.dump_lock(content))
     workspace = kitchen.workspace()
-    recipe = recipes.load(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     request = ServeRequest("hybrid", {})
     return preparation.settings(kitchen.project, for_recipe(content, recipe), request, workspace.environment)
 
 
 def test_a_recipe_takes_model_and_mods_from_the_definition(kitchen: Kitchen) -> None:
-    recipe = recipes.load(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     assert (recipe.model, recipe.checkpoint, recipe.mods) == (MODEL, "hybrid", (f"mods/{MOD}",))
 
 
@@ -79,7 +80,7 @@ def test_a_recipe_without_such_a_checkpoint(kitchen: Kitchen, old: str, new: str
     path = kitchen.project.recipes / "hybrid.yaml"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(FileProblemsError) as refused:
-        recipes.load(kitchen.project, path)
+        recipes.load_recipe(kitchen.project, path)
     assert refused.value.message.startswith(problem)
 
 
@@ -146,8 +147,8 @@ def test_a_pairing_from_before_serves_the_models_own_weights(kitchen: Kitchen) -
     (container,) = settings(kitchen, content).containers
     assert container.argv[2] == MODEL
     assert container.argv[-2:] == ("--revision", COMMIT)
-    recipe = recipes.load(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
-    warning = checkpoint_weights.warning(kitchen.project, content, for_recipe(content, recipe))
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    warning = checkpoint_weights.weights_warning(kitchen.project, content, for_recipe(content, recipe))
     assert warning == (
         f"{MODEL} is paired with its own weights: "
         f"`builder pair {MODEL} small:2 --checkpoint hybrid` serves {built.name.short}"
@@ -155,7 +156,7 @@ def test_a_pairing_from_before_serves_the_models_own_weights(kitchen: Kitchen) -
 
 
 def test_a_new_pairing_records_the_revision_that_was_made_last(kitchen: Kitchen) -> None:
-    recipe = recipes.load(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     assert model_revision.to_record(kitchen.project, {}, MODEL, recipe) is None
     built = kitchen.build()
     assert model_revision.to_record(kitchen.project, {}, MODEL, recipe) == str(built.name)
@@ -166,22 +167,22 @@ def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitch
     built = kitchen.build()
     image = lock().images["small"].numbers[2]
     for name in ("hybrid", f"hybrid@{built.name.revision[:7]}", str(built.name)):
-        assert checkpoint_weights.named(kitchen.project, name, MODEL, image) == built.name
+        assert checkpoint_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
     with pytest.raises(UsageError, match="has no `other`"):
-        checkpoint_weights.named(kitchen.project, "other", MODEL, image)
+        checkpoint_weights.named_weights(kitchen.project, "other", MODEL, image)
     with pytest.raises(UsageError, match="is a form of Org/Model-int4, and not of Org/Else"):
-        checkpoint_weights.named(kitchen.project, "hybrid", "Org/Else", image)
+        checkpoint_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
     with pytest.raises(ConflictError, match="does not carry"):
-        checkpoint_weights.named(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
+        checkpoint_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
 
 
 def test_a_rollback_tells_that_the_weights_are_gone(kitchen: Kitchen) -> None:
     built = kitchen.build()
     environ = kitchen.workspace().environment
-    assert checkpoint_weights.missing(kitchen.project, environ, lock(str(built.name)), MODEL) == ""
-    assert checkpoint_weights.missing(kitchen.project, environ, lock(COMMIT), MODEL) == ""
+    assert checkpoint_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL) == ""
+    assert checkpoint_weights.missing_weights(kitchen.project, environ, lock(COMMIT), MODEL) == ""
     built.folder.rename(kitchen.folder / "elsewhere")
-    line = checkpoint_weights.missing(kitchen.project, environ, lock(str(built.name)), MODEL)
+    line = checkpoint_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL)
     assert line == f"{MODEL} is paired with {built.name.short}, which is not on this machine: it has to be made again"
 
 
@@ -190,15 +191,15 @@ def test_prune_leaves_what_is_paired_and_what_was_made_last(kitchen: Kitchen) ->
     kitchen.define(more="  - config: {changed: true}\n")
     second = kitchen.build()
     project, environ = kitchen.project, kitchen.workspace().environment
-    assert leftovers.find(project, environ, {str(first.name)}) == ()
-    (going,) = leftovers.find(project, environ, ())
+    assert conversion.find_leftovers(project, environ, {str(first.name)}) == ()
+    (going,) = conversion.find_leftovers(project, environ, ())
     assert (going.name, going.revision) == ("hybrid", first.name.revision)
     assert 0 < going.size < 10_000  # the weights are the other's, too
-    leftovers.remove(going)
+    conversion.remove_leftovers(going)
     assert not first.folder.exists()
-    assert checkpoints_build.run(kitchen.workspace(), "hybrid").seconds is None
+    assert checkpoints.build_checkpoint(kitchen.workspace(), "hybrid").seconds is None
     assert all(path.exists() for path in second.folder.iterdir())
-    assert leftovers.find(project, environ, ()) == ()
+    assert conversion.find_leftovers(project, environ, ()) == ()
 
 
 def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
@@ -206,14 +207,14 @@ def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
     left = kitchen.cache / ".unfinished-0123456789abcdef"
     left.mkdir()
     (left / "model.part").write_bytes(b"x" * 5000)
-    (going,) = leftovers.find(kitchen.project, kitchen.workspace().environment, ())
+    (going,) = conversion.find_leftovers(kitchen.project, kitchen.workspace().environment, ())
     assert (going.revision, going.size, going.title) == ("", 5000, "what an unfinished hybrid left")
-    leftovers.remove(going)
+    conversion.remove_leftovers(going)
     assert not left.exists()
 
 
 def test_download_has_nothing_to_fetch_of_a_checkpoint(kitchen: Kitchen) -> None:
     built = kitchen.build()
-    projects.write(kitchen.project.lock, text.dump(lock()))
-    (result,) = download.run(kitchen.workspace(), download.DownloadRequest("hybrid"))
+    projects.write(kitchen.project.lock, text.dump_lock(lock()))
+    (result,) = transfers.download_model(kitchen.workspace(), transfers.DownloadRequest("hybrid"))
     assert (result.folder, result.fetched) == (built.folder, 0)

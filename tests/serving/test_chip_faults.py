@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import image
-from builder.definitions.recipes import command, finding, recipe
-from builder.lock import reading
-from builder.serving import chip_faults
+from builder.definitions import command, image, recipe
+from builder.lock import lock_file
+from builder.serving import readiness
 from tests import shipped_files
 
 if TYPE_CHECKING:
+    from builder.base.project import Project
     from builder.lock.model import Lock
-    from builder.project import Project
+
 
 HEALTHY = {"instanttensor": "0.2.2", "nvidia-nccl-cu13": "2.29.7", "vllm": "0.28.0"}
 DRAFT = json.dumps({"method": "dflash", "model": "z-lab/X-DFlash", "num_speculative_tokens": 5})
@@ -44,7 +44,7 @@ WORDS = ("vllm", "serve", "Org/M", "--load-format", "instanttensor", "--speculat
 def test_a_fault_is_told_where_image_and_recipe_meet_it(
     packages: dict[str, str], words: tuple[str, ...], nodes: int, subjects: list[str]
 ) -> None:
-    faults = list(chip_faults.of_software("vllm-node:7", {**HEALTHY, **packages}, words, nodes))
+    faults = list(readiness.of_software("vllm-node:7", {**HEALTHY, **packages}, words, nodes))
     assert [fault.subject for fault in faults] == subjects
     for fault in faults:
         assert fault.verdict == "warning"
@@ -53,20 +53,20 @@ def test_a_fault_is_told_where_image_and_recipe_meet_it(
 
 
 def test_an_image_of_which_nothing_is_known_has_none() -> None:
-    assert list(chip_faults.of_software("vllm-node:7", {}, WORDS, 2)) == []
+    assert list(readiness.of_software("vllm-node:7", {}, WORDS, 2)) == []
 
 
 def test_no_shipped_recipe_meets_one_on_the_shipped_pins() -> None:
     project = shipped_files.project()
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     looked_at = 0
-    for path in finding.files(project.recipes):
-        loaded = recipe.load(project, path)
+    for path in recipe.recipe_files(project.recipes):
+        loaded = recipe.load_recipe(project, path)
         definition = image.of_repository(project, loaded.repository)
         packages = pinned(project, lock, definition or "")
         looked_at += bool(packages)
-        words = command.render(loaded, {}, ()).words
-        assert list(chip_faults.of_software(loaded.container, packages, words, 2)) == [], path
+        words = command.render_command(loaded, {}, ()).words
+        assert list(readiness.of_software(loaded.container, packages, words, 2)) == [], path
     assert looked_at >= 4
 
 
@@ -74,7 +74,7 @@ def pinned(project: Project, lock: Lock, name: str) -> dict[str, str]:
     """The packages and sources that images of a definition are pinned to, those of its parents included."""
     if not name:
         return {}
-    definition = image.load(project, name, "linux/arm64")
+    definition = image.load_image(project, name, "linux/arm64")
     pins = lock.pins_of(name, definition.platform)
     own = {package.name: package.version for package in (pins.python.packages if pins.python else ())}
     sources = {source: pin.version for source, pin in pins.sources.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.serving import crash_cause
+from builder.serving import readiness
 
 API = "(APIServer pid=1) "
 CORE = "(EngineCore pid=113) ERROR 11-21 04:00:00 [core.py:946] "
@@ -94,7 +94,7 @@ NOT_FOUND = [
     ],
 )
 def test_the_cause_is_the_last_error_that_says_something(lines: list[str], told: str) -> None:
-    cause = crash_cause.cause(lines)
+    cause = readiness.crash_cause(lines)
     assert cause.startswith(told)
     assert bool(cause) == bool(told)
     assert "input_value" not in cause
@@ -114,7 +114,7 @@ def test_the_cause_is_the_last_error_that_says_something(lines: list[str], told:
     ],
 )
 def test_where_no_other_image_helps_it_is_said_what_does(lines: list[str], hint: str) -> None:
-    cause = crash_cause.known_cause(lines)
+    cause = readiness.known_crash_cause(lines)
     assert cause is not None
     assert hint in cause.hint
     assert not cause.in_image
@@ -133,7 +133,7 @@ def test_a_loader_that_counts_the_page_cache_as_used_is_named(message: str) -> N
         f"{CORE}RuntimeError: {message}",
         "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s)",
     ]
-    cause = crash_cause.known_cause(lines)
+    cause = readiness.known_crash_cause(lines)
     assert cause is not None
     assert "InstantTensor before 0.2.1" in cause.hint
     assert "With a later one the memory is short" in cause.hint
@@ -142,4 +142,4 @@ def test_a_loader_that_counts_the_page_cache_as_used_is_named(message: str) -> N
 
 @pytest.mark.parametrize("line", ["ImportError: cannot import name 'x'", "ValueError: No available memory", "killed"])
 def test_any_other_cause_may_be_the_image(line: str) -> None:
-    assert crash_cause.known_cause([line]) is None
+    assert readiness.known_crash_cause([line]) is None

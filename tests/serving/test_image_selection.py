@@ -5,12 +5,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import ImageStateError, UnsafePathError, UsageError
-from builder.lock import reading
+from builder.base.errors import ImageStateError, UnsafePathError, UsageError
+from builder.base.project import Project
+from builder.lock import lock_file
 from builder.lock.model import Adoption, ImageName, Lock, Model, NumberedImage, Pairing, Repository, Version
-from builder.project import Project
-from builder.serving import image_selection
-from builder.serving.image_selection import SelectedImage
+from builder.serving.selection import (
+    SelectedImage,
+    mods_warning,
+    select_any,
+    select_image,
+    selection_warning,
+    serve_settings,
+)
 from tests import locks, projects
 
 if TYPE_CHECKING:
@@ -23,7 +29,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def find(project: Project, text: str = "chat") -> tuple[str, str]:
-    selection = image_selection.select(project, reading.read(project.lock), text)
+    selection = select_image(project, lock_file.read_lock(project.lock), text)
     return str(selection.image), selection.reason
 
 
@@ -49,14 +55,14 @@ def test_a_recipe_may_name_a_number(project: Project) -> None:
 
 def test_a_pairing_by_another_recipe_from_another_repository_is_not_this_one_s(project: Project) -> None:
     locks.write(project, (1, 2), current=1, paired=2)
-    lock = reading.read(project.lock)
+    lock = lock_file.read_lock(project.lock)
     other = Repository(2, 1, numbers={1: locks.numbered()})
     pairing = Pairing(ImageName("other", 1), "recipes/other.yaml")
     lock = Lock(images={**lock.images, "other": other}, models={locks.MODEL: Model(pairing)})
-    selection = image_selection.select(project, lock, "chat")
+    selection = select_image(project, lock, "chat")
     assert (str(selection.image), selection.reason) == ("small:1", "current")
     by_this = replace(lock, models={locks.MODEL: Model(replace(pairing, recipe=locks.RECIPE))})
-    assert str(image_selection.select(project, by_this, "chat").image) == "other:1"
+    assert str(select_image(project, by_this, "chat").image) == "other:1"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +81,7 @@ def test_a_lock_serves_no_file_but_a_recipe_of_the_project(tmp_path: Path, file:
     pairing = Pairing(ImageName("small", 1), recorded)
     lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})}, models={"Org/M": Model(pairing)})
     with pytest.raises(UnsafePathError, match=r"is no file of recipes/"):
-        image_selection.select(project, lock, "Org/M")
+        select_image(project, lock, "Org/M")
 
 
 def test_what_was_never_built_says_how_to(project: Project) -> None:
@@ -88,7 +94,7 @@ def test_what_was_never_built_says_how_to(project: Project) -> None:
 def served(project: Project, container: str, lock: Lock) -> str:
     """The image that serves a recipe of this container, with the reason where it has a number."""
     projects.add_recipe(project.root, "other", container, "Org/Other", [])
-    selection = image_selection.select_any(project, lock, "other")
+    selection = select_any(project, lock, "other")
     return f"{selection.name} {selection.reason if isinstance(selection, SelectedImage) else 'unnumbered'}"
 
 
@@ -128,21 +134,21 @@ def test_an_adopted_image_whose_vllm_is_for_the_cpu_gets_no_gpu(project: Project
     record = replace(record, versions={"vllm": Version(version)})
     lock = Lock(images={"host/vllm": Repository(2, 1, (), {1: record})})
     projects.add_recipe(project.root, "chat", "host/vllm:1", locks.MODEL, [])
-    selection = image_selection.select(project, lock, "chat")
-    assert image_selection.serve_settings(project, selection).gpus == gpus
+    selection = select_image(project, lock, "chat")
+    assert serve_settings(project, selection).gpus == gpus
 
 
 def test_what_an_image_lacks_or_cannot_promise_is_told(project: Project) -> None:
     lock = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered()})})
-    selection = image_selection.select_any(project, lock, "chat")
-    assert image_selection.mods_warning(selection) == (
+    selection = select_any(project, lock, "chat")
+    assert mods_warning(selection) == (
         "small:1 does not carry mods/template: `builder build recipes/chat.yaml` bakes them"
     )
     whole = Lock(images={"small": Repository(2, 1, numbers={1: locks.numbered({"template": "sha256:0"})})})
-    assert image_selection.mods_warning(image_selection.select_any(project, whole, "chat")) == ""
-    unnumbered = image_selection.select_any(project, Lock(), "chat")
-    assert "small has no number" in image_selection.warning(unnumbered)
-    assert "`builder build recipes/chat.yaml` bakes them" in image_selection.mods_warning(unnumbered)
+    assert mods_warning(select_any(project, whole, "chat")) == ""
+    unnumbered = select_any(project, Lock(), "chat")
+    assert "small has no number" in selection_warning(unnumbered)
+    assert "`builder build recipes/chat.yaml` bakes them" in mods_warning(unnumbered)
 
 
 @pytest.mark.parametrize("recipe", [None, "recipes/gone.yaml"])
@@ -152,7 +158,7 @@ def test_a_model_whose_recipe_is_not_there_cannot_be_served(project: Project, re
         models={locks.MODEL: Model(Pairing(ImageName("small", 1), recipe))},
     )
     with pytest.raises(UsageError, match="how to serve Org/Model-1B is not known"):
-        image_selection.select(project, lock, locks.MODEL)
+        select_image(project, lock, locks.MODEL)
 
 
 def test_a_definition_is_nothing_to_serve(project: Project) -> None:

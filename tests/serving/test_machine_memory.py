@@ -6,34 +6,34 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
-from builder.serving import machine_memory
-from builder.serving.machine_memory import MachineMemory
+from builder.engine.client import Endpoint
+from builder.serving.memory import MachineMemory, parse_memory, shared_with_gpu
 from tests import spark_proc
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 HERE = Endpoint("unix:///run/none.sock", (), "test")
 
 
 def test_a_spark_tells_what_is_available(tmp_path: Path) -> None:
     proc = spark_proc.write(tmp_path, available=20)
-    memory = machine_memory.shared_with_gpu(HERE, "none:1", proc)
+    memory = shared_with_gpu(HERE, "none:1", proc)
     assert memory == MachineMemory(spark_proc.TOTAL << 10, 20 << 30)
 
 
 def test_a_gpu_with_memory_of_its_own_is_left_alone(tmp_path: Path) -> None:
     proc = spark_proc.write(tmp_path, available=20, model="NVIDIA RTX PRO 6000 Blackwell")
-    assert machine_memory.shared_with_gpu(HERE, "none:1", proc) is None
+    assert shared_with_gpu(HERE, "none:1", proc) is None
 
 
 def test_a_machine_without_nvidia_s_driver_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text(spark_proc.meminfo(20), encoding="utf-8")
-    assert machine_memory.shared_with_gpu(HERE, "none:1", tmp_path) is None
-    assert machine_memory.shared_with_gpu(HERE, "none:1", tmp_path / "missing") is None
+    assert shared_with_gpu(HERE, "none:1", tmp_path) is None
+    assert shared_with_gpu(HERE, "none:1", tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize("text", ["", "MemTotal: 1 kB\n", "Model: \t\t NVIDIA GB10\n", "MemTotal: x kB\nModel: GB10\n"])
 def test_text_that_tells_too_little(text: str) -> None:
-    assert machine_memory.parse(text) is None
+    assert parse_memory(text) is None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from builder.serving import metrics
-from builder.serving.metrics import ServerMetrics
+from builder.serving import readiness
+from builder.serving.readiness import ServerMetrics
 
 TEXT = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -24,28 +24,28 @@ process_open_fds 40.0
 
 
 def test_the_numbers_are_summed_over_engines() -> None:
-    numbers = metrics.read(TEXT)
+    numbers = readiness.read_metrics(TEXT)
     assert numbers == ServerMetrics(3, 4, 12345678, 41, 300, 261, 0.125)
     assert numbers.acceptance == 0.87
 
 
 def test_what_a_server_does_not_count_is_nought() -> None:
-    numbers = metrics.read("vllm:num_requests_running 0.0\n")
+    numbers = readiness.read_metrics("vllm:num_requests_running 0.0\n")
     assert numbers == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
     assert numbers.acceptance is None
 
 
 def test_another_server_has_no_numbers() -> None:
-    assert metrics.read("python_info 1.0\n") is None
-    assert metrics.read("") is None
-    assert metrics.read("vllm:num_requests_running nonsense\n") == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
+    assert readiness.read_metrics("python_info 1.0\n") is None
+    assert readiness.read_metrics("") is None
+    assert readiness.read_metrics("vllm:num_requests_running nonsense\n") == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
 
 
 def test_a_sample_without_labels_counts() -> None:
     text = "vllm:num_requests_running 2.0\nvllm:generation_tokens_total 41 1700000000000\n"
-    assert metrics.read(text) == ServerMetrics(2, 0, 0, 41, 0, 0, 0.0)
+    assert readiness.read_metrics(text) == ServerMetrics(2, 0, 0, 41, 0, 0, 0.0)
 
 
 def test_what_is_no_count_is_nought() -> None:
     text = "vllm:num_requests_running +Inf\nvllm:generation_tokens_total NaN\n"
-    assert metrics.read(text) == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)
+    assert readiness.read_metrics(text) == ServerMetrics(0, 0, 0, 0, 0, 0, 0.0)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes import command, container
-from builder.definitions.recipes.volumes import Mount
-from builder.definitions.serving import ServeSettings
-from builder.errors import NoImageHelpsError
-from builder.serving import model_checks
+from builder.base.errors import NoImageHelpsError
+from builder.definitions import command, container
+from builder.definitions.container import Mount
+from builder.definitions.image import ServeSettings
+from builder.serving import preparation
 from tests import hub_server
 from tests.definitions.recipes.recipe_texts import make
 from tests.hub_server import Repo
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.hub_server import Hub
+
 
 COMMIT = "1" * 40
 CONFIG = {"max_position_embeddings": 4096}
@@ -37,9 +38,9 @@ def require(home: Path, arguments: str, *, address: str = "http://127.0.0.1:9", 
     environ = {"HOME": str(home), "HF_ENDPOINT": address, **more.pop("environ", {})}
     home.mkdir(exist_ok=True)
     recipe = make(home, f"vllm serve {arguments}")
-    rendered = command.render(recipe, {})
+    rendered = command.render_command(recipe, {})
     settings = container.settings(recipe, rendered, ServeSettings(), ("small", 1), environ)
-    model_checks.require(rendered, replace(settings, **more), environ, None)
+    preparation.require_model(rendered, replace(settings, **more), environ, None)
 
 
 def cached(home: Path, config: dict[str, Any]) -> None:

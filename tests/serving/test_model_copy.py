@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError, UsageError
+from builder.base.events import TransferProgress
 from builder.definitions.configuration import Node
-from builder.errors import SourceError, UsageError
-from builder.events import TransferProgress
 from builder.serving import model_copy
 from tests import fake_ssh, hubcache
 from tests.hubcache import COMMIT, OTHER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 pytestmark = pytest.mark.slow
 

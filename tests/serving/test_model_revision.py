@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.recipes import recipe as recipes
-from builder.definitions.recipes.recipe import Recipe
-from builder.engine.client.endpoint import Endpoint
-from builder.lock import reading
+from builder.base.project import Project
+from builder.definitions import recipe as recipes
+from builder.definitions.recipe import Recipe
+from builder.engine.client import Endpoint
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Pairing
-from builder.project import Project
 from builder.serving import model_revision
 from tests import hubcache, locks, projects
 from tests.conftest import Command
@@ -33,7 +33,7 @@ def recipe(tmp_path: Path, revision: str | None = None) -> Recipe:
     path = project.recipes / "chat.yaml"
     if revision:
         path.write_text(path.read_text() + f"model_revision: '{revision}'\n")
-    return recipes.load(project, path)
+    return recipes.load_recipe(project, path)
 
 
 def pairing(revision: str | None) -> Pairing:
@@ -78,39 +78,39 @@ def test_a_changed_revision(
 ) -> None:
     hubcache.add(tmp_path / "hf", MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
-    change = model_revision.change(PROJECT, environ, recipe(tmp_path, requested), pairing(paired))
+    change = model_revision.change_revision(PROJECT, environ, recipe(tmp_path, requested), pairing(paired))
     assert (change.now if change else None) == now
 
 
 def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
-    assert model_revision.change(PROJECT, environ, recipe(tmp_path), pairing(COMMIT)) is None
+    assert model_revision.change_revision(PROJECT, environ, recipe(tmp_path), pairing(COMMIT)) is None
 
 
 def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    change = model_revision.change(PROJECT, environ, recipe(tmp_path), pairing(COMMIT))
+    change = model_revision.change_revision(PROJECT, environ, recipe(tmp_path), pairing(COMMIT))
     assert str(change) == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
 
 
 def test_record_fills_in_once(tmp_path: Path, environ: dict[str, str]) -> None:
     project = projects.make(tmp_path / "project")
-    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) is None
+    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
     locks.write(project, (1,), current=1, paired=1)
-    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) is None
+    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
     hubcache.add(tmp_path / "hf", MODEL)
-    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) == COMMIT
+    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) == COMMIT
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    assert model_revision.record(workspace(project, NO_ENGINE, environ), MODEL) is None
-    assert reading.read(project.lock).models[MODEL].pairing.revision == COMMIT
+    assert model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL) is None
+    assert lock_file.read_lock(project.lock).models[MODEL].pairing.revision == COMMIT
 
 
 def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str]) -> None:
     project = projects.make(tmp_path / "project")
     locks.write(project, (1,), current=1, paired=1)
     hubcache.add(tmp_path / "hf", MODEL)
-    model_revision.record(workspace(project, NO_ENGINE, environ), MODEL)
+    model_revision.record_revision(workspace(project, NO_ENGINE, environ), MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    (cached,) = model_revision.cached(environ, reading.read(project.lock)).values()
+    (cached,) = model_revision.cached(environ, lock_file.read_lock(project.lock)).values()
     assert (cached.revision, cached.size) == (COMMIT, 14)
 
 
@@ -118,11 +118,11 @@ def test_held_names_the_paired_revision(tmp_path: Path, environ: dict[str, str])
 def test_build_records_what_the_cache_holds(small: Project, tmp_path: Path, builder: Command) -> None:
     hubcache.add(tmp_path / "hf", MODEL)
     builder("build", "chat", environ={"HF_HOME": str(tmp_path / "hf")})
-    assert reading.read(small.lock).models[MODEL].pairing.revision == COMMIT
+    assert lock_file.read_lock(small.lock).models[MODEL].pairing.revision == COMMIT
     # A further model, of an image that is already built.
     hubcache.add(tmp_path / "hf", "Org/Further", OTHER)
     builder("build", "chat", "--model", "Org/Further", environ={"HF_HOME": str(tmp_path / "hf")})
-    assert reading.read(small.lock).models["Org/Further"].pairing.revision == OTHER
+    assert lock_file.read_lock(small.lock).models["Org/Further"].pairing.revision == OTHER
 
 
 @pytest.mark.engine
@@ -134,7 +134,7 @@ def test_pair_records_what_the_cache_holds_as_a_build_does(
 
     def paired() -> list[str | None]:
         """The revisions of the pairings, the latest first."""
-        model = reading.read(small.lock).models[MODEL]
+        model = lock_file.read_lock(small.lock).models[MODEL]
         return [entry.revision for entry in (model.pairing, *model.previous)]
 
     builder("pair", MODEL, "small:1", environ=environ)
@@ -165,7 +165,7 @@ def test_pair_keeps_a_revision_where_the_cache_has_none(
     projects.write(chat, chat.read_text(encoding="utf-8") + "model_revision: v1\n")
     environ = {"HF_HOME": str(tmp_path / "hf")}
     builder("pair", MODEL, "small:1", environ=environ)
-    assert reading.read(small.lock).models[MODEL].pairing.revision == "v1"
+    assert lock_file.read_lock(small.lock).models[MODEL].pairing.revision == "v1"
     chat.unlink()
     builder("pair", MODEL, "small:2", environ=environ)
-    assert reading.read(small.lock).models[MODEL].pairing.revision == "v1"
+    assert lock_file.read_lock(small.lock).models[MODEL].pairing.revision == "v1"

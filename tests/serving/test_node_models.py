@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from builder.base.errors import UsageError
 from builder.definitions.configuration import Node
-from builder.errors import UsageError
-from builder.serving import node_models
+from builder.serving import preparation
 
 ENVIRON = {"HOME": "/home/ann", "USER": "ann"}
 
@@ -23,7 +23,7 @@ ENVIRON = {"HOME": "/home/ann", "USER": "ann"}
     ],
 )
 def test_a_home_folder_is_written_out(engine: str, written: str | None, mounted: str | None) -> None:
-    assert node_models.folder(ENVIRON, Node("two", engine, written)) == mounted
+    assert preparation.node_model_folder(ENVIRON, Node("two", engine, written)) == mounted
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,4 @@ def test_a_home_folder_is_written_out(engine: str, written: str | None, mounted:
 )
 def test_a_folder_that_cannot_be_known_is_refused(written: str, message: str) -> None:
     with pytest.raises(UsageError, match=rf"builder\.yaml: `models: {written}` of node two is {message}"):
-        node_models.folder(ENVIRON, Node("two", "ssh://me@spark2", written))
+        preparation.node_model_folder(ENVIRON, Node("two", "ssh://me@spark2", written))

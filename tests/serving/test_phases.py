@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.serving import phases
-from builder.serving.phases import Phase
+from builder.serving import readiness
+from builder.serving.readiness import Phase
 
 PREFIX = "(EngineCore pid=113) INFO 11-21 04:00:00 [gpu_model_runner.py:5039] "
 SHARDS = "Loading safetensors checkpoint shards:  40% Completed | 2/5 [00:02<00:03,  1.01s/it]"
@@ -32,7 +32,7 @@ BAR = f"\r{CAPTURE}   0%|          | 0/67\r{CAPTURE}  28%|██▊       | 19/6
     ],
 )
 def test_a_line_tells_its_phase(line: str, phase: Phase) -> None:
-    assert phases.of_line(line) == phase
+    assert readiness.of_line(line) == phase
 
 
 # From vllm/config/vllm.py, vllm/v1/engine/core.py and vllm/entrypoints/utils.py (0.32.0).
@@ -57,12 +57,12 @@ ARGS = f"{PREFIX}non-default args: {{'model_tag': 'Qwen/Qwen3-0.6B', 'autotune':
     ],
 )
 def test_other_lines_tell_none(line: str) -> None:
-    assert phases.of_line(line) is None
+    assert readiness.of_line(line) is None
 
 
 def test_the_last_phase_counts() -> None:
-    assert phases.latest([SHARDS, BAR, "something else"]) == Phase("capturing graphs", 28)
-    assert phases.latest(["something else"]) is None
+    assert readiness.latest_phase([SHARDS, BAR, "something else"]) == Phase("capturing graphs", 28)
+    assert readiness.latest_phase(["something else"]) is None
 
 
 def test_as_words() -> None:

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import earlyoom
-from builder.definitions.requested_options import RequestedOptions
-from builder.errors import UsageError
+from builder.base.errors import UsageError
+from builder.definitions import container
+from builder.definitions.configuration import RequestedOptions
 from builder.lock.model import Lock
-from builder.serving import image_selection, preparation
+from builder.serving import preparation
 from builder.serving.preparation import ServeRequest, ServerSettings
+from builder.serving.selection import select_any
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 NODES = """\
 env: {A: builder.yaml, B: builder.yaml}
@@ -32,7 +34,7 @@ def plan(root: Path, typed: RequestedOptions, nodes: tuple[str, ...] = ("one", "
     project = projects.make(root)
     projects.write(root / "builder.yaml", NODES)
     projects.write(project.recipes / "theirs.yaml", RECIPE)
-    selection = image_selection.select_any(project, Lock(), "theirs")
+    selection = select_any(project, Lock(), "theirs")
     request = ServeRequest("theirs", {}, (), nodes, container=typed)
     return preparation.settings(project, selection, request, {"HOME": "/home/ann"})
 
@@ -48,7 +50,7 @@ def test_the_command_line_counts_before_a_node_and_that_before_builder_yaml(tmp_
 def test_on_every_node_earlyoom_is_beside_all_that_runs_there(tmp_path: Path) -> None:
     plain = plan(tmp_path / "plain", RequestedOptions()).containers
     beside = plan(tmp_path / "beside", RequestedOptions(earlyoom=True)).containers
-    assert [settings.argv for settings in beside] == [earlyoom.beside(settings.argv) for settings in plain]
+    assert [settings.argv for settings in beside] == [container.earlyoom_beside(settings.argv) for settings in plain]
 
 
 def test_memory_that_is_typed_counts_before_that_of_several_nodes(tmp_path: Path) -> None:

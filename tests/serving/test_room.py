@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from builder.definitions.recipes.container import GPU_MEMORY, LABEL
-from builder.definitions.recipes.gpu_memory import DEFAULT_SHARE, GIB, GpuMemory
-from builder.engine.services import Service
-from builder.serving import room
-from builder.serving.machine_memory import MachineMemory, MemoryRule
-from builder.serving.room import MachineMemoryNow
+from builder.definitions.container import DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, GpuMemory
+from builder.engine.containers import Service
+from builder.serving import starting
+from builder.serving.memory import MachineMemory, MemoryRule
+from builder.serving.starting import MachineMemoryNow
 
 TOTAL = 120 * GIB
 RULE = MemoryRule(8 * GIB)
@@ -27,11 +26,11 @@ def server(name: str, memory: str) -> Service:
 
 @pytest.mark.parametrize("memory", [GpuMemory(0.9), GpuMemory(DEFAULT_SHARE), GpuMemory(0.1), GpuMemory(gibibytes=100)])
 def test_what_fits_an_idle_machine(memory: GpuMemory) -> None:
-    assert room.shortage(memory, machine(116), RULE) is None
+    assert starting.memory_shortage(memory, machine(116), RULE) is None
 
 
 def test_a_share_that_leaves_the_machine_too_little() -> None:
-    shortage = room.shortage(GpuMemory(0.95), machine(116), RULE)
+    shortage = starting.memory_shortage(GpuMemory(0.95), machine(116), RULE)
     assert shortage is not None
     assert shortage.reason == (
         "the server would take 114.0 GiB (0.95 of 120.0 GiB) of the memory of this machine, and leave 6.0 GiB: "
@@ -40,19 +39,19 @@ def test_a_share_that_leaves_the_machine_too_little() -> None:
     assert "`--gpu-mem 0.93` would fit" in shortage.remedy
     assert "`reserve` in builder.yaml" in shortage.remedy
     assert "--force" in shortage.remedy
-    assert room.shortage(GpuMemory(0.95), machine(116), MemoryRule(6 * GIB)) is None
-    assert room.shortage(GpuMemory(0.93), machine(116), RULE) is None
+    assert starting.memory_shortage(GpuMemory(0.95), machine(116), MemoryRule(6 * GIB)) is None
+    assert starting.memory_shortage(GpuMemory(0.93), machine(116), RULE) is None
 
 
 def test_an_amount_that_leaves_the_machine_too_little() -> None:
-    shortage = room.shortage(GpuMemory(gibibytes=130), machine(116), RULE)
+    shortage = starting.memory_shortage(GpuMemory(gibibytes=130), machine(116), RULE)
     assert shortage is not None
     assert "would take 130.0 GiB of the memory of this machine, and leave 0.0 GiB" in shortage.reason
     assert "(up to 112)" in shortage.remedy
 
 
 def test_a_second_server_beside_one_that_has_taken_most_of_it() -> None:
-    shortage = room.shortage(GpuMemory(0.5), machine(20.5), RULE, [server("large", "0.8")])
+    shortage = starting.memory_shortage(GpuMemory(0.5), machine(20.5), RULE, [server("large", "0.8")])
     assert shortage is not None
     assert shortage.reason == (
         "the server needs 60.0 GiB (0.5 of 120.0 GiB), and this machine has 20.5 GiB of memory available "
@@ -61,21 +60,21 @@ def test_a_second_server_beside_one_that_has_taken_most_of_it() -> None:
     assert shortage.remedy.startswith(
         "`builder stop large` makes room; `--gpu-mem 0.17` would fit, if the model does; "
     )
-    assert room.shortage(GpuMemory(0.17), machine(20.5), RULE, [server("large", "0.8")]) is None
+    assert starting.memory_shortage(GpuMemory(0.17), machine(20.5), RULE, [server("large", "0.8")]) is None
 
 
 def test_vllm_s_own_share_is_called_the_default() -> None:
-    shortage = room.shortage(GpuMemory(DEFAULT_SHARE, is_default=True), machine(3), RULE)
+    shortage = starting.memory_shortage(GpuMemory(DEFAULT_SHARE, is_default=True), machine(3), RULE)
     assert shortage is not None
     assert "110.4 GiB (0.92, the default, of 120.0 GiB)" in shortage.reason
 
 
 def test_no_memory_at_all() -> None:
-    shortage = room.shortage(GpuMemory(0.5), machine(0.3), RULE)
+    shortage = starting.memory_shortage(GpuMemory(0.5), machine(0.3), RULE)
     assert shortage is not None
     assert shortage.remedy.startswith("no share of it would fit; ")
 
 
 def test_where_the_cache_has_a_size_the_share_is_only_what_has_to_be_free() -> None:
-    assert room.shortage(GpuMemory(0.95, is_minimum=True), machine(116), RULE) is None
-    assert room.shortage(GpuMemory(0.95, is_minimum=True), machine(100), RULE) is not None
+    assert starting.memory_shortage(GpuMemory(0.95, is_minimum=True), machine(116), RULE) is None
+    assert starting.memory_shortage(GpuMemory(0.95, is_minimum=True), machine(100), RULE) is not None

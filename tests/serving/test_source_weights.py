@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.checkpoints import checkpoints_lock
-from builder.checkpoints.record import CheckpointRecords
-from builder.definitions.recipes import recipe as recipes
-from builder.errors import ImageStateError, UsageError
-from builder.serving import preparation, source_weights
-from builder.serving.image_selection import for_recipe
+from builder.base.errors import ImageStateError, UsageError
+from builder.definitions import recipe as recipes
+from builder.lock import checkpoints_lock
+from builder.lock.checkpoints_lock import CheckpointRecords
+from builder.serving import checkpoint_weights, preparation
 from builder.serving.preparation import ServeRequest
+from builder.serving.selection import for_recipe
 from tests import projects
 from tests.checkpoints.made import FILE, Kitchen
 from tests.serving.test_checkpoint_weights import COMMIT, MODEL, RECIPE, kitchen, lock
 
 if TYPE_CHECKING:
-    from builder.definitions.recipes.container import ContainerSettings
-    from builder.serving.source_weights import SourceWeights
+    from builder.definitions.container import ContainerSettings
+    from builder.serving.checkpoint_weights import SourceWeights
+
 
 __all__ = ["kitchen"]
 
@@ -29,9 +30,9 @@ ON_THE_HUB = "int4: {{hf: Org/Model-int4@main}}"
 
 def weights(kitchen: Kitchen, source: str = "", revision: str | None = None) -> SourceWeights:
     content = lock(revision)
-    recipe = recipes.load(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     environ = kitchen.workspace().environment
-    return source_weights.of(kitchen.project, environ, content, for_recipe(content, recipe), source)
+    return checkpoint_weights.source_weights_of(kitchen.project, environ, content, for_recipe(content, recipe), source)
 
 
 def container(kitchen: Kitchen, source: str = "") -> ContainerSettings:
@@ -69,7 +70,7 @@ def test_a_source_of_the_hub_is_served_at_the_commit_that_was_taken(kitchen: Kit
     definition = kitchen.project.root / FILE
     text = definition.read_text()
     definition.write_text(text.replace(f"int4: {{folder: {kitchen.folder}/int4}}", ON_THE_HUB.format()))
-    record = checkpoints_lock.read(kitchen.project).checkpoints["hybrid"][built.name.revision]
+    record = checkpoints_lock.read_checkpoints_lock(kitchen.project).checkpoints["hybrid"][built.name.revision]
     taken = replace(record.sources["int4"], requested=f"hf: {MODEL}@main", commit=COMMIT)
     changed = replace(record, sources={**record.sources, "int4": taken})
     records = CheckpointRecords({"hybrid": {built.name.revision: changed}})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.recipes.container import LABEL
+from builder.base.project import Project
+from builder.definitions.container import LABEL
 from builder.lock.model import ImageName, Lock, Model, Pairing
-from builder.project import Project
-from builder.serving import superseded
+from builder.serving import running
 from builder.serving.running import NODES, PROJECT, STARTED_BY
 
 HERE = Project(Path("/project"))
@@ -24,9 +24,9 @@ LABELS = {
 
 
 def test_it_is_told_with_both_images() -> None:
-    told = superseded.of_labels(HERE, LOCK, LABELS)
-    assert told == superseded.SupersededServer("m", "Org/M", "tf5:2", ImageName("tf5", 1))
-    on_node = superseded.of_labels(HERE, LOCK, {**LABELS, NODES: "spark2"})
+    told = running.of_labels(HERE, LOCK, LABELS)
+    assert told == running.SupersededServer("m", "Org/M", "tf5:2", ImageName("tf5", 1))
+    on_node = running.of_labels(HERE, LOCK, {**LABELS, NODES: "spark2"})
     assert on_node is not None
     assert on_node.name == "m@spark2"
 
@@ -43,4 +43,4 @@ def test_it_is_told_with_both_images() -> None:
     ids=["the paired image", "a model without a pairing", "another recipe", "another project", "another program"],
 )
 def test_any_other_server_is_none(other: dict[str, str]) -> None:
-    assert superseded.of_labels(HERE, LOCK, {**LABELS, **other}) is None
+    assert running.of_labels(HERE, LOCK, {**LABELS, **other}) is None

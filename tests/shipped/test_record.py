@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import FileProblemsError
-from builder.project import Project
-from builder.shipped import record
-from builder.shipped.record import InitRecord
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.moving import shipped
+from builder.moving.shipped import InitRecord
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 RECORD = InitRecord("0.1.0 (abc)", "cpu", {"b": "sha256:2", "a": "sha256:1"})
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert record.read(Project(tmp_path)) is None
-    record.write(Project(tmp_path), RECORD)
-    assert record.read(Project(tmp_path)) == RECORD
+    assert shipped.read_shipped_record(Project(tmp_path)) is None
+    shipped.write_shipped_record(Project(tmp_path), RECORD)
+    assert shipped.read_shipped_record(Project(tmp_path)) == RECORD
 
 
 @pytest.mark.parametrize(
@@ -34,15 +35,15 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     ],
 )
 def test_one_that_means_something_else_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
-    record.write(Project(tmp_path), RECORD)
-    path = tmp_path / record.FILE
+    shipped.write_shipped_record(Project(tmp_path), RECORD)
+    path = tmp_path / shipped.FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(FileProblemsError, match=record.FILE):
-        record.read(Project(tmp_path))
+    with pytest.raises(FileProblemsError, match=shipped.FILE):
+        shipped.read_shipped_record(Project(tmp_path))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"null"])
 def test_a_damaged_one_is_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / record.FILE).write_bytes(content)
-    with pytest.raises(FileProblemsError, match=record.FILE):
-        record.read(Project(tmp_path))
+    (tmp_path / shipped.FILE).write_bytes(content)
+    with pytest.raises(FileProblemsError, match=shipped.FILE):
+        shipped.read_shipped_record(Project(tmp_path))

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.sources import environment
-from builder.sources.environment import UserSettings
+from builder.sources import git
+from builder.sources.git import UserSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_an_empty_environment_sets_nothing() -> None:
-    assert environment.read({}) == UserSettings()
+    assert git.read_index_settings({}) == UserSettings()
 
 
 def test_pips_variables_are_followed(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").touch()
-    assert environment.read(
+    assert git.read_index_settings(
         {
             "PIP_CERT": str(tmp_path / "ca.pem"),
             "PIP_INDEX_URL": "https://index.example/simple",
@@ -33,12 +33,14 @@ def test_pips_variables_are_followed(tmp_path: Path) -> None:
 
 
 def test_uvs_own_variables_come_first() -> None:
-    settings = environment.read({"PIP_INDEX_URL": "https://pip.example", "UV_DEFAULT_INDEX": "https://uv.example"})
+    settings = git.read_index_settings(
+        {"PIP_INDEX_URL": "https://pip.example", "UV_DEFAULT_INDEX": "https://uv.example"}
+    )
     assert settings.index_url == "https://uv.example"
 
 
 def test_a_certificate_file_that_is_not_there_is_no_setting(tmp_path: Path) -> None:
-    assert environment.read({"SSL_CERT_FILE": str(tmp_path / "none.pem")}).ca_file is None
+    assert git.read_index_settings({"SSL_CERT_FILE": str(tmp_path / "none.pem")}).ca_file is None
 
 
 def test_only_folders_hold_local_wheels(tmp_path: Path) -> None:

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError
 from builder.definitions import image
 from builder.definitions.image import GitSource, Index, PythonRequirements, WheelSource
-from builder.errors import SourceError
-from builder.lock.pins import GitPin, LockedPackage, PythonPin
+from builder.lock.model import GitPin, LockedPackage, PythonPin
 from builder.sources import python
-from builder.sources.environment import UserSettings
+from builder.sources.git import UserSettings
 from tests import projects
 from tests.sources.wheelhouse import make_index, make_wheel, sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ def resolve(
     before: tuple[LockedPackage, ...] = (),
 ) -> PythonPin:
     request = python.ClosureRequest(wants, ("what was asked",), wants.packages, platform, before)
-    return python.resolve(request, settings, inherited).pin
+    return python.resolve_closure(request, settings, inherited).pin
 
 
 def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_an_index_without_sha256_is_named(tmp_path: Path) -> None:
 
 
 def test_every_wish_counts(tmp_path: Path) -> None:
-    small = image.load(projects.make(tmp_path), "small", "linux/arm64")
+    small = image.load_image(projects.make(tmp_path), "small", "linux/arm64")
     changed = [
         replace(WANTS, version="3.11"),
         replace(WANTS, glibc="2.36"),

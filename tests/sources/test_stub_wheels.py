@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError
 from builder.definitions.image import PythonRequirements
-from builder.errors import SourceError
-from builder.lock.pins import LockedPackage
+from builder.lock.model import LockedPackage
 from builder.sources import python
-from builder.sources.environment import UserSettings
+from builder.sources.git import UserSettings
 from tests.sources.wheelhouse import make_index, make_wheel
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 BASE = (
     LockedPackage("vllm", "0.23.1rc1.dev12+g0fc695fc6", ()),  # no index has it
@@ -45,7 +46,7 @@ def settings(tmp_path: Path) -> UserSettings:
 def resolve(settings: UserSettings, *requirements: str, previous: tuple[LockedPackage, ...] = ()) -> dict[str, str]:
     wants = PythonRequirements(version="3.12", glibc="2.39", packages=())
     request = python.ClosureRequest(wants, (), (*requirements, "uv"), "linux/arm64", previous)
-    closure = python.resolve(request, settings, BASE).pin
+    closure = python.resolve_closure(request, settings, BASE).pin
     there = {package.name: package.version for package in BASE}
     return {package.name: package.version for package in closure.packages if there.get(package.name) != package.version}
 

@@ -6,19 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError
 from builder.definitions.image import Index, PythonRequirements
-from builder.errors import SourceError
-from builder.lock.pins import LockedPackage
-from builder.sources import python, upload_dates
-from builder.sources.environment import UserSettings
-from builder.sources.wheels import wheel_date
+from builder.lock.model import LockedPackage
+from builder.sources import python
+from builder.sources.git import UserSettings
+from builder.sources.wheels import read_upload_date
 from tests.sources.wheelhouse import make_dated_index, make_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from builder.lock.pins import PythonPin
+    from builder.lock.model import PythonPin
+
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +59,7 @@ def resolve(
     inherited: tuple[LockedPackage, ...] = (),
 ) -> PythonPin:
     request = python.ClosureRequest(wants, (), wants.packages, "linux/arm64", (), as_of, exempt)
-    return python.resolve(request, settings, inherited).pin
+    return python.resolve_closure(request, settings, inherited).pin
 
 
 def versions(pin: PythonPin) -> dict[str, str]:
@@ -155,7 +156,7 @@ def test_a_deep_tree_without_dates_ends() -> None:
         warning = f"warning: `deep{len(runs)}-1.0-py3-none-any.whl` is missing an upload date, but user provided: x"
         return {}, warning
 
-    dated = upload_dates.compile_as_of(compile_closure, JANUARY, (), frozenset({"serve"}))
+    dated = python.compile_as_of(compile_closure, JANUARY, (), frozenset({"serve"}))
     assert not dated.limited
     assert runs[-1] == ["--quiet"]
     assert len(runs) < 20
@@ -177,8 +178,8 @@ def test_a_release_is_as_old_as_its_first_wheel(
     first = make_wheel(folder, "vllm", "0.21.0", "cp312-cp312-manylinux_2_28_aarch64")
     added = make_wheel(folder, "vllm", "0.21.0", "cp312-cp312-manylinux_2_31_aarch64")
     settings = served({first: MARCH, added: MAY})
-    assert wheel_date.read("vllm==0.21.0", WANTS, "linux/arm64", settings) == MARCH
-    assert wheel_date.read("vllm", WANTS, "linux/arm64", settings) == MARCH
-    assert wheel_date.read("vllm", WANTS, "linux/arm64", served({first: "", added: ""})) == ""
+    assert read_upload_date("vllm==0.21.0", WANTS, "linux/arm64", settings) == MARCH
+    assert read_upload_date("vllm", WANTS, "linux/arm64", settings) == MARCH
+    assert read_upload_date("vllm", WANTS, "linux/arm64", served({first: "", added: ""})) == ""
     with pytest.raises(SourceError, match="vllm==1.0 is not found"):
-        wheel_date.read("vllm==1.0", WANTS, "linux/arm64", settings)
+        read_upload_date("vllm==1.0", WANTS, "linux/arm64", settings)

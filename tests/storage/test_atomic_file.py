@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.storage import atomic_file
+from builder.base import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WRITERS = [atomic_file.write, atomic_file.write_alone]
+
+WRITERS = [files.write_atomically, files.write_alone]
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -61,10 +62,10 @@ def test_new_folders_are_forced_to_the_disk_from_the_one_that_was_there(
         synced.append(os.path.relpath(Path(f"/proc/self/fd/{descriptor}").readlink(), tmp_path))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    atomic_file.make_folder(tmp_path / "a/b")
+    files.make_folder(tmp_path / "a/b")
     assert (tmp_path / "a/b").is_dir()
     assert sorted(synced) == [".", "a"]
-    atomic_file.make_folder(tmp_path / "a/b")
+    files.make_folder(tmp_path / "a/b")
     assert len(synced) == 2
 
 
@@ -77,12 +78,12 @@ def test_a_file_in_its_place_counts_whatever_its_folder_does(
             raise OSError(number, "x")
 
     monkeypatch.setattr(os, "fsync", fsync)
-    atomic_file.write(tmp_path / "file", b"x")
+    files.write_atomically(tmp_path / "file", b"x")
     assert (tmp_path / "file").read_bytes() == b"x"
 
 
 def test_a_mode_is_set_before_the_file_is_seen(tmp_path: Path) -> None:
-    atomic_file.write(tmp_path / "script", b"x", mode=0o755)
+    files.write_atomically(tmp_path / "script", b"x", mode=0o755)
     assert (tmp_path / "script").stat().st_mode & 0o777 == 0o755
 
 
@@ -92,7 +93,7 @@ def test_several_writers_never_mix(tmp_path: Path) -> None:
 
     def write(content: bytes) -> None:
         for _ in range(10):
-            atomic_file.write(path, content)
+            files.write_atomically(path, content)
             assert path.read_bytes() in contents
 
     threads = [threading.Thread(target=write, args=(content,)) for content in contents]
@@ -113,6 +114,6 @@ def test_a_check_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
         raise KeyError
 
     with pytest.raises(KeyError):
-        atomic_file.write_alone(path, b"new", check=check)
+        files.write_alone(path, b"new", check=check)
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

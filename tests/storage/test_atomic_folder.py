@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.storage import atomic_folder
+from builder.base import files
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def fresh(tmp_path: Path) -> Path:
 
 def test_it_takes_its_place_with_the_folder_above(tmp_path: Path, fresh: Path) -> None:
     target = tmp_path / "builds/image/7"
-    atomic_folder.put_in_place(fresh, target)
+    files.put_folder_in_place(fresh, target)
     assert sorted(path.name for path in target.rglob("*")) == ["a", "b", "below", "link"]
     assert not fresh.exists()
 
@@ -55,7 +55,7 @@ def test_from_another_disk_it_is_copied_and_seen_as_a_whole(
             synced.append(os.path.relpath(path, target.parent))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    atomic_folder.put_in_place(fresh, target)
+    files.put_folder_in_place(fresh, target)
     assert sorted(path.name for path in target.rglob("*")) == ["a", "b", "below", "link"]
     assert (target / "a").stat().st_mode & 0o777 == 0o755
     assert {".7.part", ".7.part/a", ".7.part/below", ".7.part/below/b"} <= set(synced)
@@ -74,7 +74,7 @@ def test_what_the_other_disk_does_not_take_leaves_nothing(
 
     monkeypatch.setattr(shutil, "copytree", full)
     with pytest.raises(OSError):
-        atomic_folder.put_in_place(fresh, target)
+        files.put_folder_in_place(fresh, target)
     assert fresh.exists()
     assert not list(other_disk.iterdir())
 
@@ -88,7 +88,7 @@ def test_a_folder_that_the_disk_does_not_take_is_an_error(
 
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OSError) as caught:
-        atomic_folder.put_in_place(fresh, tmp_path / "7")
+        files.put_folder_in_place(fresh, tmp_path / "7")
     assert caught.value.filename == str(fresh / "below")
     assert not (tmp_path / "7").exists()
 
@@ -96,7 +96,7 @@ def test_a_folder_that_the_disk_does_not_take_is_an_error(
 def test_a_place_that_is_taken_stays_as_it_is(tmp_path: Path, fresh: Path) -> None:
     (tmp_path / "target/full").mkdir(parents=True)
     with pytest.raises(OSError):
-        atomic_folder.put_in_place(fresh, tmp_path / "target")
+        files.put_folder_in_place(fresh, tmp_path / "target")
     assert fresh.exists()
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["full"]
 
@@ -105,7 +105,7 @@ def test_another_one_is_replaced(tmp_path: Path, fresh: Path) -> None:
     target = tmp_path / "target"
     for left in (target, tmp_path / ".target.old"):
         (left / "before").mkdir(parents=True)
-    atomic_folder.replace(fresh, target)
+    files.replace_folder(fresh, target)
     assert sorted(path.name for path in target.iterdir()) == ["a", "below"]
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
@@ -115,7 +115,7 @@ def test_it_is_there_at_every_moment(tmp_path: Path, fresh: Path, monkeypatch: p
     target.mkdir()
     renamed: list[Path] = []
     monkeypatch.setattr(Path, "rename", lambda path, _: renamed.append(path))
-    atomic_folder.replace(fresh, target)
+    files.replace_folder(fresh, target)
     assert (target / "a").read_text() == "a"
     assert (renamed, fresh.exists()) == ([], False)
 
@@ -126,14 +126,14 @@ def test_where_two_cannot_be_exchanged_one_is_renamed_after_the_other(
     target = tmp_path / "target"
     target.mkdir()
     (target / "old").write_text("old")
-    monkeypatch.setattr(atomic_folder, "_exchange", lambda *_: False)
-    atomic_folder.replace(fresh, target)
+    monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    files.replace_folder(fresh, target)
     assert sorted(path.name for path in target.iterdir()) == ["a", "below"]
     assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
 def test_where_there_is_none_it_is_the_first(tmp_path: Path, fresh: Path) -> None:
-    atomic_folder.replace(fresh, tmp_path / "target")
+    files.replace_folder(fresh, tmp_path / "target")
     assert (tmp_path / "target/below/b").read_text() == "b"
 
 
@@ -148,7 +148,7 @@ def test_all_that_is_in_it_is_forced_to_the_disk_before_it_is_seen(
         synced.append((os.path.relpath(path, tmp_path), target.exists()))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    atomic_folder.put_in_place(fresh, target)
+    files.put_folder_in_place(fresh, target)
     before = [path for path, is_there in synced if not is_there]
     assert sorted(before) == ["fresh", "fresh/a", "fresh/below", "fresh/below/b"]
     assert (".", True) in synced

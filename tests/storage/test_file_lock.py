@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.storage.file_lock import (
+from builder.base.files import (
     LockFileError,
     LockHeldError,
     folder_locked,
@@ -24,6 +24,8 @@ from builder.storage.file_lock import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+if TYPE_CHECKING:
     Fork = Callable[[Callable[[], object]], int]
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from builder.errors import TransferError, UsageError
-from builder.storage import large_file
+from builder.base import files
+from builder.base.errors import TransferError, UsageError
 
 
 def test_the_name_comes_last(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
-    with large_file.written(path, replace=False) as file:
+    with files.written_large_file(path, replace=False) as file:
         file.write(b"content")
         assert not path.exists()
     assert path.read_bytes() == b"content"
@@ -22,13 +22,13 @@ def test_the_name_comes_last(tmp_path: Path) -> None:
 def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(b"before")
-    with pytest.raises(UsageError, match="exists"), large_file.written(path, replace=False):
+    with pytest.raises(UsageError, match="exists"), files.written_large_file(path, replace=False):
         raise AssertionError
-    with pytest.raises(KeyError), large_file.written(path, replace=True) as file:
+    with pytest.raises(KeyError), files.written_large_file(path, replace=True) as file:
         file.write(b"half")
         raise KeyError
     assert path.read_bytes() == b"before"
-    with large_file.written(path, replace=True) as file:
+    with files.written_large_file(path, replace=True) as file:
         file.write(b"after")
     assert path.read_bytes() == b"after"
     assert list(tmp_path.iterdir()) == [path]
@@ -36,15 +36,15 @@ def test_what_is_there_stays_unless_it_is_to_be_replaced(tmp_path: Path) -> None
 
 def test_what_a_killed_one_left_is_written_over(tmp_path: Path) -> None:
     (tmp_path / ".a.tar.new").write_bytes(b"much more than will be written")
-    with large_file.written(tmp_path / "a.tar", replace=False) as file:
+    with files.written_large_file(tmp_path / "a.tar", replace=False) as file:
         file.write(b"short")
     assert (tmp_path / "a.tar").read_bytes() == b"short"
 
 
 def test_two_at_once_do_not_mix(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
-    with large_file.written(path, replace=False) as file:
-        with pytest.raises(UsageError, match="another process"), large_file.written(path, replace=False):
+    with files.written_large_file(path, replace=False) as file:
+        with pytest.raises(UsageError, match="another process"), files.written_large_file(path, replace=False):
             raise AssertionError
         file.write(b"the first")
     assert path.read_bytes() == b"the first"
@@ -53,7 +53,7 @@ def test_two_at_once_do_not_mix(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_take_it(tmp_path: Path) -> None:
     with (
         pytest.raises(TransferError, match="No space left") as caught,
-        large_file.written(tmp_path / "a", replace=False),
+        files.written_large_file(tmp_path / "a", replace=False),
     ):
         Path("/dev/full").write_bytes(b"x")
     assert "make room" in caught.value.hint
@@ -62,5 +62,5 @@ def test_a_disk_that_does_not_take_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["", "none/a.tar"])
 def test_a_place_where_no_file_can_be(tmp_path: Path, where: str) -> None:
-    with pytest.raises(UsageError), large_file.written(tmp_path / where, replace=True):
+    with pytest.raises(UsageError), files.written_large_file(tmp_path / where, replace=True):
         raise AssertionError

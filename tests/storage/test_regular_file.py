@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from builder.storage import atomic_file, file_lock, regular_file
+from builder.base import files
 
 
 def test_a_plain_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_bytes(b"1234")
-    assert regular_file.read(file, 4) == b"1234"
+    assert files.read_plain_file(file, 4) == b"1234"
     with pytest.raises(OSError, match="larger than 3 bytes"):
-        regular_file.read(file, 3)
+        files.read_plain_file(file, 3)
     with pytest.raises(FileNotFoundError):
-        regular_file.read(tmp_path / "b", 3)
+        files.read_plain_file(tmp_path / "b", 3)
 
 
 def test_anything_else_is_refused_at_once(tmp_path: Path) -> None:
@@ -28,26 +28,26 @@ def test_anything_else_is_refused_at_once(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "socket"))
         for name in ("folder", "link", "pipe", "socket"):
             with pytest.raises(OSError, match="plain file|Is a directory"):
-                regular_file.read(tmp_path / name, 100)
+                files.read_plain_file(tmp_path / name, 100)
 
 
 def test_a_device_is_refused(tmp_path: Path) -> None:
     (tmp_path / "zero").symlink_to("/dev/zero")
     for path in (tmp_path / "zero", Path("/dev/zero")):
         with pytest.raises(OSError, match="plain file"):
-            regular_file.read(path, 100)
+            files.read_plain_file(path, 100)
 
 
 def test_a_file_that_tells_no_size_is_read_whole() -> None:
     version = Path("/proc/version")
     assert version.stat().st_size == 0
-    assert regular_file.read(version, 4096) == version.read_bytes()
+    assert files.read_plain_file(version, 4096) == version.read_bytes()
 
 
 def test_a_file_that_grows_is_not_read_for_ever() -> None:
     # Files of /proc are of no size.
     with pytest.raises(OSError, match="larger than 1 bytes"):
-        regular_file.read(Path("/proc/self/status"), 1)
+        files.read_plain_file(Path("/proc/self/status"), 1)
 
 
 @pytest.mark.parametrize("link", ["logs", "logs/one", "logs/one/file"])
@@ -60,20 +60,20 @@ def test_no_link_is_followed_in_a_state_folder_at_the_moment_of_opening(tmp_path
     for folder in (state, victim):
         (folder / "logs/one").mkdir(parents=True)
         (folder / "logs/one/file").write_bytes(b"theirs" if folder == victim else b"mine")
-    assert regular_file.read(file, 10) == b"mine"
-    atomic_file.write(file, b"mine too")
-    with file_lock.locked(file.with_name("lock")):
-        assert regular_file.read(file, 10) == b"mine too"
+    assert files.read_plain_file(file, 10) == b"mine"
+    files.write_atomically(file, b"mine too")
+    with files.locked(file.with_name("lock")):
+        assert files.read_plain_file(file, 10) == b"mine too"
     (state / link).rename(state / "away")
     (state / link).symlink_to(victim / link)
     with pytest.raises(OSError) as refused:
-        regular_file.read(file, 10)
+        files.read_plain_file(file, 10)
     assert str(file) in str(refused.value) or link == "logs/one/file"
     if link != "logs/one/file":  # what replaces a file replaces a link as well
-        for write in (atomic_file.write, atomic_file.write_alone):
+        for write in (files.write_atomically, files.write_alone):
             with pytest.raises(OSError):
                 write(file, b"overwritten")
-        with pytest.raises(OSError), file_lock.locked(file.with_name("lock")):
+        with pytest.raises(OSError), files.locked(file.with_name("lock")):
             pass
     assert sorted(path.name for path in victim.rglob("*") if path.is_file()) == ["file"]
     assert (victim / "logs/one/file").read_bytes() == b"theirs"

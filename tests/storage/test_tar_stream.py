@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.storage import tar_stream
+from builder.base import tar_stream
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.storage import atomic_file, state_file, unfinished_file
+from builder.base import files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def killed_while_writing(path: Path) -> None:
     child = os.fork()
     if not child:
-        with unfinished_file.beside(path) as (file, _):
+        with files.beside(path) as (file, _):
             file.write(b"half of")
             file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -29,7 +29,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("write", [atomic_file.write, state_file.write])
+@pytest.mark.parametrize("write", [files.write_atomically, files.write_state])
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
     path = tmp_path / "file"
     for _ in range(2):
@@ -44,11 +44,11 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, write:
 
 def test_one_that_is_being_written_stays(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with unfinished_file.beside(path) as (file, temporary):
+    with files.beside(path) as (file, temporary):
         file.write(b"slow")
         aside = temporary.with_name(".file.1.2")  # as another process would call its own
         temporary.rename(aside)
-        atomic_file.write(path, b"quick")
+        files.write_atomically(path, b"quick")
         file.flush()
         assert aside.read_bytes() == b"slow"
         aside.replace(path)
@@ -60,12 +60,12 @@ def test_files_of_others_with_such_names_stay(tmp_path: Path) -> None:
     for name in (".file.1", ".file.a.2", "file.1.2", ".file.1.2.3", ".files.1.2"):
         (tmp_path / name).write_bytes(b"theirs")
     before = names(tmp_path)
-    atomic_file.write(tmp_path / "file", b"x")
+    files.write_atomically(tmp_path / "file", b"x")
     assert names(tmp_path) == sorted([*before, "file"])
 
 
 def test_a_link_in_its_way_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "theirs").write_bytes(b"theirs")
     (tmp_path / ".file.1.2").symlink_to(tmp_path / "theirs")
-    atomic_file.write(tmp_path / "file", b"x")
+    files.write_atomically(tmp_path / "file", b"x")
     assert (tmp_path / "theirs").read_bytes() == b"theirs"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.lab.upgrade import upgrade_journal
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from builder.upgrading import interrupted, journal
 from tests import json_outputs, projects
 from tests.cli.test_main import run
 from tests.upgrading.test_steps import START
@@ -17,7 +17,8 @@ from tests.upgrading.test_steps import START
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.project import Project
+    from builder.base.project import Project
+
 
 MODEL, IMAGE = "Org/M", ImageName("small", 1)
 RECORD = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{1:064x}", "h", 1)
@@ -28,20 +29,20 @@ LOCK = Lock().with_image(IMAGE, RECORD).with_pairing(MODEL, Pairing(IMAGE, "reci
 def project(tmp_path: Path) -> Project:
     made = projects.make(tmp_path)
     made.upgrading.mkdir(parents=True)
-    projects.write(made.lock, text.dump(LOCK.with_repository("small", LOCK.images["small"].with_current(1))))
+    projects.write(made.lock, text.dump_lock(LOCK.with_repository("small", LOCK.images["small"].with_current(1))))
     return made
 
 
 def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
-    assert not list(interrupted.of(project, LOCK))
-    journal.write(project, MODEL, replace(START, stage="measure", candidate="small:2"))
-    (told,) = interrupted.of(project, LOCK)
+    assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, stage="measure", candidate="small:2"))
+    (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (measure of small:2): `builder upgrade Org/M` goes on with it, "
         "`builder upgrade Org/M --abort` gives it up"
     )
-    journal.write(project, MODEL, replace(START, served=True))
-    (told,) = interrupted.of(project, LOCK)
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, served=True))
+    (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert str(told) == (
         "an upgrade of Org/M was interrupted (build): `builder upgrade Org/M` serves the model as before and goes on "
         "with it, `builder upgrade Org/M --abort` serves the model as before and gives it up"
@@ -49,34 +50,34 @@ def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
 
 
 def test_one_that_is_under_way_is_none(project: Project) -> None:
-    with journal.locked(project, MODEL):
-        journal.write(project, MODEL, START)
-        assert not list(interrupted.of(project, LOCK))
-    assert list(interrupted.of(project, LOCK))
+    with upgrade_journal.locked_upgrade(project, MODEL):
+        upgrade_journal.write_upgrade(project, MODEL, START)
+        assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
+    assert list(upgrade_journal.interrupted_upgrades(project, LOCK))
 
 
 def test_a_model_that_is_not_on_record_is_named_by_its_recipe(project: Project) -> None:
-    journal.write(project, MODEL, START)
-    (told,) = interrupted.of(project, Lock())
+    upgrade_journal.write_upgrade(project, MODEL, START)
+    (told,) = upgrade_journal.interrupted_upgrades(project, Lock())
     assert "(build): `builder upgrade recipes/chat.yaml` goes on" in str(told)
 
 
 def test_the_command_that_is_told_is_one_word_of_the_shell(project: Project) -> None:
-    journal.write(project, MODEL, replace(START, target="$(id) x"))
-    (told,) = interrupted.of(project, Lock())
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, target="$(id) x"))
+    (told,) = upgrade_journal.interrupted_upgrades(project, Lock())
     assert "`builder upgrade '$(id) x'` goes on" in str(told)
 
 
 def test_a_journal_that_is_none_is_told_and_in_nobodys_way(project: Project) -> None:
     projects.write(project.upgrading / "Org%2FM.json", "{")
-    (told,) = interrupted.of(project, LOCK)
+    (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
     assert "is no journal of an upgrade" in str(told)
     assert "remove the file" in str(told)
 
 
 @pytest.mark.slow
 def test_list_tells_of_it(project: Project) -> None:
-    journal.write(project, MODEL, replace(START, stage="measure", candidate="small:2"))
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, stage="measure", candidate="small:2"))
     listed = run("list", cwd=project.root)
     assert "an upgrade of Org/M was interrupted (measure of small:2)" in " ".join(listed.stderr.split())
     assert "interrupted" not in listed.stdout

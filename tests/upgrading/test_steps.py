@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.errors import ConflictError
-from builder.project import Project
-from builder.upgrading import journal, steps
-from builder.upgrading.steps import Upgrade, after
+from builder.base.errors import ConflictError
+from builder.base.project import Project
+from builder.lab.upgrade import upgrade_journal
+from builder.lab.upgrade.upgrade_journal import Upgrade, after
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 START = Upgrade("recipes/chat.yaml", ("Org/M",), {"vllm": None}, "small:1", "2026-11-20T22:00:00Z")
 reasons = st.lists(st.text(min_size=1, max_size=12), max_size=3)
@@ -44,7 +45,7 @@ def test_only_what_passed_every_step_is_promoted(history: list[tuple[list[str], 
 @given(outcomes)
 def test_it_goes_forward_alone_and_every_way_leads_through_the_server(history: list[tuple[list[str], bool]]) -> None:
     names = [state.stage for state in run(history)]
-    stages = [steps.STAGES.index(name) for name in names]
+    stages = [upgrade_journal.STAGES.index(name) for name in names]
     assert stages == sorted(set(stages))
     if names[-1] == "done":
         assert names[-2] == "settle"
@@ -75,21 +76,24 @@ def test_the_same_image_again_is_no_upgrade() -> None:
 @given(outcomes)
 def test_the_journal_gives_back_what_was_written(history: list[tuple[list[str], bool]]) -> None:
     state = run(history)[-1]
-    assert journal._upgrade({"format": 2, **json.loads(json.dumps(asdict(state)))}) == state
+    assert upgrade_journal._upgrade({"format": 2, **json.loads(json.dumps(asdict(state)))}) == state
 
 
 def test_the_journal_in_its_folder(tmp_path: Path) -> None:
     project = Project(tmp_path)
     subject = "Org/M ü"
-    with journal.locked(project, subject):
-        assert journal.read(project, subject) is None
-        journal.write(project, subject, START)
-        assert journal.read(project, subject) == START
-        assert journal.read(project, "Org_M") is None
-        with pytest.raises(ConflictError, match="is under way, process"), journal.locked(project, subject):
+    with upgrade_journal.locked_upgrade(project, subject):
+        assert upgrade_journal.read_upgrade(project, subject) is None
+        upgrade_journal.write_upgrade(project, subject, START)
+        assert upgrade_journal.read_upgrade(project, subject) == START
+        assert upgrade_journal.read_upgrade(project, "Org_M") is None
+        with (
+            pytest.raises(ConflictError, match="is under way, process"),
+            upgrade_journal.locked_upgrade(project, subject),
+        ):
             pass
-        journal.remove(project, subject)
-        assert journal.read(project, subject) is None
+        upgrade_journal.remove_upgrade(project, subject)
+        assert upgrade_journal.read_upgrade(project, subject) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 2, "stage": "dance"}', "[" * 9000])
@@ -97,7 +101,7 @@ def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
     project = Project(tmp_path)
     projects.write(project.upgrading / "m.json", text)
     with pytest.raises(ConflictError, match="is no journal of an upgrade"):
-        journal.read(project, "m")
+        upgrade_journal.read_upgrade(project, "m")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_a_journal_with_more_than_names_is_refused(tmp_path: Path, planted: dict
     project = Project(tmp_path)
     text = {"format": 2, **asdict(START)}
     projects.write(project.upgrading / "m.json", json.dumps(text))
-    assert journal.read(project, "m") == START
+    assert upgrade_journal.read_upgrade(project, "m") == START
     projects.write(project.upgrading / "m.json", json.dumps(text | planted))
     with pytest.raises(ConflictError, match="is no journal of an upgrade"):
-        journal.read(project, "m")
+        upgrade_journal.read_upgrade(project, "m")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import FileProblemsError
-from builder.yaml import yaml_file
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError
 from tests.yaml.test_yaml_file import BOMB, CHAIN
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import FileProblemsError
-from builder.yaml import syntax_faults, yaml_file
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError
 
 HEAD = "name: x\n"
 TAIL = "mods:\n  - a\n"
@@ -82,4 +82,4 @@ def test_a_first_line_that_is_indented() -> None:
 
 
 def test_what_looks_like_a_mark_is_none() -> None:
-    assert syntax_faults.conflict("command: |\n  cat <<<<<<<x\n=======\n") is None
+    assert yaml_file.conflict("command: |\n  cat <<<<<<<x\n=======\n") is None

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import FileProblemsError, Location
-from builder.yaml import yaml_file
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, Location
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)

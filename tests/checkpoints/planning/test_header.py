@@ -12,8 +12,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from builder.checkpoints.planning import header
-from builder.checkpoints.planning.header import Header, HeaderError
+from builder.sources.safetensors_files import (
+    LARGEST,
+    MOST_TENSORS,
+    PREFIX,
+    Header,
+    HeaderError,
+    length,
+    parse_header,
+    written,
+)
 from tests import safetensors_files
 
 COUNT = int(os.environ.get("BUILDER_FUZZ", "1000"))
@@ -21,8 +29,8 @@ GOOD = {"a.weight": ("BF16", [4, 8]), "a.scale": ("F32", [4]), "b": ("I32", [])}
 
 
 def read(content: bytes) -> Header:
-    count = header.length(content[: header.PREFIX], len(content))
-    return header.parse(content[header.PREFIX : header.PREFIX + count], len(content))
+    count = length(content[:PREFIX], len(content))
+    return parse_header(content[PREFIX : PREFIX + count], len(content))
 
 
 def file(tensors: dict[str, Any], data: int, **more: Any) -> bytes:
@@ -49,7 +57,7 @@ def test_what_the_real_library_writes_is_read() -> None:
 
 
 def test_the_real_library_reads_what_is_written() -> None:
-    beginning, begins = header.written([("a", "F32", (2,)), ("ü", "I8", (3,)), ("none", "I8", (0,))])
+    beginning, begins = written([("a", "F32", (2,)), ("ü", "I8", (3,)), ("none", "I8", (0,))])
     content = beginning + np.array([1, 2], np.float32).tobytes() + bytes((1, 2, 3))
     loaded = load(content)
     assert loaded["a"].tolist() == [1, 2]
@@ -142,7 +150,7 @@ def test_no_damage_brings_anything_but_a_reason_or_the_same_tensors() -> None:
 
 def test_a_name_that_is_there_twice_among_many_is_found_in_one_pass() -> None:
     """In time that grows with the square of the names this would take hours."""
-    names = [f"t{number}" for number in range(header.MOST_TENSORS - 1)]
+    names = [f"t{number}" for number in range(MOST_TENSORS - 1)]
     entry = json.dumps(tensor(shape=(0,), offsets=(0, 0)))
     text = ",".join(f'"{name}":{entry}' for name in [*names, names[-1]])
     content = f"{{{text}}}".encode()
@@ -161,5 +169,5 @@ def test_more_than_any_model_has_is_told_with_its_figure(piece: str, said: str) 
     count = {"names": 1_600_000, "tensors": 150_000, "values": 200_000}[said.partition(",")[0]]
     text = ",".join(piece.format(number=number) for number in range(count))
     content = f"{{{text}}}".encode()
-    assert len(content) < header.LARGEST
+    assert len(content) < LARGEST
     assert re.search(rf"its header has [0-9,]+ {said}", refusal(len(content).to_bytes(8, "little") + content))

@@ -8,13 +8,11 @@ from math import prod
 
 import pytest
 
-from builder.checkpoints.planning import layout, steps
-from builder.checkpoints.planning.header import Header, HeaderError, StoredTensor
-from builder.checkpoints.planning.layout import ByteCopy, Conversion
-from builder.checkpoints.planning.planned_content import PlannedContent
-from builder.checkpoints.planning.steps import StepError
-from builder.checkpoints.planning.tensor_table import SourceListing
-from builder.definitions import checkpoint
+from builder.definitions import checkpoint_definition
+from builder.lab.checkpoints import layout
+from builder.lab.checkpoints.layout import ByteCopy, Conversion
+from builder.lab.checkpoints.tensors import PlannedContent, SourceListing, StepError, apply_step
+from builder.sources.safetensors_files import Header, HeaderError, StoredTensor
 from tests.safetensors_files import SIZES, Specification
 
 BEGIN = """\
@@ -56,9 +54,9 @@ def apply(*lines: str) -> PlannedContent:
     steps_text = "".join(f"- {line}\n" for line in lines)
     used = [name for name in "ab" if re.search(rf"(take|replace|add): {name}\b", steps_text)]
     named = ", ".join(f"{name}: {{folder: /{name}}}" for name in used)
-    definition = checkpoint.parse(BEGIN.format(named) + steps_text, "test", "checkpoint.yaml")
+    definition = checkpoint_definition.parse_checkpoint(BEGIN.format(named) + steps_text, "test", "checkpoint.yaml")
     sources = {"a": listing({**A, **EXTRA}, listed=set(A)), "b": listing(B)}
-    return steps.apply(definition.steps, sources)
+    return apply_step(definition.steps, sources)
 
 
 def refusal(*lines: str) -> str:

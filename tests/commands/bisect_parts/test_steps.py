@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.bisecting.candidate import BisectCandidate
-from builder.bisecting.difference import BisectSubject
-from builder.commands.bisect_parts import making, spans
-from builder.commands.bisect_parts.making import CandidateImage
-from builder.commands.bisect_parts.steps import BisectContext, CandidatesAhead
-from builder.engine.client.endpoint import Endpoint
-from builder.events import ignore
-from builder.workspace import Workspace
+from builder.base.events import ignore
+from builder.commands import bisect_trying
+from builder.commands.bisect_trying import BisectContext, CandidateImage, CandidatesAhead
+from builder.engine.client import Endpoint
+from builder.lab.bisect import points
+from builder.lab.bisect.search import BisectCandidate, BisectSubject
+from builder.numbers.workspace import Workspace
 from tests.commands.bisect_parts.test_spans import BISECTION, project
 
 if TYPE_CHECKING:
-    from builder.commands.bisect_parts.spans import NumberSpan
+    from builder.lab.bisect.points import NumberSpan
+
 
 FAILS, PASSES, LATER = (BisectCandidate(1, 2, (unit,)) for unit in ("a", "b", "c"))
 
@@ -37,10 +37,10 @@ def test_an_image_that_is_needed_does_not_wait_for_one_that_no_longer_is(
             assert ends.wait(60)
         return CandidateImage(candidate.taken[0])
 
-    monkeypatch.setattr(making, "make", make)
+    monkeypatch.setattr(bisect_trying, "make", make)
     own = project(tmp_path)
     workspace = Workspace(own, Endpoint("unix:///nowhere", (), "a test"), {}, ignore)
-    read = spans.reader(own, BISECTION, "")
+    read = points.span_reader(own, BISECTION, "")
     shared = BisectContext(read, BisectSubject((1, 2), lambda old, new: read(old, new).axes))
     with ThreadPoolExecutor(max_workers=1) as pool:
         ahead = CandidatesAhead(workspace, shared, pool)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.bisecting.search import ListPoints
+from builder.base.events import Message
+from builder.base.project import Project
 from builder.building import work_folder
-from builder.commands.bisect_parts import points, spans, wheel_points
-from builder.engine.client.endpoint import Endpoint
-from builder.events import Message
-from builder.project import Project
-from builder.workspace import Workspace
+from builder.engine.client import Endpoint
+from builder.lab.bisect import points
+from builder.lab.bisect.search import ListPoints
+from builder.numbers.workspace import Workspace
 from tests import projects
 from tests.bisecting.test_mixture import wheel_plan
 from tests.commands.bisect_parts.test_spans import BISECTION
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from builder.commands.bisect_parts.spans import NumberSpan
+    from builder.lab.bisect.points import NumberSpan
+
 
 pytestmark = pytest.mark.slow
 SOURCE = """\
@@ -46,8 +47,8 @@ def vllm(tmp_path: Path) -> Iterator[Vllm]:
 def span_of(root: Path, old: tuple[str, str, str], new: tuple[str, str, str]) -> NumberSpan:
     """Two numbers with these wheels: version, commit, index."""
     for number, wheel in enumerate((old, new), start=1):
-        work_folder.write(root / f"builds/cpu/{number}", wheel_plan(*wheel).files)
-    return spans.reader(Project(root), BISECTION, "")(1, 2)
+        work_folder.write_work_folder(root / f"builds/cpu/{number}", wheel_plan(*wheel).files)
+    return points.span_reader(Project(root), BISECTION, "")(1, 2)
 
 
 def workspace(root: Path, url: str, index: str = "") -> tuple[Workspace, list[str]]:
@@ -91,8 +92,8 @@ def test_between_two_commits_no_release_is_asked_for(tmp_path: Path, vllm: Vllm)
     span = span_of(tmp_path, old, (f"0.19.2.dev6+g{last[:9]}.cu130", last, INDEX.format(last)))
     made, _ = workspace(tmp_path, vllm.url, "http://127.0.0.1:9/simple")
     assert listed(made, span)[0] == vllm.history.v0_19_1
-    assert wheel_points.index(made.project, span) == INDEX.format("COMMIT")
-    hint = wheel_points.to_stay_on(made.project, span, "trial", first)
+    assert points.index(made.project, span) == INDEX.format("COMMIT")
+    hint = points.to_stay_on(made.project, span, "trial", first)
     assert f'{{wheel: vllm, index: "{INDEX.format(first)}"}}` under `sources`' in hint
 
 
@@ -107,16 +108,16 @@ def test_without_the_repository_a_fault_lies_between_two_releases(tmp_path: Path
     assert [each.partition(":")[0] for each in said] == [
         "the commits or versions between cannot be listed", "which commits lie between is not known",
     ]  # fmt: skip
-    hint = wheel_points.to_stay_on(made.project, span, "trial", "0.19.0")
+    hint = points.to_stay_on(made.project, span, "trial", "0.19.0")
     assert hint == "`builder lock trial --update vllm=0.19.0` stays on that release"
 
 
 def test_index_and_repository_are_the_projects_own_where_it_names_some(tmp_path: Path) -> None:
     span = span_of(tmp_path, ("0.19.0", "ab" * 20, ""), ("0.20.0", "cd" * 20, ""))
     project = Project(tmp_path)
-    assert wheel_points.repository(project) == "https://github.com/vllm-project/vllm.git"
-    assert wheel_points.index(project, span) == "https://wheels.vllm.ai/COMMIT"
+    assert points.repository(project) == "https://github.com/vllm-project/vllm.git"
+    assert points.index(project, span) == "https://wheels.vllm.ai/COMMIT"
     projects.write(tmp_path / "builder.yaml", "commit_wheels: https://mirror.example/COMMIT/cu129\n")
-    assert wheel_points.index(project, span) == "https://mirror.example/COMMIT/cu129"
+    assert points.index(project, span) == "https://mirror.example/COMMIT/cu129"
     made, _ = workspace(tmp_path, "https://example.org/vllm.git")
-    assert wheel_points.repository(made.project) == "https://example.org/vllm.git"
+    assert points.repository(made.project) == "https://example.org/vllm.git"

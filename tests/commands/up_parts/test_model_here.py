@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands.download import DownloadRequest
-from builder.commands.up_parts import model_here
-from builder.definitions.target import find_recipe
-from builder.errors import SourceError
+from builder.base.errors import SourceError
+from builder.commands import up
+from builder.commands.transfers import DownloadRequest
+from builder.definitions.build_target import find_recipe
 from tests import hub_server, projects
 from tests.workspaces import NO_ENGINE, workspace
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.hub_server import Hub
+
 
 MODEL = "Org/Model-1B"
 FILES = {"config.json": b"{}", "model.safetensors": b"w" * 5000}
@@ -38,7 +39,7 @@ def test_it_is_fetched_once(tmp_path: Path, hub: Hub) -> None:
     project = projects.make(tmp_path / "project")
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))
     recipe = find_recipe(project, "chat")
-    outcomes = [model_here.ensure(here, recipe, DownloadRequest("chat")).outcome for _ in range(2)]
+    outcomes = [up.ensure_model(here, recipe, DownloadRequest("chat")).outcome for _ in range(2)]
     assert outcomes == ["downloaded", "here"]
 
 
@@ -47,11 +48,11 @@ def test_a_copy_that_is_here_serves_while_the_hub_is_silent(tmp_path: Path, hub:
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))
     recipe = find_recipe(project, "chat")
     with pytest.raises(SourceError):  # neither there nor here
-        model_here.ensure(here, recipe, DownloadRequest("chat"))
+        up.ensure_model(here, recipe, DownloadRequest("chat"))
     hub.add(MODEL, FILES)
-    model_here.ensure(here, recipe, DownloadRequest("chat"))
+    up.ensure_model(here, recipe, DownloadRequest("chat"))
     hub.status = 403
-    part = model_here.ensure(here, recipe, DownloadRequest("chat"))
+    part = up.ensure_model(here, recipe, DownloadRequest("chat"))
     assert part.outcome == "left"
     assert "the copy that is here serves" in part.note
 
@@ -61,6 +62,6 @@ def test_a_folder_is_left_as_it_is(tmp_path: Path, hub: Hub) -> None:
     path = project.recipes / "chat.yaml"
     projects.write(path, path.read_text().replace(MODEL, "/models/mine"))
     here = workspace(project, NO_ENGINE, environ(tmp_path, hub))
-    part = model_here.ensure(here, find_recipe(project, "chat"), DownloadRequest("chat"))
+    part = up.ensure_model(here, find_recipe(project, "chat"), DownloadRequest("chat"))
     assert (part.subject, part.outcome) == ("/models/mine", "left")
     assert hub.requests == []

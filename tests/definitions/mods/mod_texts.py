@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.mods import mod_reading
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.definitions import mod
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.definitions.mods.mod import Mod
+    from builder.definitions.mod import Mod
+
 
 ALL_KEYS = """\
 description: all keys
@@ -35,7 +36,7 @@ def load(root: Path, yaml: str, *files: str) -> Mod:
     """The mod ``m`` with this mod.yaml, and files of these names."""
     project = projects.make(root)
     projects.add_mod(root, "m", "", dict.fromkeys(files, "x\n"), yaml)
-    return mod_reading.load(project, "m")
+    return mod.load_mod(project, "m")
 
 
 def problems(root: Path, yaml: str, *files: str) -> list[str]:

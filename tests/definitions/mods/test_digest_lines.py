@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.definitions.mods import digest_lines
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.definitions import mod
 
 SHA = "a" * 64
 OLD = "b" * 64
@@ -36,12 +36,12 @@ OLD = "b" * 64
     ],
 )
 def test_the_rest_of_the_text_stays(before: str, after: str) -> None:
-    assert digest_lines.with_digest(before, "mod.yaml", 0, SHA) == after
+    assert mod.with_digest(before, "mod.yaml", 0, SHA) == after
 
 
 def test_only_the_entry_that_is_meant_is_changed() -> None:
     text = "files:\n  - {from: a, to: .}\n  - {from: https://x/y, to: .}\n"
-    assert digest_lines.with_digest(text, "mod.yaml", 1, SHA).splitlines()[1:] == [
+    assert mod.with_digest(text, "mod.yaml", 1, SHA).splitlines()[1:] == [
         "  - {from: a, to: .}",
         f"  - {{from: https://x/y, sha256: {SHA}, to: .}}",
     ]
@@ -50,18 +50,18 @@ def test_only_the_entry_that_is_meant_is_changed() -> None:
 def test_a_digest_of_digits_alone_stays_text() -> None:
     digits = "1" * 64
     with pytest.raises(FileProblemsError):
-        digest_lines.with_digest("files: [{from: https://x/y, to: .}]\n", "mod.yaml", 0, "not\nyaml: [")
-    changed = digest_lines.with_digest("files: [{from: https://x/y, to: .}]\n", "mod.yaml", 0, digits)
+        mod.with_digest("files: [{from: https://x/y, to: .}]\n", "mod.yaml", 0, "not\nyaml: [")
+    changed = mod.with_digest("files: [{from: https://x/y, to: .}]\n", "mod.yaml", 0, digits)
     assert f'sha256: "{digits}"' in changed
 
 
 def test_what_cannot_be_added_to_is_said_with_its_place() -> None:
     text = "x: &entry {from: https://x/y}\nfiles: [{<<: *entry, to: .}]\n"
     with pytest.raises(FileProblemsError, match=f"add it by hand: sha256: {SHA}"):
-        digest_lines.with_digest(text, "mod.yaml", 0, SHA)
+        mod.with_digest(text, "mod.yaml", 0, SHA)
 
 
 def test_a_file_that_only_one_of_the_two_loaders_takes_is_an_error_of_the_user() -> None:
     """libyaml passes over a byte order mark at the end, PyYAML's own scanner does not."""
     with pytest.raises(FileProblemsError, match=f"add it by hand: sha256: {SHA}"):
-        digest_lines.with_digest("files: [{from: https://x/y, to: .}]\n\ufeff", "mod.yaml", 0, SHA)
+        mod.with_digest("files: [{from: https://x/y, to: .}]\n\ufeff", "mod.yaml", 0, SHA)

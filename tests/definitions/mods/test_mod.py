@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.definitions.mods import mod_reading
+from builder.definitions import mod
 from tests import projects
 from tests.definitions.mods.mod_texts import ALL_KEYS, load
 
@@ -16,7 +16,7 @@ def test_the_content_hash_covers_names_bytes_and_execute_bits(tmp_path: Path) ->
         project = projects.make(root)
         projects.add_mod(root, "m", "true\n", {name: text})
         (root / "mods/m" / name).chmod(mode)
-        return mod_reading.load(project, "m").content_hash
+        return mod.load_mod(project, "m").content_hash
 
     plain = hashed("a", "x", "1", 0o644)
     assert plain == hashed("b", "x", "1", 0o600) == hashed("f", "x", "1", 0o666)

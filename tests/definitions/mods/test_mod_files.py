@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.mods import mod_files, mod_reading
-from builder.definitions.mods.mod_files import ModContents, ModFile
-from builder.errors import FileProblemsError
-from builder.project import Project
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.definitions import mod
+from builder.definitions.mod import ModContents, ModFile
 from tests import projects
 
 
@@ -24,7 +24,7 @@ def folder(root: Path, files: dict[str, bytes]) -> Path:
 
 def problems(root: Path) -> list[str]:
     with pytest.raises(FileProblemsError) as caught:
-        mod_files.read_folder(root, "mods/m")
+        mod.read_folder(root, "mods/m")
     return str(caught.value).splitlines()
 
 
@@ -37,7 +37,7 @@ def zipped(path: Path, files: dict[str, bytes]) -> Path:
 
 def zip_problems(path: Path) -> list[str]:
     with pytest.raises(FileProblemsError) as caught:
-        mod_files.read_zip(path, "mods/m.zip")
+        mod.read_zip(path, "mods/m.zip")
     return str(caught.value).splitlines()
 
 
@@ -53,7 +53,7 @@ def test_only_what_makes_the_change_is_read(tmp_path: Path) -> None:
         ".DS_Store",
         "mod.yaml",
     ]
-    contents = mod_files.read_folder(folder(tmp_path, dict.fromkeys(names, b"x")), "mods/m")
+    contents = mod.read_folder(folder(tmp_path, dict.fromkeys(names, b"x")), "mods/m")
     assert [file.path for file in contents.files] == ["b/x", "b.txt", "run.sh"]
     assert (contents.yaml, contents.yaml_file) == ("x", "mods/m/mod.yaml")
 
@@ -62,7 +62,7 @@ def test_of_the_mode_only_the_owners_execute_bit_counts(tmp_path: Path) -> None:
     folder(tmp_path, dict.fromkeys("abcd", b"x"))
     for name, mode in {"a": 0o644, "b": 0o700, "c": 0o655, "d": 0o4755}.items():
         (tmp_path / name).chmod(mode)
-    files = mod_files.read_folder(tmp_path, "mods/m").files
+    files = mod.read_folder(tmp_path, "mods/m").files
     assert [file.executable for file in files] == [False, True, False, True]
 
 
@@ -78,7 +78,7 @@ def test_of_the_mode_only_the_owners_execute_bit_counts(tmp_path: Path) -> None:
     ids=["crlf", "mixed", "lone CR is no text", "NUL is no text", "empty"],
 )
 def test_a_checkout_with_crlf_reads_as_what_git_stores(tmp_path: Path, checked_out: bytes, stored: bytes) -> None:
-    assert mod_files.read_folder(folder(tmp_path, {"x.jinja": checked_out}), "mods/m").files == (
+    assert mod.read_folder(folder(tmp_path, {"x.jinja": checked_out}), "mods/m").files == (
         ModFile("x.jinja", False, stored),
     )
 
@@ -105,7 +105,7 @@ def test_links_inside_are_read_and_links_that_leave_are_refused(tmp_path: Path) 
     ]
     for name in set(links) - {"in"}:
         (tmp_path / "m" / name).unlink()
-    assert [file.content for file in mod_files.read_folder(tmp_path / "m", "mods/m").files] == [b"inside"] * 2
+    assert [file.content for file in mod.read_folder(tmp_path / "m", "mods/m").files] == [b"inside"] * 2
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
@@ -127,16 +127,16 @@ def test_two_gigabytes_are_refused_without_being_read(tmp_path: Path) -> None:
 
 
 def test_a_mod_has_a_limit_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mod_files, "LARGEST_MOD", 5)
+    monkeypatch.setattr(mod, "LARGEST_MOD", 5)
     (message,) = problems(folder(tmp_path, {"a": b"123", "b": b"456"}))
     assert message.startswith("mods/m/b:1:1: with its 3 bytes the mod has more than 5: ")
-    monkeypatch.setattr(mod_files, "MOST_FILES", 1)
+    monkeypatch.setattr(mod, "MOST_FILES", 1)
     assert "mods/m:1:1: 2 files; a mod has at most 1" in problems(folder(tmp_path, {"a": b"", "b": b""}))
 
 
 def test_file_names_with_shell_characters_are_only_names(tmp_path: Path) -> None:
     names = ["$(touch x)", "a b", "`id`", "-rf", "quote'\"", "ümlaut"]
-    contents = mod_files.read_folder(folder(tmp_path, dict.fromkeys(names, b"")), "mods/m")
+    contents = mod.read_folder(folder(tmp_path, dict.fromkeys(names, b"")), "mods/m")
     assert {file.path for file in contents.files} == set(names)
 
 
@@ -162,11 +162,11 @@ def test_a_zip_of_a_mod_is_the_mod(tmp_path: Path, top: str) -> None:
         tmp_path / "mods/packed.zip", {f"{top}{name}": content for name, content in files.items()} | {"__MACOSX/x": b""}
     )
     projects.add_mod(tmp_path, "plain", "", {name: content.decode() for name, content in files.items()})
-    packed, plain = (mod_reading.load(Project(tmp_path), name) for name in ("mods/packed.zip", "plain"))
+    packed, plain = (mod.load_mod(Project(tmp_path), name) for name in ("mods/packed.zip", "plain"))
     assert packed.files == plain.files
     assert packed.content_hash == plain.content_hash
     assert packed.file == f"mods/packed.zip/{top}mod.yaml"
-    assert mod_reading.names(Project(tmp_path)) == ("packed", "plain")
+    assert mod.mod_names(Project(tmp_path)) == ("packed", "plain")
 
 
 def test_a_zip_keeps_execute_bits(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_zip_keeps_execute_bits(tmp_path: Path) -> None:
             entry = zipfile.ZipInfo(name)
             entry.external_attr = (stat.S_IFREG | mode) << 16
             archive.writestr(entry, b"")
-    assert [file.executable for file in mod_files.read_zip(tmp_path / "m.zip", "mods/m.zip").files] == [True, False]
+    assert [file.executable for file in mod.read_zip(tmp_path / "m.zip", "mods/m.zip").files] == [True, False]
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "a\\..\\x", "a//x", "./x"])
@@ -195,8 +195,8 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_zip_bomb_is_refused_by_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mod_files, "LARGEST_FILE", 1000)
-    monkeypatch.setattr(mod_files, "LARGEST_MOD", 1500)
+    monkeypatch.setattr(mod, "LARGEST_FILE", 1000)
+    monkeypatch.setattr(mod, "LARGEST_MOD", 1500)
     (message,) = zip_problems(zipped(tmp_path / "one.zip", {"x": bytes(1001)}))
     assert message.startswith("mods/m.zip/x:1:1: 1,001 bytes; a mod's files have at most 1,000: ")
     (message,) = zip_problems(zipped(tmp_path / "many.zip", {"x": bytes(900), "y": bytes(900)}))
@@ -243,7 +243,7 @@ def test_a_folder_and_a_zip_of_one_name_are_refused(tmp_path: Path) -> None:
     projects.add_mod(tmp_path, "m", "true\n", {})
     zipped(tmp_path / "mods/m.zip", {"run.sh": b""})
     with pytest.raises(FileProblemsError) as caught:
-        mod_reading.load(Project(tmp_path), "m")
+        mod.load_mod(Project(tmp_path), "m")
     assert str(caught.value) == "mods/m.zip:1:1: mods/m is there as a folder, too; remove one of them"
 
 
@@ -251,11 +251,11 @@ def test_a_zip_without_a_script_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mods").mkdir()
     zipped(tmp_path / "mods/m.zip", {"x": b""})
     with pytest.raises(FileProblemsError) as caught:
-        mod_reading.load(Project(tmp_path), "m")
+        mod.load_mod(Project(tmp_path), "m")
     assert str(caught.value) == "mods/m.zip:1:1: no file run.sh in mods/m"
 
 
 def test_the_same_files_read_alike(tmp_path: Path) -> None:
     names = {f"{folder}{name}": b"x" for folder in ("", "b/", "b-c/", "B/") for name in ("z", "a.b")}
-    plain: ModContents = mod_files.read_folder(folder(tmp_path / "m", names), "m")
-    assert mod_files.read_zip(zipped(tmp_path / "m.zip", names), "m").files == plain.files
+    plain: ModContents = mod.read_folder(folder(tmp_path / "m", names), "m")
+    assert mod.read_zip(zipped(tmp_path / "m.zip", names), "m").files == plain.files

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.mods import mod_problems, mod_reading
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.definitions import mod
 from tests import projects
 from tests.definitions.mods.mod_texts import load, problems
 
@@ -128,5 +128,5 @@ def test_a_chat_template_that_cannot_be_compiled_is_told_by_its_line(tmp_path: P
     script = "" if yaml else "cp ours.jinja $WORKSPACE_DIR\n"
     projects.add_mod(project.root, "m", script, {"ours.jinja": "ok\n{% if x %}\n"}, yaml or "")
     with pytest.raises(FileProblemsError) as caught:
-        mod_problems.require_templates([mod_reading.load(project, "m")])
+        mod.require_templates([mod.load_mod(project, "m")])
     assert "mods/m/ours.jinja:2:1: no chat template that can be compiled: Unexpected end of" in caught.value.message

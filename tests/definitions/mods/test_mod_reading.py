@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.mods import mod, mod_reading
-from builder.errors import FileProblemsError, UsageError
+from builder.base.errors import FileProblemsError, UsageError
+from builder.definitions import mod
 from tests import projects
 from tests.definitions.mods.mod_texts import ALL_KEYS, load, problems
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def test_a_folder_with_only_a_run_sh_is_a_mod_and_keeps_the_network(tmp_path: Path) -> None:
-    loaded = mod_reading.load(projects.make(tmp_path), "mods/template")
+    loaded = mod.load_mod(projects.make(tmp_path), "mods/template")
     assert (loaded.name, loaded.described, loaded.run, loaded.network) == ("template", False, "run.sh", True)
     assert [file.path for file in loaded.files] == ["chat.jinja", "run.sh"]
 
@@ -65,14 +65,14 @@ def test_values_of_the_environment_are_text_on_one_line(tmp_path: Path, value: s
 
 def test_an_unknown_mod_is_named_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
-        mod_reading.load(projects.make(tmp_path), "templat")
+        mod.load_mod(projects.make(tmp_path), "templat")
     assert caught.value.hint == "did you mean template?"
 
 
 @pytest.mark.parametrize("name", ["../template", "template; rm -rf /", "", "a/b"])
 def test_a_name_that_is_no_folder_of_mods_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError):
-        mod_reading.load(projects.make(tmp_path), name)
+        mod.load_mod(projects.make(tmp_path), name)
 
 
 @pytest.mark.parametrize("name", ["$(id)", "a b", "a,readonly", "-m", "`x`"])
@@ -80,7 +80,7 @@ def test_a_folder_whose_name_would_need_quoting_is_refused(tmp_path: Path, name:
     project = projects.make(tmp_path)
     projects.add_mod(tmp_path, name, "true\n", {})
     with pytest.raises(FileProblemsError) as caught:
-        mod_reading.load(project, name)
+        mod.load_mod(project, name)
     assert str(caught.value) == f"mods/{name}:1:1: a mod's name has letters, digits and . _ + - in it, and no others"
 
 
@@ -89,14 +89,14 @@ def test_the_problems_of_all_mods_are_told_at_once(tmp_path: Path) -> None:
     for name in ("a", "b"):
         projects.add_mod(tmp_path, name, "", {}, "description: x\n")
     with pytest.raises(FileProblemsError) as caught:
-        mod_reading.load_all(project, ["a", "template", "mods/a", "b"])
+        mod.load_all(project, ["a", "template", "mods/a", "b"])
     assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == ["mods/a/mod.yaml", "mods/b/mod.yaml"]
 
 
 def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     with pytest.raises(UsageError) as caught:
-        mod_reading.load_all(project, ["templat", "template", "zzz"])
+        mod.load_all(project, ["templat", "template", "zzz"])
     assert [line.partition(" in ")[0] for line in caught.value.message.splitlines()] == [
         "no mod `templat`",
         "no mod `zzz`",
@@ -106,6 +106,4 @@ def test_all_unknown_mods_are_told_at_once(tmp_path: Path) -> None:
 
 def test_each_mod_is_loaded_once(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    assert [mod.name for mod in mod_reading.load_all(project, ["template", "mods/template", "mods/template/"])] == [
-        "template"
-    ]
+    assert [mod.name for mod in mod.load_all(project, ["template", "mods/template", "mods/template/"])] == ["template"]

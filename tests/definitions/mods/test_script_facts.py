@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.mods import mod_reading, script_facts
-from builder.definitions.mods.script_facts import ScriptFacts
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions import mod
+from builder.definitions.mod import ScriptFacts
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 DROP_LOOP = """\
 LOOP='sync; echo 3 > /proc/sys/vm/drop_caches'
@@ -29,7 +30,7 @@ echo "runs as $!"
 
 def facts(root: Path, script: str, *beside: str) -> ScriptFacts:
     projects.add_mod(root, "m", script, dict.fromkeys(beside, "no matter\n"))
-    read = script_facts.of(mod_reading.load(Project(root), "m"))
+    read = mod.read_script_facts(mod.load_mod(Project(root), "m"))
     assert read
     return read
 

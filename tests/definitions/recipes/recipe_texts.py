@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes import recipe
-from builder.definitions.recipes.recipe import Recipe
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions import recipe
+from builder.definitions.recipe import Recipe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def read(folder: Path, text: str) -> recipe.ParsedRecipe:
     """A recipe of this text, called ``r.yaml``, with its problems."""
     (folder / "r.yaml").write_text(text, encoding="utf-8")
-    return recipe.read(Project(folder), folder / "r.yaml")
+    return recipe.read_recipe(Project(folder), folder / "r.yaml")
 
 
 def problem_lines(folder: Path, text: str) -> list[str]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.definitions.recipes import arguments
+from builder.definitions import command
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from builder.definitions.recipes import arguments
     ],
 )
 def test_the_port(words: str, port: int | None) -> None:
-    assert arguments.port(words.split()) == port
+    assert command.port(words.split()) == port
 
 
 @pytest.mark.parametrize(
@@ -32,16 +32,16 @@ def test_the_port(words: str, port: int | None) -> None:
     ],
 )
 def test_the_model_and_its_names(words: str, model: str | None, served: tuple[str, ...]) -> None:
-    assert arguments.model(words.split()) == model
-    assert arguments.served(words.split()) == served
+    assert command.model(words.split()) == model
+    assert command.served(words.split()) == served
 
 
 def test_an_option_has_the_value_that_counts() -> None:
     words = ["vllm", "serve", "x", "--a", "1", "--a=2", "-b", "3", "--c"]
-    assert arguments.option(words, "--a") == "2"
-    assert arguments.option(words, "--b", "-b") == "3"
-    assert arguments.option(words, "--c") is None
-    assert arguments.option(words, "--d") is None
+    assert command.option(words, "--a") == "2"
+    assert command.option(words, "--b", "-b") == "3"
+    assert command.option(words, "--c") is None
+    assert command.option(words, "--d") is None
 
 
 @pytest.mark.parametrize(
@@ -55,10 +55,10 @@ def test_an_option_has_the_value_that_counts() -> None:
     ],
 )
 def test_the_sizes_that_a_model_is_spread_by(words: str, sizes: dict[str, int]) -> None:
-    assert arguments.parallelism(words.split()) == sizes
+    assert command.parallelism(words.split()) == sizes
 
 
 @pytest.mark.parametrize("option", ["--distributed-executor-backend ray", "--distributed-executor-backend=ray"])
 def test_what_joins_machines_is_taken_out(option: str) -> None:
-    assert arguments.without_backend(["-a", *option.split(), "-b"]) == ("-a", "-b")
-    assert arguments.without_backend([*option.split()[:1]]) == ()
+    assert command.without_backend(["-a", *option.split(), "-b"]) == ("-a", "-b")
+    assert command.without_backend([*option.split()[:1]]) == ()

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import UsageError
+from builder.definitions import cluster
+from builder.definitions.command import Backend
 from builder.definitions.configuration import Node
-from builder.definitions.recipes import cluster
-from builder.definitions.recipes.arguments import Backend
-from builder.definitions.recipes.recipe import Recipe
-from builder.errors import UsageError
+from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
 from tests.serving.exports import settings as container_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 NODES = [Node(f"spark{number}", "default", address=f"10.0.0.{number}") for number in (1, 2, 3, 4)]
 PLACE = ("--nnodes", "2", "--node-rank")
@@ -25,7 +26,7 @@ MASTER = ("--master-addr", "10.0.0.1", "--master-port", "29501")
 
 
 def argvs(recipe: Recipe, nodes: list[Node], backend: Backend = "mp", extra: tuple[str, ...] = ()) -> list[list[str]]:
-    return [list(member.argv) for member in cluster.of(recipe, {}, extra, nodes, backend).members]
+    return [list(member.argv) for member in cluster.cluster_of(recipe, {}, extra, nodes, backend).members]
 
 
 def test_each_node_gets_its_rank_after_everything_else(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_script_gets_it_where_its_arguments_belong(tmp_path: Path) -> None:
     ],
 )
 def test_as_many_nodes_as_the_model_is_spread_over(tmp_path: Path, options: str, used: int) -> None:
-    together = cluster.of(recipe_texts.make(tmp_path, f"vllm serve m {options}"), {}, (), NODES, "mp")
+    together = cluster.cluster_of(recipe_texts.make(tmp_path, f"vllm serve m {options}"), {}, (), NODES, "mp")
     assert [member.node for member in together.members] == NODES[:used]
     assert list(together.left_alone) == NODES[used:]
     assert f"--nnodes {used}" in " ".join(together.members[0].argv)
@@ -89,20 +90,20 @@ def test_as_many_nodes_as_the_model_is_spread_over(tmp_path: Path, options: str,
 
 def test_what_is_left_alone_is_said(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m -tp {tensor_parallel}", TWO)
-    together = cluster.of(recipe, {}, (), NODES[:3], "mp")
+    together = cluster.cluster_of(recipe, {}, (), NODES[:3], "mp")
     assert together.note == "tp 2 takes 2 of the nodes: spark1, spark2; left alone: spark3"
-    assert cluster.of(recipe, {"tensor_parallel": "3"}, (), NODES[:3], "mp").note == ""
+    assert cluster.cluster_of(recipe, {"tensor_parallel": "3"}, (), NODES[:3], "mp").note == ""
 
 
 def test_too_few_nodes_are_an_error_with_the_sizes(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m -tp 4 -pp 2")
     with pytest.raises(UsageError, match=r"r.yaml: its command takes 8 machines \(tp 4 x pp 2\), and there are 4"):
-        cluster.of(recipe, {}, (), NODES, "mp")
+        cluster.cluster_of(recipe, {}, (), NODES, "mp")
 
 
 def test_ray_serves_on_the_head_and_its_workers_wait(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m -tp {tensor_parallel} --greeting 'a $(b)'", TWO)
-    together = cluster.of(recipe, {}, ("--x",), NODES[:2], "ray")
+    together = cluster.cluster_of(recipe, {}, ("--x",), NODES[:2], "ray")
     head, worker = together.members
     served = ("vllm", "serve", "m", "-tp", "2", "--greeting", "a $(b)", "--x", "--distributed-executor-backend", "ray")
     store = "--object-store-memory 1073741824 --num-cpus 2"
@@ -120,7 +121,7 @@ def test_ray_serves_on_the_head_and_its_workers_wait(tmp_path: Path) -> None:
 def test_the_head_of_ray_serves_once_ray_answers(tmp_path: Path) -> None:
     """With a `ray` and a server that note their arguments: Ray answers at the third time of asking."""
     recipe = recipe_texts.make(tmp_path, "vllm serve 'a $(b)'")
-    head, worker = cluster.of(recipe, {}, (), NODES[:2], "ray").members
+    head, worker = cluster.cluster_of(recipe, {}, (), NODES[:2], "ray").members
     programs = {
         "ray": 'echo "ray $*" >> log\n[ "$1" = start ] && exec sleep 60\n[ "$(grep -c status log)" -ge 3 ]',
         "vllm": 'printf "%s|" "$@" >> log; kill $(pgrep -P "$$")',

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from builder.definitions.recipes import cluster_guard, guard_script
+from builder.definitions import cluster, guard_script
 from tests.commands.serving import free_port
 
 pytestmark = pytest.mark.slow
@@ -62,7 +62,7 @@ def test_a_killed_node_ends_all_of_them(start: Start) -> None:
     os.killpg(first.pid, 9)
     for process in (head, second):
         assert process.wait(10) == 1
-        assert cluster_guard.ENDED_ELSEWHERE in process.communicate()[0].splitlines()
+        assert cluster.ENDED_ELSEWHERE in process.communicate()[0].splitlines()
 
 
 def test_a_head_that_ends_ends_the_others(start: Start) -> None:
@@ -112,4 +112,4 @@ def test_an_address_of_version_6(start: Start) -> None:
 
 @pytest.mark.parametrize(("meeting", "expected"), [("29501", 29511), ("65530", 65520), ("x", 10)])
 def test_the_guard_has_a_port_beside_the_one_at_which_nodes_meet(meeting: str, expected: int) -> None:
-    assert cluster_guard.port(meeting) == expected
+    assert cluster.port(meeting) == expected

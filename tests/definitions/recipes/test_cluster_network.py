@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from builder.definitions import cluster
+from builder.definitions.cluster import ClusterMember
 from builder.definitions.configuration import Node
-from builder.definitions.recipes import cluster, cluster_network
-from builder.definitions.recipes.cluster import ClusterMember
 from tests.serving.exports import settings
 
 PAIR = Node("one", "default", interface="enp1s0f1np1", rdma=("rocep1s0f1", "roceP2p1s0f1"))
@@ -33,14 +33,14 @@ def test_a_pair_talks_over_its_link() -> None:
 
 def test_four_devices_are_a_mesh() -> None:
     mesh = replace(PAIR, rdma=("a", "b", "c", "d"))
-    variables = cluster_network.environment(mesh, "10.0.0.1", "mp")
+    variables = cluster.environment(mesh, "10.0.0.1", "mp")
     assert (variables["NCCL_NET_PLUGIN"], variables["NCCL_IB_SUBNET_AWARE_ROUTING"]) == ("none", "1")
     assert variables["NCCL_IB_MERGE_NICS"] == "0"
-    assert "NCCL_NET_PLUGIN" not in cluster_network.environment(PAIR, "10.0.0.1", "mp")
+    assert "NCCL_NET_PLUGIN" not in cluster.environment(PAIR, "10.0.0.1", "mp")
 
 
 def test_ray_gets_the_address_of_the_node() -> None:
-    variables = cluster_network.environment(PAIR, "10.0.0.2", "ray")
+    variables = cluster.environment(PAIR, "10.0.0.2", "ray")
     assert variables["RAY_NODE_IP_ADDRESS"] == variables["RAY_OVERRIDE_NODE_IP_ADDRESS"] == "10.0.0.2"
     assert variables["RAY_memory_monitor_refresh_ms"] == "0"
 
@@ -58,7 +58,7 @@ def test_a_node_without_configured_devices(
     rdma: tuple[str, ...] | None, gpus: bool, devices: tuple[str, ...], disabled: str
 ) -> None:
     node = Node("one", "default", rdma=rdma)
-    joined = cluster_network.connected(replace(ALONE, gpus=gpus), node, "10.0.0.1", "mp")
+    joined = cluster.connected(replace(ALONE, gpus=gpus), node, "10.0.0.1", "mp")
     assert (joined.devices, joined.env["NCCL_IB_DISABLE"]) == (devices, disabled)
     assert "NCCL_SOCKET_IFNAME" not in joined.env
     assert joined.memory == ("110g" if gpus else "")
@@ -67,11 +67,11 @@ def test_a_node_without_configured_devices(
 def test_what_a_recipe_and_a_node_set_themselves_counts() -> None:
     recipe = replace(ALONE, env={"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"})
     node = replace(PAIR, env={"NCCL_DEBUG": "INFO"})
-    joined = cluster_network.connected(recipe, node, "10.0.0.1", "mp")
+    joined = cluster.connected(recipe, node, "10.0.0.1", "mp")
     assert (joined.env["NCCL_IB_DISABLE"], joined.env["NCCL_DEBUG"]) == ("1", "INFO")
 
 
 def test_limits_that_are_set_stay() -> None:
     own = replace(ALONE, ipc="private", shm_size="16g", memory="90g", pids=100)
-    joined = cluster_network.connected(own, PAIR, "10.0.0.1", "mp")
+    joined = cluster.connected(own, PAIR, "10.0.0.1", "mp")
     assert (joined.shm_size, joined.memory, joined.memory_swap, joined.pids) == ("16g", "90g", "", 100)

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from builder.definitions.recipes import command
-from builder.definitions.recipes.arguments import Backend
-from builder.definitions.recipes.placeholders import Scalar
-from builder.definitions.recipes.recipe import Recipe
-from builder.errors import FileProblemsError, UsageError
+from builder.base.errors import FileProblemsError, UsageError
+from builder.definitions import command
+from builder.definitions.command import Backend
+from builder.definitions.recipe import Recipe
+from builder.definitions.shell import Scalar
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 HOSTILE = [
     "two words",
@@ -71,7 +72,7 @@ def shared(folder: Path) -> Recipe:
 
 
 def test_a_shared_recipe_renders_with_its_defaults(tmp_path: Path) -> None:
-    rendered = command.render(shared(tmp_path), {})
+    rendered = command.render_command(shared(tmp_path), {})
     assert rendered.argv == (
         *("vllm", "serve", "Org/M-int4", "--served-model-name", "org/m", "--max-model-len", "196608"),
         *("--max-num-seqs", "16", "--port", "8001", "--host", "127.0.0.1"),
@@ -89,7 +90,7 @@ def test_a_shared_recipe_renders_with_its_defaults(tmp_path: Path) -> None:
 
 
 def test_overrides_reach_the_keys_that_recipes_have_for_them(tmp_path: Path) -> None:
-    rendered = command.render(
+    rendered = command.render_command(
         shared(tmp_path), {"port": "9", "max_model_len": "5", "max_num_seqs": "2"}, ["--x", "a b"]
     )
     words = rendered.argv
@@ -103,20 +104,20 @@ def test_overrides_reach_the_keys_that_recipes_have_for_them(tmp_path: Path) -> 
 @pytest.mark.parametrize("key", ["tensor_parallel", "tensor-parallel-size", "tensor_parallel_size", "tp"])
 def test_one_option_sets_whatever_a_recipe_calls_it(tmp_path: Path, key: str) -> None:
     recipe = recipe_texts.make(tmp_path, f"vllm serve x -tp {{{key}}}", f"defaults:\n  {key}: 1\n")
-    assert command.render(recipe, {"tensor_parallel": "2"}).argv[-1] == "2"
+    assert command.render_command(recipe, {"tensor_parallel": "2"}).argv[-1] == "2"
 
 
 def test_an_option_that_the_command_has_no_key_for_comes_last(tmp_path: Path) -> None:
-    rendered = command.render(shared(tmp_path), {"tensor_parallel": "2"}, ["--seed", "1"])
+    rendered = command.render_command(shared(tmp_path), {"tensor_parallel": "2"}, ["--seed", "1"])
     assert rendered.argv[-4:] == ("--tensor-parallel-size", "2", "--seed", "1")
     fixed = recipe_texts.make(tmp_path, "vllm serve x --port 8000")
-    assert command.render(fixed, {"port": "9"}).port == 9
+    assert command.render_command(fixed, {"port": "9"}).port == 9
 
 
 @pytest.mark.parametrize("key", ["unused", "nonsense"])
 def test_a_setting_that_would_do_nothing_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(UsageError, match=f"its command has no {{{key}}} to set") as caught:
-        command.render(shared(tmp_path), {key: "1"})
+        command.render_command(shared(tmp_path), {key: "1"})
     assert caught.value.hint.startswith("it has: served_model_name, max_model_len")
 
 
@@ -124,12 +125,12 @@ def test_a_key_without_a_value_is_named_with_those_that_there_are(tmp_path: Path
     text = "vllm serve x \\\n  --port {port} \\\n  --x {prot} --y {prot}"
     recipe = recipe_texts.make(tmp_path, text, "defaults: {port: 1, host: h}\n")
     with pytest.raises(FileProblemsError) as caught:
-        command.render(recipe, {})
+        command.render_command(recipe, {})
     assert [str(problem) for problem in caught.value.problems] == [
         "r.yaml:7:9: no value for {prot}; there are: host, port",
         "r.yaml:7:20: no value for {prot}; there are: host, port",
     ]
-    assert command.render(recipe, {"prot": "7"}).argv[-1] == "7"
+    assert command.render_command(recipe, {"prot": "7"}).argv[-1] == "7"
 
 
 @pytest.mark.parametrize(
@@ -144,13 +145,13 @@ def test_a_key_without_a_value_is_named_with_those_that_there_are(tmp_path: Path
 def test_locations_are_right_however_the_command_is_written(tmp_path: Path, head: str, place: str) -> None:
     parsed = recipe_texts.read(tmp_path, f"name: x\ncontainer: small\n{head}")
     assert parsed.recipe is not None
-    (problem,) = [p for p in command.problems(parsed.recipe) if "nope" in p.message]
+    (problem,) = [p for p in command.command_problems(parsed.recipe) if "nope" in p.message]
     assert str(problem.location) == f"r.yaml:{place}"
 
 
 def test_everything_wrong_in_a_command_is_told_at_once(tmp_path: Path) -> None:
     text = 'vllm serve x --a {port.real} --b {"n": 1} --c {nope} \''
-    problems = command.problems(recipe_texts.make(tmp_path, text))
+    problems = command.command_problems(recipe_texts.make(tmp_path, text))
     assert [str(problem.location) for problem in problems] == [
         f"r.yaml:4:{3 + text.index(part)}" for part in ("{port", '{"n"', "{nope", "'")
     ]
@@ -159,7 +160,7 @@ def test_everything_wrong_in_a_command_is_told_at_once(tmp_path: Path) -> None:
 def test_a_command_without_a_word_is_refused(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "# nothing")
     with pytest.raises(FileProblemsError, match=r"r\.yaml:3:1: `command`: there is no command in it"):
-        command.render(recipe, {})
+        command.render_command(recipe, {})
 
 
 DEFAULTS = [
@@ -188,7 +189,7 @@ def test_a_default_is_text_that_bash_reads(tmp_path: Path, value: str, around: s
     recipe = replace(recipe_texts.make(tmp_path, f"show {around} \\\n  --end"), defaults={"v": value})
     done = shown(("bash", "-c", recipe.command.format(v=value)), tmp_path)
     try:
-        rendered = command.render(recipe, {})
+        rendered = command.render_command(recipe, {})
     except FileProblemsError:
         assert done.returncode
         return
@@ -200,7 +201,7 @@ def test_a_default_is_text_that_bash_reads(tmp_path: Path, value: str, around: s
 
 def test_a_default_that_takes_a_shell_makes_the_command_a_script(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m {v}", "defaults: {v: '| tee log'}\n")
-    assert command.render(recipe, {}).argv == ("bash", "-c", "vllm serve m | tee log")
+    assert command.render_command(recipe, {}).argv == ("bash", "-c", "vllm serve m | tee log")
 
 
 def test_what_is_wrong_in_a_value_is_told_at_its_placeholder(tmp_path: Path) -> None:
@@ -208,18 +209,18 @@ def test_what_is_wrong_in_a_value_is_told_at_its_placeholder(tmp_path: Path) -> 
     with pytest.raises(
         FileProblemsError, match=r"r\.yaml:6:9: in the value of \{v\}: the quote ' that opens here is ne"
     ):
-        command.render(recipe, {})
+        command.render_command(recipe, {})
 
 
 @pytest.mark.parametrize("value", HOSTILE)
 def test_what_comes_from_the_command_line_is_one_argument(tmp_path: Path, value: str) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve x --a {v}", "defaults: {v: 1}\n")
-    assert command.render(recipe, {"v": value}, [value]).argv == ("vllm", "serve", "x", "--a", value, value)
+    assert command.render_command(recipe, {"v": value}, [value]).argv == ("vllm", "serve", "x", "--a", value, value)
 
 
 def test_an_empty_value_is_no_argument_unless_it_is_quoted(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve {none} {empty} '{none}'", "defaults: {none: '', empty: }\n")
-    assert command.render(recipe, {}).argv == ("vllm", "serve", "None", "")
+    assert command.render_command(recipe, {}).argv == ("vllm", "serve", "None", "")
 
 
 SCRIPT = """\
@@ -251,7 +252,7 @@ def run_script(argv: tuple[str, ...], folder: Path) -> list[str]:
 @example("$(touch pwned)`touch pwned`")
 @example("a\n touch pwned\n")
 def test_values_in_a_script_stay_text(tmp_path: Path, value: str) -> None:
-    rendered = command.render(recipe_texts.make(tmp_path, SCRIPT), {"v": f"v{value}"})
+    rendered = command.render_command(recipe_texts.make(tmp_path, SCRIPT), {"v": f"v{value}"})
     assert rendered.is_script
     text = f"v{value}"
     assert run_script(rendered.argv, tmp_path) == [text, text, text, f"a{text}b", "xy", f'{{"j": "{text}"}}']
@@ -306,7 +307,7 @@ ATTACKS = st.sampled_from(
 def test_no_script_lets_a_value_run(tmp_path: Path, text: str, value: str) -> None:
     recipe = replace(recipe_texts.make(tmp_path, "x"), command=f"echo {text}{{v}}")
     try:
-        rendered = command.render(recipe, {"v": value})
+        rendered = command.render_command(recipe, {"v": value})
     except FileProblemsError:
         return
     if rendered.is_script:
@@ -317,7 +318,7 @@ def test_no_script_lets_a_value_run(tmp_path: Path, text: str, value: str) -> No
 def test_a_script_runs_as_it_is_written(tmp_path: Path) -> None:
     text = "set -e\nexport A=1 # why\nif true; then\n  vllm serve x --port {port}\nfi"
     recipe = recipe_texts.make(tmp_path, text, "defaults: {port: 8000}\n")
-    rendered = command.render(recipe, {})
+    rendered = command.render_command(recipe, {})
     assert rendered.argv == ("bash", "-c", text.replace("{port}", "8000"))
     assert rendered.port == 8000
     assert rendered.model == "x"
@@ -341,22 +342,22 @@ def test_a_script_runs_as_it_is_written(tmp_path: Path) -> None:
 )
 def test_a_value_that_no_quoting_keeps_from_a_shell_is_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "defaults: {v: 8000}\n")
-    assert "8000" in " ".join(command.render(recipe, {}).argv)
+    assert "8000" in " ".join(command.render_command(recipe, {}).argv)
     with pytest.raises(FileProblemsError, match=r"r\.yaml:\d+:\d+: the value of {v} stands in .*cannot be quoted"):
-        command.render(recipe, {"v": "$(touch pwned)"})
+        command.render_command(recipe, {"v": "$(touch pwned)"})
 
 
 @pytest.mark.parametrize("tail", ["", " # note", "\n", " \\", "\n# note\n"])
 def test_more_arguments_follow_the_last_command_of_a_script(tmp_path: Path, tail: str) -> None:
     recipe = recipe_texts.make(tmp_path, f"export A=1\nvllm serve x --port 1{tail}")
-    rendered = command.render(recipe, {}, ["--x", "a 'b' $(c)"])
+    rendered = command.render_command(recipe, {}, ["--x", "a 'b' $(c)"])
     function = 'vllm() { show "$@"; }\n'
     assert run_script(("bash", "-c", function + rendered.argv[2]), tmp_path)[-2:] == ["--x", "a 'b' $(c)"]
 
 
 def test_more_arguments_take_the_place_that_a_script_has_for_them(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, 'show vllm "$@" | cat')
-    rendered = command.render(recipe, {}, ["--x", "a b"])
+    rendered = command.render_command(recipe, {}, ["--x", "a b"])
     assert rendered.argv == ("bash", "-c", 'show vllm "$@" | cat', "bash", "--x", "a b")
     assert run_script(rendered.argv, tmp_path) == ["vllm", "--x", "a b"]
 
@@ -380,15 +381,15 @@ def test_more_arguments_take_the_place_that_a_script_has_for_them(tmp_path: Path
 def test_more_arguments_reach_the_server_of_a_script(tmp_path: Path, text: str, expected: str | None) -> None:
     recipe = recipe_texts.make(tmp_path, text)
     expected = expected or text.replace("serve x", "serve x --x 1").replace("--z", "--z --x 1")
-    assert command.render(recipe, {}, ["--x", "1"]).argv == ("bash", "-c", expected)
+    assert command.render_command(recipe, {}, ["--x", "1"]).argv == ("bash", "-c", expected)
 
 
 @pytest.mark.parametrize("text", ["show '\"$@\"' | cat", "./start &\nwait", "bash -c 'vllm serve x'; true"])
 def test_more_arguments_that_a_script_has_no_place_for_are_refused(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
-    assert command.render(recipe, {}).argv == ("bash", "-c", text)
+    assert command.render_command(recipe, {}).argv == ("bash", "-c", text)
     with pytest.raises(UsageError, match="no place for more arguments") as caught:
-        command.render(recipe, {}, ["--x"])
+        command.render_command(recipe, {}, ["--x"])
     assert '"$@"' in caught.value.hint
 
 
@@ -397,7 +398,7 @@ def test_what_would_change_a_value_before_it_is_refused(tmp_path: Path, text: st
     recipe = recipe_texts.make(tmp_path, text, "defaults: {v: 1}\n")
     for overrides in ({"v": "2"}, {} if "$" in text else {"v": "3"}):
         with pytest.raises(FileProblemsError, match=r"r\.yaml:5:\d: `.` right before `{v}` would change the value"):
-            command.render(recipe, overrides)
+            command.render_command(recipe, overrides)
 
 
 SOLO = [
@@ -412,22 +413,22 @@ SOLO = [
 @pytest.mark.parametrize("text", SOLO)
 def test_one_machine_spreads_nothing_unless_it_is_told_to(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "defaults: {tensor_parallel: 2, backend: ray}\n")
-    assert command.render(recipe, {}).argv == ("vllm", "serve", "m", "-tp", "1", "--port", "1")
-    assert command.render(recipe, {"tensor_parallel": "4"}).argv[4] == "4"
-    assert command.render(recipe, {}, ["--distributed-executor-backend", "mp"]).argv[-1] == "1"
+    assert command.render_command(recipe, {}).argv == ("vllm", "serve", "m", "-tp", "1", "--port", "1")
+    assert command.render_command(recipe, {"tensor_parallel": "4"}).argv[4] == "4"
+    assert command.render_command(recipe, {}, ["--distributed-executor-backend", "mp"]).argv[-1] == "1"
 
 
 def test_one_machine_keeps_what_the_command_itself_says(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve m -tp 2 -pp {pp} --x {tp}", "defaults: {pp: 2, tp: 2}\n")
-    assert command.render(recipe, {}).argv == ("vllm", "serve", "m", "-tp", "2", "-pp", "2", "--x", "2")
+    assert command.render_command(recipe, {}).argv == ("vllm", "serve", "m", "-tp", "2", "-pp", "2", "--x", "2")
 
 
 def test_what_joins_machines_goes_from_a_script_too(tmp_path: Path) -> None:
     text = 'export A=1\nvllm serve m \\\n  --distributed-executor-backend ray \\\n  --port 1 2>&1 | tee "log"'
     recipe = recipe_texts.make(tmp_path, text)
-    assert command.render(recipe, {}).argv[2] == 'export A=1\nvllm serve m \\\n  --port 1 2>&1 | tee "log"'
+    assert command.render_command(recipe, {}).argv[2] == 'export A=1\nvllm serve m \\\n  --port 1 2>&1 | tee "log"'
     quoted = recipe_texts.make(tmp_path, 'bash -c "vllm serve m --distributed-executor-backend ray"; true')
-    assert command.render(quoted, {}).argv[2] == 'bash -c "vllm serve m "; true'
+    assert command.render_command(quoted, {}).argv[2] == 'bash -c "vllm serve m "; true'
 
 
 @pytest.mark.parametrize(("backend", "expected"), [("mp", ()), ("ray", ("--distributed-executor-backend", "ray"))])
@@ -472,7 +473,7 @@ def test_the_environment_is_what_bash_reads_between_double_quotes(tmp_path: Path
         "NONE": "",
     }
     for script in ("env -0", "true; env -0"):
-        rendered = command.render(replace(recipe, command=script), {})
+        rendered = command.render_command(replace(recipe, command=script), {})
         environ = {"PATH": os.environ["PATH"], "HOME": "/root", **rendered.env}
         done = subprocess.run(rendered.argv, capture_output=True, text=True, env=environ, check=True)
         read = dict(line.split("=", 1) for line in done.stdout.split("\0")[:-1])
@@ -482,7 +483,7 @@ def test_the_environment_is_what_bash_reads_between_double_quotes(tmp_path: Path
 
 def test_json_in_the_environment_keeps_quotes_that_nobody_escaped(tmp_path: Path) -> None:
     recipe = replace(recipe_texts.make(tmp_path, "env"), env={"A": '{"a": 1}', "B": '{"a": "$HOME"}'})
-    rendered = command.render(recipe, {})
+    rendered = command.render_command(recipe, {})
     assert rendered.env == {"A": '{"a": 1}'}
     assert rendered.argv == ("bash", "-c", 'export B="{\\"a\\": \\"$HOME\\"}"\nexec "$@"', "bash", "env")
 
@@ -490,9 +491,9 @@ def test_json_in_the_environment_keeps_quotes_that_nobody_escaped(tmp_path: Path
 def test_nul_characters_are_refused(tmp_path: Path) -> None:
     recipe = recipe_texts.make(tmp_path, "vllm serve x --a {v}", "defaults: {v: 1}\n")
     with pytest.raises(FileProblemsError, match="the value of {v} holds a NUL character"):
-        command.render(recipe, {"v": "a\0b"})
+        command.render_command(recipe, {"v": "a\0b"})
     with pytest.raises(UsageError, match="an argument cannot hold a NUL character"):
-        command.render(recipe, {}, ["a\0b"])
+        command.render_command(recipe, {}, ["a\0b"])
 
 
 @pytest.mark.parametrize(
@@ -507,4 +508,4 @@ def test_nul_characters_are_refused(tmp_path: Path) -> None:
 )
 def test_the_revision_of_the_recipe_is_passed_on(tmp_path: Path, text: str, rendered: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "model: Org/M\nmodel_revision: abc\n")
-    assert " ".join(command.render(recipe, {}).argv) == rendered
+    assert " ".join(command.render_command(recipe, {}).argv) == rendered

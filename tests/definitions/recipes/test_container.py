@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes import command, container
-from builder.definitions.recipes.container import ContainerSettings
-from builder.definitions.recipes.container_options import ContainerOptions
-from builder.definitions.recipes.publishing import PublishedPort
-from builder.definitions.recipes.volumes import Mount
-from builder.definitions.serving import ServeSettings
-from builder.errors import UsageError
+from builder.base.errors import UsageError
+from builder.definitions import command, container
+from builder.definitions.container import ContainerOptions, ContainerSettings, Mount, PublishedPort
+from builder.definitions.image import ServeSettings
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 HOME = {"HOME": "/home/ann"}
 IMAGE = ("vllm-node-tf5", 7)
@@ -29,7 +27,9 @@ def made(
     folder: Path, text: str, head: str = "", serving: ServeSettings | None = None, environ: dict[str, str] | None = None
 ) -> ContainerSettings:
     recipe = recipe_texts.make(folder, text, head)
-    return container.settings(recipe, command.render(recipe, {}), serving or ServeSettings(), IMAGE, environ or HOME)
+    return container.settings(
+        recipe, command.render_command(recipe, {}), serving or ServeSettings(), IMAGE, environ or HOME
+    )
 
 
 def test_a_gpu_image_gets_what_serving_on_a_spark_takes(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_models_are_where_the_user_keeps_them(tmp_path: Path, environ: dict[str,
 
 def with_options(folder: Path, text: str, head: str = "", **options: Any) -> ContainerSettings:
     recipe = recipe_texts.make(folder, text, head)
-    rendered = command.render(recipe, {})
+    rendered = command.render_command(recipe, {})
     return container.settings(recipe, rendered, ServeSettings(), IMAGE, HOME, ContainerOptions(**options))
 
 

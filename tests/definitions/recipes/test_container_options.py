@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.recipes import container_options
-from builder.definitions.recipes.container_options import ContainerOptions
-from builder.definitions.recipes.publishing import PublishedPort
-from builder.definitions.recipes.recipe import Recipe
-from builder.definitions.requested_options import NOTHING_REQUESTED, RequestedOptions
-from builder.errors import FileProblemsError, UsageError
+from builder.base.errors import FileProblemsError, UsageError
+from builder.definitions import container
+from builder.definitions.configuration import NOTHING_REQUESTED, RequestedOptions
+from builder.definitions.container import ContainerOptions, PublishedPort
+from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
 
 ENVIRON = {"HOME": "/home/ann", "MY_OWN": "from outside"}
@@ -23,7 +22,7 @@ def settle(
     head: str = "",
 ) -> tuple[ContainerOptions, Recipe]:
     recipe = recipe_texts.make(folder, "vllm serve x", head)
-    return container_options.settle(configured, recipe, typed, ENVIRON, FOLDERS)
+    return container.settle_container_options(configured, recipe, typed, ENVIRON, FOLDERS)
 
 
 def test_the_command_line_counts_before_the_recipe_and_that_before_builder_yaml(tmp_path: Path) -> None:
@@ -56,7 +55,7 @@ def test_the_other_options_that_are_typed_replace_those_of_builder_yaml(tmp_path
 
 
 def test_nothing_said_is_nothing_set(tmp_path: Path) -> None:
-    assert settle(tmp_path)[0] == container_options.NONE
+    assert settle(tmp_path)[0] == container.NONE
 
 
 def test_the_value_of_a_secret_is_apart_and_in_no_text(tmp_path: Path) -> None:
@@ -64,7 +63,7 @@ def test_the_value_of_a_secret_is_apart_and_in_no_text(tmp_path: Path) -> None:
     options, _ = settle(tmp_path, typed, RequestedOptions(env=("OTHER_TOKEN=hidden2", "API_KEY=hidden3")))
     assert options.env == {"OTHER_TOKEN": None, "API_KEY": None, "PLAIN": None, "MY_OWN": None, "SHOWN": "yes"}
     assert options.secrets == {"OTHER_TOKEN": "hidden2", "API_KEY": "hidden1", "PLAIN": "hf_abcdefghijk"}
-    kept = container_options.kept(typed, ENVIRON, Path("/current"))
+    kept = container.kept(typed, ENVIRON, Path("/current"))
     assert kept == {"env": ["API_KEY", "PLAIN", "MY_OWN", "SHOWN=yes"]}
     texts = f"{options!r} {typed!r} {kept!r}"
     assert "hidden" not in texts
@@ -84,20 +83,20 @@ def test_a_later_value_in_clear_takes_the_place_of_the_environment_s(tmp_path: P
 def test_values_that_the_environment_lacks_are_named(tmp_path: Path) -> None:
     options, _ = settle(tmp_path, RequestedOptions(env=("MISSING_KEY", "MY_OWN", "API_KEY=hidden")))
     with pytest.raises(UsageError, match="MISSING_KEY: wanted from your environment, and not set there") as caught:
-        container_options.require_values(options, ENVIRON)
+        container.require_values(options, ENVIRON)
     assert "--env MISSING_KEY=…" in caught.value.hint
-    container_options.require_values(options, {**ENVIRON, "MISSING_KEY": ""})
+    container.require_values(options, {**ENVIRON, "MISSING_KEY": ""})
 
 
 def test_what_was_kept_starts_it_again_from_any_folder(tmp_path: Path) -> None:
     typed = RequestedOptions(
         ("./t:/a:ro", "~/b:/b"), ("A=1", "KEY=hidden"), ("9000:8000",), earlyoom=True, memory="90g"
     )
-    kept = container_options.kept(typed, ENVIRON, Path("/current"))
-    same = container_options.again(kept, NOTHING_REQUESTED)
+    kept = container.kept(typed, ENVIRON, Path("/current"))
+    same = container.again(kept, NOTHING_REQUESTED)
     assert same.volumes == ("/current/t:/a:ro", "/home/ann/b:/b")
     assert (same.env, same.publish, same.earlyoom, same.memory) == (("A=1", "KEY"), ("9000:8000",), True, "90g")
-    changed = container_options.again(kept, RequestedOptions(("/x:/a",), ("KEY=new",), ("1:8000",), False, "80g"))
+    changed = container.again(kept, RequestedOptions(("/x:/a",), ("KEY=new",), ("1:8000",), False, "80g"))
     options, _ = settle(tmp_path, changed)
     assert [str(mount) for mount in options.volumes] == ["/x:/a", "/home/ann/b:/b"]
     assert (options.env, options.secrets) == ({"A": "1", "KEY": None}, {"KEY": "new"})
@@ -105,8 +104,8 @@ def test_what_was_kept_starts_it_again_from_any_folder(tmp_path: Path) -> None:
 
 
 def test_a_request_without_options_keeps_nothing() -> None:
-    assert container_options.kept(NOTHING_REQUESTED, ENVIRON, Path("/")) == {}
-    assert container_options.again({}, NOTHING_REQUESTED).is_empty
+    assert container.kept(NOTHING_REQUESTED, ENVIRON, Path("/")) == {}
+    assert container.again({}, NOTHING_REQUESTED).is_empty
 
 
 @pytest.mark.parametrize("text", ["=hidden", "A B=hidden", "1=hidden", "A-B=hidden", "", "ÄPFEL=hidden", "A=hidden\0"])

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import earlyoom
+from builder.definitions import container
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 SERVER = ("sh", "-c", 'echo "$$ $*"; exit 7', "server", "a b", "$HOME", "'")
@@ -28,7 +29,7 @@ def path_with(folder: Path, *programs: str) -> str:
 
 
 def test_the_server_is_the_main_process_and_its_end_that_of_the_container(tmp_path: Path) -> None:
-    argv = earlyoom.beside(SERVER)
+    argv = container.earlyoom_beside(SERVER)
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": path_with(tmp_path, "earlyoom")}
     ) as process:
@@ -43,6 +44,6 @@ def test_the_server_is_the_main_process_and_its_end_that_of_the_container(tmp_pa
 
 def test_without_earlyoom_the_server_is_not_started(tmp_path: Path) -> None:
     environ = {"PATH": path_with(tmp_path)}
-    done = subprocess.run(earlyoom.beside(SERVER), capture_output=True, text=True, env=environ, timeout=30)
+    done = subprocess.run(container.earlyoom_beside(SERVER), capture_output=True, text=True, env=environ, timeout=30)
     assert (done.returncode, done.stdout) == (127, "")
     assert done.stderr == "earlyoom is not in this image\n"

@@ -4,16 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.commands import recipes_check
-from builder.definitions import target
-from builder.definitions.recipes import finding
-from builder.definitions.recipes import recipe as recipes
-from builder.errors import UsageError
-from builder.project import Project
+from builder.base.errors import UsageError
+from builder.base.project import Project
+from builder.commands import recipes
+from builder.definitions import build_target, recipe
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 RECIPE = "name: x\ncontainer: small\ncommand: vllm serve x\n"
 
@@ -29,7 +28,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_names_say_the_folder(project: Project) -> None:
-    assert finding.names(project) == ("4x/big", "4x/chat", "4x/twice", "8x/deep/other", "8x/twice", "b", "chat")
+    assert recipe.recipe_names(project) == ("4x/big", "4x/chat", "4x/twice", "8x/deep/other", "8x/twice", "b", "chat")
 
 
 @pytest.mark.parametrize(
@@ -51,16 +50,16 @@ def test_names_say_the_folder(project: Project) -> None:
     ],
 )
 def test_a_recipe_is_found_by_path_and_by_name(project: Project, text: str, file: str) -> None:
-    recipe = target.find(project, text).recipe
+    recipe = build_target.find_target(project, text).recipe
     assert recipe is not None
     assert recipe.file == f"recipes/{file}"
-    (checked,) = recipes_check.run(project, (text,))
+    (checked,) = recipes.check_recipes(project, (text,))
     assert checked.file == recipe.file
 
 
 @pytest.mark.parametrize("text", ["nothing", "hidden/x", "README.md", "4x", "", "."])
 def test_what_is_no_recipe_is_not_found(project: Project, text: str) -> None:
-    assert finding.find(project, text) is None
+    assert recipe.find_recipe(project, text) is None
 
 
 def test_a_path_counts_from_the_project_and_from_here(
@@ -70,30 +69,30 @@ def test_a_path_counts_from_the_project_and_from_here(
     projects.write(elsewhere / "x/mine.yaml", RECIPE)
     monkeypatch.chdir(elsewhere)
     for text in ("x/mine", "x/mine.yaml", str(elsewhere / "x/mine")):
-        path = finding.find(project, text)
+        path = recipe.find_recipe(project, text)
         assert path is not None
         assert path.resolve() == elsewhere / "x/mine.yaml"
 
 
 def test_a_name_that_several_have_is_refused_with_all_of_them(project: Project) -> None:
     with pytest.raises(UsageError, match=r"recipes/4x/twice\.yaml, recipes/8x/twice\.yaml") as caught:
-        finding.find(project, "twice")
+        recipe.find_recipe(project, "twice")
     assert "folder" in caught.value.hint
 
 
 def test_a_folder_is_checked_with_all_that_is_in_it(project: Project) -> None:
-    assert [checked.file for checked in recipes_check.run(project, ("4x",))] == [
+    assert [checked.file for checked in recipes.check_recipes(project, ("4x",))] == [
         "recipes/4x/big.yaml",
         "recipes/4x/chat.yaml",
         "recipes/4x/twice.yaml",
     ]
-    assert len(recipes_check.run(project, ())) == 7
+    assert len(recipes.check_recipes(project, ())) == 7
 
 
 def test_recipes_that_cannot_be_read_hide_no_other(project: Project) -> None:
     projects.write(project.recipes / "a.yaml", "name: [\n")
     (project.recipes / "c.yaml").write_bytes(b"\xff")
-    assert [name for name, _ in recipes.readable(project)] == [
+    assert [name for name, _ in recipe.readable_recipes(project)] == [
         "4x/big",
         "4x/chat",
         "4x/twice",

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.definitions.recipes import gpu_memory
-from builder.definitions.recipes.gpu_memory import GIB, GpuMemory
+from builder.definitions import container
+from builder.definitions.container import GIB, GpuMemory
 
 SERVE = ("vllm", "serve", "x")
 
@@ -24,20 +24,20 @@ SERVE = ("vllm", "serve", "x")
     ],
 )
 def test_the_memory_that_a_command_asks_for(words: tuple[str, ...], memory: GpuMemory | None) -> None:
-    assert gpu_memory.read((*SERVE, *words)) == memory
+    assert container.read_gpu_memory((*SERVE, *words)) == memory
 
 
 def test_what_serves_no_model_asks_for_nothing() -> None:
-    assert gpu_memory.read(("sleep", "1")) is None
+    assert container.read_gpu_memory(("sleep", "1")) is None
 
 
 @pytest.mark.parametrize("memory", [GpuMemory(0.7), GpuMemory(0.92), GpuMemory(gibibytes=96), GpuMemory(gibibytes=0.5)])
 def test_a_label_tells_the_same(memory: GpuMemory) -> None:
-    assert gpu_memory.of_label(str(memory)) == memory
+    assert container.of_label(str(memory)) == memory
 
 
 def test_a_server_without_the_label_has_the_default() -> None:
-    assert gpu_memory.of_label("") == GpuMemory(0.92, is_default=True)
+    assert container.of_label("") == GpuMemory(0.92, is_default=True)
 
 
 def test_bytes() -> None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import command, json_options
+from builder.definitions import command, recipe_problems
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 def problems(folder: Path, text: str, head: str = "") -> list[str]:
     recipe = recipe_texts.make(folder, text, head)
-    return [str(problem) for problem in json_options.problems(recipe, command.render(recipe, {}))]
+    return [
+        str(problem) for problem in recipe_problems.json_option_problems(recipe, command.render_command(recipe, {}))
+    ]
 
 
 @pytest.mark.parametrize(

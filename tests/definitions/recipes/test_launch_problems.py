@@ -4,12 +4,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import command, image_facts, launch_problems, recipe
-from builder.project import Project
+from builder.base.project import Project
+from builder.definitions import command, recipe, recipe_problems
 from tests import projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 HYBRID = "Qwen/Qwen3.5-35B-A3B"
 
@@ -27,8 +28,10 @@ def findings(project: Project, options: str, head: str = "", model: str = "Org/M
     """The messages of problems and of notes."""
     text = f"name: x\n{head or 'container: small'}\ncommand: |\n  vllm serve {model} \\\n  {options}\n"
     projects.write(project.recipes / "r.yaml", text)
-    loaded = recipe.load(project, project.recipes / "r.yaml")
-    result = launch_problems.find(loaded, command.render(loaded, {}), image_facts.of(project, loaded))
+    loaded = recipe.load_recipe(project, project.recipes / "r.yaml")
+    result = recipe_problems.find_launch_problems(
+        loaded, command.render_command(loaded, {}), recipe_problems.image_facts(project, loaded)
+    )
     return [str(p).removeprefix("recipes/r.yaml:") for p in result.problems], [note.message for note in result.notes]
 
 
@@ -181,6 +184,8 @@ def test_a_drafter_takes_a_vllm_that_knows_it(project: Project, source: str, *, 
 
 def test_the_shipped_recipes_have_nothing_against_them() -> None:
     project = shipped_files.project()
-    for name, loaded in recipe.readable(project):
-        result = launch_problems.find(loaded, command.render(loaded, {}), image_facts.of(project, loaded))
+    for name, loaded in recipe.readable_recipes(project):
+        result = recipe_problems.find_launch_problems(
+            loaded, command.render_command(loaded, {}), recipe_problems.image_facts(project, loaded)
+        )
         assert (name, result.problems) == (name, ())

@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import command, option_values, recipe_problems
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.definitions import command, recipe_problems
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.recipe import Recipe
 
 
 def words(recipe: Recipe) -> tuple[str, ...]:
-    return command.render(recipe, {}).words
+    return command.render_command(recipe, {}).words
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def words(recipe: Recipe) -> tuple[str, ...]:
 )
 def test_a_value_that_vllm_refuses(tmp_path: Path, options: str, said: str) -> None:
     recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
-    (problem,) = map(str, option_values.problems(recipe, words(recipe)))
+    (problem,) = map(str, command.option_problems(recipe, words(recipe)))
     assert problem.endswith(f"{options.replace('=', ' ')}: {said}")
 
 
@@ -50,8 +50,8 @@ def test_a_value_that_vllm_refuses(tmp_path: Path, options: str, said: str) -> N
 def test_a_name_that_is_none_is_in_no_command(tmp_path: Path, options: str, said: str) -> None:
     recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
     with pytest.raises(FileProblemsError, match=said):
-        command.render(recipe, {})
-    assert [problem for problem in recipe_problems.problems(recipe) if said in problem.message]
+        command.render_command(recipe, {})
+    assert [problem for problem in recipe_problems.recipe_problems(recipe) if said in problem.message]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_a_name_that_is_none_is_in_no_command(tmp_path: Path, options: str, said
 )
 def test_names_that_are_some(tmp_path: Path, options: str) -> None:
     recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
-    assert command.render(recipe, {}).words[:3] == ("vllm", "serve", "x")
+    assert command.render_command(recipe, {}).words[:3] == ("vllm", "serve", "x")
 
 
 def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:
     recipe = recipe_texts.make(
         tmp_path, "vllm serve x --gpu-memory-utilization {gpu}", "defaults: {port: 1, gpu: '0,8'}\n"
     )
-    (problem,) = map(str, option_values.problems(recipe, words(recipe)))
+    (problem,) = map(str, command.option_problems(recipe, words(recipe)))
     assert problem == "r.yaml:3:27: --gpu-memory-utilization 0,8: a number has no comma; 0.8 is meant"
 
 
@@ -88,15 +88,15 @@ def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:
 )
 def test_values_that_vllm_takes(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
-    assert list(option_values.problems(recipe, words(recipe))) == []
-    assert list(option_values.contradictions(recipe, words(recipe))) == []
+    assert list(command.option_problems(recipe, words(recipe))) == []
+    assert list(command.contradictions(recipe, words(recipe))) == []
 
 
 def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:
     recipe = recipe_texts.make(
         tmp_path, "vllm serve x --max-model-len 1 \\\n --a \\\n --max_model_len=2 -tp 1 --no-a -tp 1"
     )
-    assert [str(note) for note in option_values.contradictions(recipe, words(recipe))] == [
+    assert [str(note) for note in command.contradictions(recipe, words(recipe))] == [
         "r.yaml:6:4: `--max_model_len 2` CONTRADICTS `--max-model-len 1` before it; vLLM takes the last one",
         "r.yaml:6:28: `--no-a` CONTRADICTS `--a` before it; vLLM takes the last one",
     ]
@@ -112,4 +112,4 @@ def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:
 )
 def test_what_is_no_contradiction(tmp_path: Path, text: str) -> None:
     recipe = recipe_texts.make(tmp_path, text)
-    assert list(option_values.contradictions(recipe, words(recipe))) == []
+    assert list(command.contradictions(recipe, words(recipe))) == []

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.definitions.recipes import placeholders
-from builder.definitions.recipes.placeholders import Literal, Placeholder, Scalar
+from builder.definitions import shell
+from builder.definitions.shell import LiteralPiece, Placeholder, Scalar
 
 VALUES: dict[str, Scalar] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b", "none": None, "flag": True}
 FRAGMENTS = st.sampled_from(
@@ -31,9 +31,9 @@ FRAGMENTS = st.sampled_from(
 
 
 def rendered(template: str) -> str:
-    pieces, _ = placeholders.parse(template)
+    pieces, _ = shell.parse_placeholders(template)
     return "".join(
-        piece.text if isinstance(piece, Literal) else placeholders.text_of(piece, VALUES[piece.key]) for piece in pieces
+        piece.text if isinstance(piece, LiteralPiece) else shell.text_of(piece, VALUES[piece.key]) for piece in pieces
     )
 
 
@@ -43,27 +43,27 @@ def test_it_is_python_format_and_refuses_what_python_refuses(template: str) -> N
         expected: str | None = template.format(**VALUES)
     except (ValueError, KeyError, IndexError):
         expected = None
-    pieces, wrong = placeholders.parse(template)
+    pieces, wrong = shell.parse_placeholders(template)
     if expected is None:
-        assert wrong or set(placeholders.keys(pieces)) - VALUES.keys()  # "{", "x" and "}" make a key that has no value
+        assert wrong or set(shell.keys(pieces)) - VALUES.keys()  # "{", "x" and "}" make a key that has no value
     elif not wrong:
         assert rendered(template) == expected
 
 
 def test_every_piece_has_its_offset() -> None:
-    pieces, wrong = placeholders.parse("a {port} {{b}} {max-num-seqs}")
+    pieces, wrong = shell.parse_placeholders("a {port} {{b}} {max-num-seqs}")
     assert not wrong
     assert pieces == (
-        Literal("a ", 0),
+        LiteralPiece("a ", 0),
         Placeholder("port", "{port}", 2),
-        Literal(" ", 8),
-        Literal("{", 9),
-        Literal("b", 11),
-        Literal("}", 12),
-        Literal(" ", 14),
+        LiteralPiece(" ", 8),
+        LiteralPiece("{", 9),
+        LiteralPiece("b", 11),
+        LiteralPiece("}", 12),
+        LiteralPiece(" ", 14),
         Placeholder("max-num-seqs", "{max-num-seqs}", 15),
     )
-    assert placeholders.keys(pieces) == ("port", "max-num-seqs")
+    assert shell.keys(pieces) == ("port", "max-num-seqs")
 
 
 @pytest.mark.parametrize(
@@ -85,30 +85,30 @@ def test_every_piece_has_its_offset() -> None:
     ],
 )
 def test_what_is_no_placeholder_is_refused_with_the_reason(template: str, offset: int, message: str) -> None:
-    _, wrong = placeholders.parse(template)
+    _, wrong = shell.parse_placeholders(template)
     assert [(problem.offset, problem.message) for problem in wrong] == [(offset, message)]
 
 
 def test_everything_wrong_is_told_at_once() -> None:
-    _, wrong = placeholders.parse('{} {a.b} {"n": 3}')
+    _, wrong = shell.parse_placeholders('{} {a.b} {"n": 3}')
     assert [problem.offset for problem in wrong] == [0, 3, 9]
 
 
 def test_a_format_takes_the_number_that_text_spells() -> None:
-    (piece,), _ = placeholders.parse("{share:.2f}")
+    (piece,), _ = shell.parse_placeholders("{share:.2f}")
     assert isinstance(piece, Placeholder)
-    assert placeholders.text_of(piece, "0.755") == "0.76"
+    assert shell.text_of(piece, "0.755") == "0.76"
     with pytest.raises(ValueError, match="format code 'f'"):
-        placeholders.text_of(piece, "half")
+        shell.text_of(piece, "half")
 
 
 def test_values_take_the_place_of_their_placeholders_at_its_offset() -> None:
-    pieces, _ = placeholders.parse("a {port} {none}{name}")
+    pieces, _ = shell.parse_placeholders("a {port} {none}{name}")
     port, name = (piece for piece in pieces if isinstance(piece, Placeholder) and piece.key in {"port", "name"})
-    assert placeholders.filled(pieces, {"port": 8000, "none": None}) == (
-        Literal("a ", 0),
-        Literal("8000", 2, port),
-        Literal(" ", 8),
-        Literal("None", 9, pieces[3] if isinstance(pieces[3], Placeholder) else None),
+    assert shell.filled(pieces, {"port": 8000, "none": None}) == (
+        LiteralPiece("a ", 0),
+        LiteralPiece("8000", 2, port),
+        LiteralPiece(" ", 8),
+        LiteralPiece("None", 9, pieces[3] if isinstance(pieces[3], Placeholder) else None),
         name,
     )

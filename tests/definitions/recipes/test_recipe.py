@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import recipe
-from builder.errors import FileProblemsError
+from builder.base.errors import FileProblemsError
+from builder.definitions import recipe
 from tests import projects, shipped_files
 from tests.definitions.recipes import recipe_texts
 
@@ -42,7 +42,7 @@ command: |
 #  --language-model-only
 """,
     )
-    loaded = recipe.load(project, tmp_path / "recipes/shared.yaml")
+    loaded = recipe.load_recipe(project, tmp_path / "recipes/shared.yaml")
     assert loaded.file == "recipes/shared.yaml"
     assert loaded.model == "Intel/Qwen3.5-122B-A10B-int4-AutoRound"
     assert loaded.mods == ("mods/template",)
@@ -51,7 +51,7 @@ command: |
 
 
 def test_every_shipped_recipe_says_what_of_it_was_seen() -> None:
-    for name, shipped in recipe.readable(shipped_files.project()):
+    for name, shipped in recipe.readable_recipes(shipped_files.project()):
         text = " ".join(line.lstrip("# ") for line in shipped.text.splitlines() if line.startswith("#"))
         assert ("Seen here: " in text, "Not seen here: " in text) == (True, True), name
 
@@ -59,7 +59,7 @@ def test_every_shipped_recipe_says_what_of_it_was_seen() -> None:
 def test_lists_and_mappings_may_be_empty(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ncommand: vllm serve x\nmods:\nenv:\n")
-    assert recipe.load(project, tmp_path / "recipes/r.yaml").mods == ()
+    assert recipe.load_recipe(project, tmp_path / "recipes/r.yaml").mods == ()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_recipe_with_problems_does_not_load(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     projects.write(tmp_path / "recipes/r.yaml", "name: x\ncontainer: small\ndefaults:\nport: 1\ncommand: x {port}\n")
     with pytest.raises(FileProblemsError, match=r"r\.yaml:4:1: this recipe was pasted from a page"):
-        recipe.load(project, tmp_path / "recipes/r.yaml")
+        recipe.load_recipe(project, tmp_path / "recipes/r.yaml")
 
 
 def test_text_that_is_no_recipe_at_all(tmp_path: Path) -> None:

@@ -4,16 +4,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions import target
-from builder.definitions.recipes import recipe, recipe_problems
-from builder.errors import FileProblemsError
-from builder.project import Project
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.definitions import build_target, recipe, recipe_problems
 from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from builder.definitions.recipes.recipe import Recipe
+    from builder.definitions.recipe import Recipe
+
 
 HEAD = "name: x\ncontainer: small\n"
 BROKEN = "name: x\ncontainer: smal\nmods: [mods/templat, ./mods/other/]\ncommand: vllm serve x --port {prt}\n"
@@ -27,11 +27,11 @@ def project(tmp_path: Path) -> Project:
 
 def load(project: Project, text: str) -> Recipe:
     projects.write(project.recipes / "r.yaml", text)
-    return recipe.load(project, project.recipes / "r.yaml")
+    return recipe.load_recipe(project, project.recipes / "r.yaml")
 
 
 def problems(project: Project, text: str) -> list[str]:
-    return [str(problem) for problem in recipe_problems.problems(load(project, text))]
+    return [str(problem) for problem in recipe_problems.recipe_problems(load(project, text))]
 
 
 def notes(project: Project, text: str) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_valid_recipe_has_no_problems(project: Project) -> None:
 def test_one_for_an_unknown_image_is_refused_with_all_that_is_wrong_in_it(project: Project) -> None:
     projects.write(project.recipes / "r.yaml", BROKEN)
     with pytest.raises(FileProblemsError) as caught:
-        target.definition_of(project, target.find(project, "r"))
+        build_target.definition_of(project, build_target.find_target(project, "r"))
     container = "recipes/r.yaml:2:1: container: no image definition makes `smal`; there are: small"
     assert caught.value.message.splitlines() == [container, NO_VALUE]
 
@@ -83,7 +83,7 @@ def test_one_for_an_unknown_image_is_refused_with_all_that_is_wrong_in_it(projec
 def test_the_problems_of_several_recipes_are_told_at_once(project: Project) -> None:
     for name in ("b", "a"):
         projects.write(project.recipes / f"{name}.yaml", f"{HEAD}command: x {{y}}\n")
-    recipes = [recipe.load(project, project.recipes / f"{name}.yaml") for name in ("b", "a", "chat")]
+    recipes = [recipe.load_recipe(project, project.recipes / f"{name}.yaml") for name in ("b", "a", "chat")]
     with pytest.raises(FileProblemsError) as caught:
         recipe_problems.require_none([*recipes, *recipes])
     message = "3:12: no value for {y}; there are: none"

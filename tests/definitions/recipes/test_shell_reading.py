@@ -8,21 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.definitions.recipes import placeholders, shell_reading, substitution
-from builder.definitions.recipes.shell import ParsedCommand, ShellContext
-from builder.definitions.recipes.substitution import TypedValues
+from builder.definitions import shell
+from builder.definitions.shell import ParsedCommand, ShellContext, TypedValues
 
 SHOW = "show() { [ $# = 0 ] || printf '%s\\0' \"$@\"; }\n"
 
 
 def scan(text: str) -> ParsedCommand:
-    pieces, wrong = placeholders.parse(text)
+    pieces, wrong = shell.parse_placeholders(text)
     assert not wrong
-    return shell_reading.scan(pieces)
+    return shell.scan(pieces)
 
 
 def words(text: str) -> list[str]:
-    return list(substitution.words(scan(text), TypedValues({})))
+    return list(shell.words(scan(text), TypedValues({})))
 
 
 def bash(script: str) -> list[str]:

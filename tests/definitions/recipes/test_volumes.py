@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from builder.definitions.recipes import volumes
-from builder.definitions.recipes.volumes import Mount
+from builder.definitions import container
+from builder.definitions.container import Mount
 
 ENVIRON = {"HOME": "/home/ann", "MODELS": "/srv/models", "EMPTY": ""}
 FOLDER = Path("/project/here")
@@ -26,9 +26,9 @@ FOLDER = Path("/project/here")
     ],
 )
 def test_a_volume_as_it_is_written(text: str, source: str, target: str, read_only: bool) -> None:
-    mount = volumes.parse(text, ENVIRON, FOLDER)
+    mount = container.parse_volume(text, ENVIRON, FOLDER)
     assert mount == Mount(source, target, read_only=read_only, ours=False)
-    assert volumes.parse(str(mount), {}, Path("/elsewhere")) == mount
+    assert container.parse_volume(str(mount), {}, Path("/elsewhere")) == mount
 
 
 @pytest.mark.parametrize(
@@ -51,34 +51,34 @@ def test_a_volume_as_it_is_written(text: str, source: str, target: str, read_onl
 )
 def test_anything_else_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
-        volumes.parse(text, ENVIRON, FOLDER)
+        container.parse_volume(text, ENVIRON, FOLDER)
     assert reason in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["~/m:/m", "$ANY/m:/m:ro", "${ANY}:/m", "./x:/m", "/a:/b"])
 def test_a_volume_that_may_be_right_has_no_fault(text: str) -> None:
-    assert volumes.fault(text) == ""
+    assert container.fault(text) == ""
 
 
 @pytest.mark.parametrize(
     ("text", "reason"), [("models:/m", "named volumes"), ("/a:/b/../c", "no place"), ("/a:/", "no")]
 )
 def test_the_fault_of_one_that_cannot_be(text: str, reason: str) -> None:
-    assert reason in volumes.fault(text)
+    assert reason in container.fault(text)
 
 
 def test_a_volume_takes_the_place_of_ours_and_of_those_below() -> None:
     hub = (Mount("/hf", "/root/hf"), Mount("/hub", "/root/hf/hub"), Mount("/c", "/root/cache"))
     typed = Mount("/data", "/root/hf", ours=False)
-    assert volumes.merged(hub, (typed,)) == (hub[2], typed)
+    assert container.merged(hub, (typed,)) == (hub[2], typed)
 
 
 def test_a_volume_around_ours_leaves_them() -> None:
     ours = (Mount("/c", "/root/cache/vllm"),)
     around = Mount("/data", "/root/cache", ours=False)
-    assert volumes.merged(ours, (around,)) == (*ours, around)
+    assert container.merged(ours, (around,)) == (*ours, around)
 
 
 def test_the_last_volume_at_a_path_counts() -> None:
     first, last = Mount("/a", "/m", ours=False), Mount("/b", "/m", ours=False)
-    assert volumes.merged((), (first, last)) == (last,)
+    assert container.merged((), (first, last)) == (last,)

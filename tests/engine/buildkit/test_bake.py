@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine import images
-from builder.engine.buildkit import bake
-from builder.engine.buildkit.bake import BakeResult, Material, Secret
-from builder.engine.buildkit.progress import Event, StepFinished, StepOutput, StepStarted
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import BuildFailedError, EngineError
+from builder.base.errors import BuildFailedError, EngineError
+from builder.engine import bake_run, images
+from builder.engine.bake_run import BakeResult, Material, Secret
+from builder.engine.build_log import Event, StepFinished, StepOutput, StepStarted
+from builder.engine.client import Endpoint
 from tests.engine.conftest import Build, write_build
 from tests.engine.relay import Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 # Debian's base, and steps that need no network: an engine may have none.
 FROM = "FROM debian:bookworm-slim\n"
@@ -32,18 +32,18 @@ RUN = "RUN --network=none "
 
 
 def test_options_that_buildx_reads_as_csv() -> None:
-    assert bake._field("src=/a b/c") == "src=/a b/c"
-    assert bake._field('src=/a,b/"c"') == '"src=/a,b/""c"""'
+    assert bake_run._field("src=/a b/c") == "src=/a b/c"
+    assert bake_run._field('src=/a,b/"c"') == '"src=/a,b/""c"""'
 
 
 def test_what_was_used_in_both_forms_of_provenance() -> None:
     uri = "pkg:docker/debian@bookworm?platform=linux%2Famd64"
     used = {"uri": uri, "digest": {"sha256": "aa"}}
     expected = (Material(uri, "sha256:aa"),)
-    assert bake._materials({"buildx.build.provenance": {"materials": [used]}}) == expected
+    assert bake_run._materials({"buildx.build.provenance": {"materials": [used]}}) == expected
     newer = {"buildDefinition": {"resolvedDependencies": [used, {"uri": "https://x"}]}}
-    assert bake._materials({"buildx.build.provenance": newer}) == expected
-    assert bake._materials({}) == ()
+    assert bake_run._materials({"buildx.build.provenance": newer}) == expected
+    assert bake_run._materials({}) == ()
 
 
 @pytest.mark.engine
@@ -125,7 +125,7 @@ def test_a_target_keeps_the_secrets_of_its_own(endpoint: Endpoint, repository: s
     )
     (folder / "own.txt").write_text("of the file")
     (folder / "bake.json").write_text(json.dumps({"target": {"image": {"secret": ["id=own,src=own.txt"]}}}))
-    baked = bake.bake_targets(
+    baked = bake_run.bake_targets(
         endpoint,
         folder,
         names={"image": f"{repository}:1"},
@@ -151,7 +151,7 @@ def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: 
     (tmp_path / "build" / "bake.json").write_text(json.dumps({"target": targets}))
 
     def run(names: dict[str, str]) -> dict[str, BakeResult]:
-        return bake.bake_targets(
+        return bake_run.bake_targets(
             endpoint,
             tmp_path / "build",
             names=names,
@@ -164,10 +164,10 @@ def test_a_chain_of_targets_and_several_results(endpoint: Endpoint, repository: 
         )
 
     alone = run({"second": f"{repository}:2"})
-    assert images.tags(endpoint, [repository]) == {f"{repository}:2": alone["second"].id}
+    assert images.image_tags(endpoint, [repository]) == {f"{repository}:2": alone["second"].id}
     both = run({"base": f"{repository}:1", "second": f"{repository}:2"})
     assert both["second"].id == alone["second"].id
-    assert images.tags(endpoint, [repository]) == {
+    assert images.image_tags(endpoint, [repository]) == {
         f"{repository}:1": both["base"].id,
         f"{repository}:2": both["second"].id,
     }
@@ -183,7 +183,7 @@ def test_a_step_that_fails(endpoint: Endpoint, repository: str, build: Build, tm
     assert "with exit code 3\n  the reason" in caught.value.message
     assert caught.value.log == str(tmp_path / "log")
     assert "exit code: 3" in (tmp_path / "log").read_text()
-    assert images.inspect(endpoint, f"{repository}:1") is None
+    assert images.inspect_image(endpoint, f"{repository}:1") is None
 
 
 @pytest.mark.engine
@@ -211,7 +211,7 @@ def test_no_buildx(tmp_path: Path) -> None:
     write_build(tmp_path / "build", FROM, {})
     nowhere = Endpoint(f"unix://{tmp_path}/none", (str(tmp_path / "no-buildx"),), "a test")
     with pytest.raises(EngineError, match="no-buildx"):
-        bake.bake_targets(
+        bake_run.bake_targets(
             nowhere,
             tmp_path / "build",
             names={"image": "x:1"},
@@ -237,7 +237,7 @@ def test_an_engine_that_stops_during_the_build(
 
     began = time.monotonic()
     with pytest.raises(EngineError, match="the Docker engine stopped during the build"):
-        bake.bake_targets(
+        bake_run.bake_targets(
             behind,
             tmp_path / "build",
             names={"image": f"{repository}:1"},
@@ -265,16 +265,17 @@ def test_an_error_in_the_display_ends_the_build(endpoint: Endpoint, repository: 
 
 
 CHILD = """\
-import os, sys
+import os
+import sys
 from pathlib import Path
-from builder.engine.buildkit import bake
-from builder.engine.client import endpoint
-from builder.engine.buildkit.progress import StepOutput
+from builder.engine import bake_run
+from builder.engine import client
+from builder.engine.build_log import StepOutput
 def show(event):
     if isinstance(event, StepOutput):
         print("running", flush=True)
 try:
-    bake.bake_targets(endpoint.find(os.environ), Path(sys.argv[1]), names={"image": sys.argv[2]}, secrets=(),
+    bake_run.bake_targets(client.find_endpoint(os.environ), Path(sys.argv[1]), names={"image": sys.argv[2]}, secrets=(),
                       contexts={}, args={}, log_path=Path(sys.argv[1]) / "log", on_event=show, environ=os.environ)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -293,7 +294,7 @@ def test_interrupted(endpoint: Endpoint, repository: str, tmp_path: Path, whole_
         assert child.wait(timeout=20) == 130
     until(lambda: not processes(f"sleep {seconds}"), "the step ended")
     assert not processes(f"{repository}:1")
-    assert images.inspect(endpoint, f"{repository}:1") is None
+    assert images.inspect_image(endpoint, f"{repository}:1") is None
 
 
 @pytest.mark.engine
@@ -305,7 +306,7 @@ def test_killed(endpoint: Endpoint, repository: str, tmp_path: Path) -> None:
         child.wait(timeout=20)
     until(lambda: not processes(f"{repository}:1"), "buildx ended")
     until(lambda: not processes(f"sleep {seconds}"), "the step ended")
-    assert images.inspect(endpoint, f"{repository}:1") is None
+    assert images.inspect_image(endpoint, f"{repository}:1") is None
 
 
 def started(tmp_path: Path, repository: str, seconds: str) -> subprocess.Popen[str]:

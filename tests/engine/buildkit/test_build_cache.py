@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from builder.engine.buildkit import build_cache
-from builder.engine.client.endpoint import Endpoint
-from builder.project import Project
+from builder.base.project import Project
+from builder.engine import bake_run
+from builder.engine.client import Endpoint
 from tests import projects
 from tests.conftest import Command
 
@@ -21,7 +21,7 @@ from tests.conftest import Command
     ],
 )
 def test_which_step_a_record_is_of(description: str, step: str) -> None:
-    assert build_cache._step(description) == step
+    assert bake_run._step(description) == step
 
 
 @pytest.mark.engine
@@ -35,16 +35,16 @@ def test_a_record_goes_by_its_id_alone(small: Project, builder: Command, endpoin
         f"FROM {{{{ base }}}}\nRUN {mark}-1 > /one\nRUN {mark}-2 > /two\n",
     )
     builder("build", "small")
-    records = {record.step: record for record in build_cache.records(endpoint) if repository in record.step}
+    records = {record.step: record for record in bake_run.records(endpoint) if repository in record.step}
     assert {step: record.shared for step, record in records.items()} == {
         f"{mark}-1 > /one": True,
         f"{mark}-2 > /two": True,
     }
     for tag in ("1", "latest"):
-        images.remove(endpoint, f"{repository}:{tag}")
+        images.remove_image(endpoint, f"{repository}:{tag}")
     below, top = (records[f"{mark}-{n} > /{name}"] for n, name in ((1, "one"), (2, "two")))
-    assert build_cache.remove(endpoint, []) == 0
-    assert build_cache.remove(endpoint, [below.id]) == 0, "another record stands on it"
-    assert build_cache.remove(endpoint, [top.id]) == top.size
-    assert build_cache.remove(endpoint, [below.id, "no-such-record"]) == below.size
-    assert not [record for record in build_cache.records(endpoint) if repository in record.step]
+    assert bake_run.remove_build_cache(endpoint, []) == 0
+    assert bake_run.remove_build_cache(endpoint, [below.id]) == 0, "another record stands on it"
+    assert bake_run.remove_build_cache(endpoint, [top.id]) == top.size
+    assert bake_run.remove_build_cache(endpoint, [below.id, "no-such-record"]) == below.size
+    assert not [record for record in bake_run.records(endpoint) if repository in record.step]

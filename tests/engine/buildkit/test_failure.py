@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.buildkit.failure import build_error
-from builder.engine.buildkit.log import BuildLog
-from builder.engine.buildkit.progress import BuildProgress
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
+from builder.base.errors import BuilderError, BuildFailedError, DiskFullError, EngineError, TreeGoneError
+from builder.engine.build_log import BuildLog, BuildProgress, build_error
+from builder.engine.client import Endpoint
 from tests.engine.client.test_api import answering, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

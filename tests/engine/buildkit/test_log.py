@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from builder.engine.buildkit.log import TAIL, BuildLog
-from builder.engine.buildkit.progress import StepFinished, StepOutput, StepProgress, StepStarted
+from builder.engine.build_log import TAIL, BuildLog, StepFinished, StepOutput, StepProgress, StepStarted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.engine.buildkit.memory import StepMemory
+from builder.engine.build_log import StepMemory
 
 
 def after(*lines: str) -> StepMemory:

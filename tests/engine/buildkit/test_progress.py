@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from builder.engine.buildkit.progress import (
+from builder.engine.build_log import (
     BuildProgress,
     BuildStep,
     Event,

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client import api, errors
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import EngineError
+from builder.base.errors import EngineError
+from builder.engine import client
+from builder.engine.client import Endpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 Serve = Callable[[socket.socket], None]
 
@@ -65,7 +66,7 @@ def answering(answer: bytes, requests: list[bytes] | None = None) -> Serve:
 def test_a_request_as_it_is_sent(tmp_path: Path) -> None:
     requests: list[bytes] = []
     with serving(tmp_path / "s", answering(b'HTTP/1.0 200 OK\r\nX: y\r\n\r\n{"a": [1]}\n', requests)) as endpoint:
-        answer = api.request(endpoint, "POST", "/x/json", query={"all": 1, "filters": '{"a b"}'}, body={"k": "ü"})
+        answer = client.request(endpoint, "POST", "/x/json", query={"all": 1, "filters": '{"a b"}'}, body={"k": "ü"})
     assert answer == {"a": [1]}
     head, _, body = requests[0].partition(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"POST /x/json?all=1&filters=%7B%22a+b%22%7D HTTP/1.0"
@@ -75,13 +76,13 @@ def test_a_request_as_it_is_sent(tmp_path: Path) -> None:
 
 def test_an_answer_without_a_body(tmp_path: Path) -> None:
     with serving(tmp_path / "s", answering(b"HTTP/1.0 204 No Content\r\n\r\n")) as endpoint:
-        assert api.request(endpoint, "DELETE", "/x") is None
+        assert client.request(endpoint, "DELETE", "/x") is None
 
 
 def test_a_refusal_carries_the_engines_words(tmp_path: Path) -> None:
     answer = b'HTTP/1.0 404 Not Found\r\n\r\n{"message":"No such image: x"}\n'
-    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(errors.EngineHTTPError) as caught:
-        api.request(endpoint, "GET", "/images/x/json")
+    with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(client.EngineHTTPError) as caught:
+        client.request(endpoint, "GET", "/images/x/json")
     assert (caught.value.status, caught.value.explanation) == (404, "No such image: x")
     assert caught.value.exit_code == 5
 
@@ -94,7 +95,7 @@ def test_what_the_engine_wants_again_is_sent_again(tmp_path: Path) -> None:
         answering(answers.pop(0))(connection)
 
     with serving(tmp_path / "s", serve) as endpoint:
-        assert api.request(endpoint, "DELETE", "/images/x") == [1]
+        assert client.request(endpoint, "DELETE", "/images/x") == [1]
     assert not answers
 
 
@@ -105,9 +106,9 @@ def test_a_refusal_in_another_form(tmp_path: Path, body: bytes, explanation: str
     answer = b"HTTP/1.0 500 Oops\r\n\r\n" + body
     with (
         serving(tmp_path / "s", answering(answer)) as endpoint,
-        pytest.raises(errors.EngineHTTPError, match=explanation),
+        pytest.raises(client.EngineHTTPError, match=explanation),
     ):
-        api.request(endpoint, "GET", "/x")
+        client.request(endpoint, "GET", "/x")
 
 
 def test_no_socket(tmp_path: Path) -> None:
@@ -115,7 +116,7 @@ def test_no_socket(tmp_path: Path) -> None:
     with pytest.raises(
         EngineError, match=r"no Docker engine answers at .* \(from DOCKER_HOST\): No such file"
     ) as caught:
-        api.request(endpoint, "GET", "/_ping")
+        client.request(endpoint, "GET", "/_ping")
     assert "scripts/engine up" in caught.value.hint
 
 
@@ -123,11 +124,11 @@ def test_a_socket_whose_engine_is_gone(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(tmp_path / "s"))
     with pytest.raises(EngineError, match="Connection refused"):
-        api.request(Endpoint(f"unix://{tmp_path}/s", (), "a test"), "GET", "/_ping")
+        client.request(Endpoint(f"unix://{tmp_path}/s", (), "a test"), "GET", "/_ping")
 
 
 def test_no_permission_says_what_to_do() -> None:
-    error = errors.unreachable_error(Endpoint("unix:///x", (), "a test"), PermissionError(13, "Permission denied"))
+    error = client.unreachable_error(Endpoint("unix:///x", (), "a test"), PermissionError(13, "Permission denied"))
     assert "no permission" in error.message
     assert "usermod -aG docker" in error.hint
 
@@ -138,13 +139,13 @@ def test_something_else_answers(tmp_path: Path, answer: bytes) -> None:
         serving(tmp_path / "s", answering(answer)) as endpoint,
         pytest.raises(EngineError, match="not a Docker engine"),
     ):
-        api.request(endpoint, "GET", "/_ping")
+        client.request(endpoint, "GET", "/_ping")
 
 
 def test_an_answer_that_breaks_off(tmp_path: Path) -> None:
     answer = b'HTTP/1.0 200 OK\r\n\r\n[{"Id": "sha2'
     with serving(tmp_path / "s", answering(answer)) as endpoint, pytest.raises(EngineError, match="broke off"):
-        api.request(endpoint, "GET", "/images/json")
+        client.request(endpoint, "GET", "/images/json")
 
 
 def test_silence_ends(tmp_path: Path) -> None:
@@ -155,8 +156,8 @@ def test_silence_ends(tmp_path: Path) -> None:
 
     with serving(tmp_path / "s", say_nothing) as endpoint:
         began = time.monotonic()
-        with pytest.raises(errors.EngineTimeoutError, match=r"0\.3 seconds"):
-            api.request(endpoint, "GET", "/x", timeout=0.3)
+        with pytest.raises(client.EngineTimeoutError, match=r"0\.3 seconds"):
+            client.request(endpoint, "GET", "/x", timeout=0.3)
         assert time.monotonic() - began < 5
         silent.set()
 
@@ -173,8 +174,8 @@ def test_the_time_limit_is_for_the_whole_answer(tmp_path: Path) -> None:
             time.sleep(0.05)
 
     with serving(tmp_path / "s", drip) as endpoint:
-        with pytest.raises(errors.EngineTimeoutError) as caught:
-            api.raw(endpoint, "GET", "/x", timeout=0.5)
+        with pytest.raises(client.EngineTimeoutError) as caught:
+            client.raw(endpoint, "GET", "/x", timeout=0.5)
         assert 2 <= len(caught.value.partial) <= 12
 
 
@@ -188,7 +189,7 @@ def test_the_time_limit_is_for_the_whole_answer(tmp_path: Path) -> None:
     ],
 )
 def test_a_reference_in_a_path(reference: str, path: str) -> None:
-    assert api.quoted(reference) == path
+    assert client.quoted(reference) == path
 
 
 def test_another_address_without_an_engine() -> None:
@@ -196,32 +197,32 @@ def test_another_address_without_an_engine() -> None:
         taken.bind(("127.0.0.1", 0))
         endpoint = Endpoint(f"tcp://127.0.0.1:{taken.getsockname()[1]}", (), "DOCKER_HOST")
         with pytest.raises(EngineError, match="no Docker engine answers at tcp://127"):
-            api.request(endpoint, "GET", "/_ping", timeout=5)
+            client.request(endpoint, "GET", "/_ping", timeout=5)
 
 
 @pytest.mark.engine
 def test_the_real_engine(endpoint: Endpoint) -> None:
-    assert api.raw(endpoint, "GET", "/_ping") == b"OK"
-    assert "ApiVersion" in api.request(endpoint, "GET", "/version")
-    with pytest.raises(errors.EngineHTTPError) as caught:
-        api.request(endpoint, "GET", "/images/builder-test-none:1/json")
+    assert client.raw(endpoint, "GET", "/_ping") == b"OK"
+    assert "ApiVersion" in client.request(endpoint, "GET", "/version")
+    with pytest.raises(client.EngineHTTPError) as caught:
+        client.request(endpoint, "GET", "/images/builder-test-none:1/json")
     assert caught.value.status == 404
 
 
 @pytest.mark.engine
 def test_the_real_engine_over_tcp(endpoint: Endpoint, tcp: str) -> None:
     remote = replace(endpoint, host=tcp)
-    assert api.raw(remote, "GET", "/_ping") == b"OK"
-    assert api.request(remote, "GET", "/version") == api.request(endpoint, "GET", "/version")
-    with pytest.raises(errors.EngineHTTPError, match="builder-test-none") as caught:
-        api.request(remote, "GET", "/images/builder-test-none:1/json")
+    assert client.raw(remote, "GET", "/_ping") == b"OK"
+    assert client.request(remote, "GET", "/version") == client.request(endpoint, "GET", "/version")
+    with pytest.raises(client.EngineHTTPError, match="builder-test-none") as caught:
+        client.request(remote, "GET", "/images/builder-test-none:1/json")
     assert caught.value.status == 404
 
 
 @pytest.mark.engine
 def test_the_real_engine_over_ssh(endpoint: Endpoint, ssh: str) -> None:
     remote = replace(endpoint, host=ssh)
-    assert api.request(remote, "GET", "/version") == api.request(endpoint, "GET", "/version")
+    assert client.request(remote, "GET", "/version") == client.request(endpoint, "GET", "/version")
 
 
 def test_ssh_that_cannot_log_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,14 +232,14 @@ def test_ssh_that_cannot_log_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     endpoint = Endpoint("ssh://me@spark:2222", (), "DOCKER_HOST")
     with pytest.raises(EngineError, match=r"Permission denied \(publickey\)") as caught:
-        api.request(endpoint, "GET", "/_ping", timeout=10)
+        client.request(endpoint, "GET", "/_ping", timeout=10)
     assert "-T -l me -p 2222 -- spark docker system dial-stdio" in caught.value.message
 
 
 def test_no_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="no Docker engine answers at ssh://spark"):
-        api.request(Endpoint("ssh://spark", (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)
+        client.request(Endpoint("ssh://spark", (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)
 
 
 @pytest.fixture
@@ -279,22 +280,22 @@ def serving_tls(folder: Path) -> Iterator[str]:
 def test_tls(certificates: Path) -> None:
     with serving_tls(certificates) as host:
         endpoint = Endpoint(host, (), "DOCKER_HOST", str(certificates))
-        assert api.raw(endpoint, "GET", "/_ping", timeout=10) == b"OK"
+        assert client.raw(endpoint, "GET", "/_ping", timeout=10) == b"OK"
 
 
 def test_tls_with_a_stranger(certificates: Path, tmp_path: Path) -> None:
     with serving_tls(certificates) as host:
         (tmp_path / "empty").mkdir()
         with pytest.raises(EngineError, match=r"certificate verify failed|CERTIFICATE_VERIFY_FAILED"):
-            api.raw(Endpoint(host, (), "DOCKER_HOST", str(tmp_path / "empty")), "GET", "/_ping", timeout=10)
+            client.raw(Endpoint(host, (), "DOCKER_HOST", str(tmp_path / "empty")), "GET", "/_ping", timeout=10)
         careless = Endpoint(host, (), "DOCKER_HOST", str(certificates), tls_verify=False)
-        assert api.raw(careless, "GET", "/_ping", timeout=10) == b"OK"
+        assert client.raw(careless, "GET", "/_ping", timeout=10) == b"OK"
 
 
 @pytest.mark.parametrize("host", ["npipe:////./pipe/docker", "http://x", "tcp://", "nonsense"])
 def test_an_address_that_is_none(host: str) -> None:
     with pytest.raises(EngineError, match="is not the address of an engine"):
-        api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping")
+        client.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping")
 
 
 @pytest.mark.parametrize(
@@ -302,4 +303,4 @@ def test_an_address_that_is_none(host: str) -> None:
 )
 def test_an_address_that_is_none_is_an_error_and_no_option(host: str) -> None:
     with pytest.raises(EngineError, match="is not (an|the) address"):
-        api.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)
+        client.request(Endpoint(host, (), "DOCKER_HOST"), "GET", "/_ping", timeout=10)

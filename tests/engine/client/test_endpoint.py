@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client import endpoint
-from builder.engine.client.endpoint import DEFAULT_HOST, Endpoint
-from builder.errors import EngineError
+from builder.base.errors import EngineError
+from builder.engine import client
+from builder.engine.client import DEFAULT_HOST, Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
 
 PLUGIN = ("docker", "buildx")
 
@@ -50,28 +51,28 @@ def choose(config: Path, name: str) -> None:
 
 
 def test_nothing_said(home: dict[str, str]) -> None:
-    assert endpoint.find(home) == Endpoint(DEFAULT_HOST, PLUGIN, "Docker's default")
+    assert client.find_endpoint(home) == Endpoint(DEFAULT_HOST, PLUGIN, "Docker's default")
 
 
 def test_docker_host_wins_over_everything(private: dict[str, str]) -> None:
-    engine = endpoint.find({**private, "DOCKER_HOST": "ssh://me@spark", "DOCKER_CONTEXT": "nonesuch"})
+    engine = client.find_endpoint({**private, "DOCKER_HOST": "ssh://me@spark", "DOCKER_CONTEXT": "nonesuch"})
     assert (engine.host, engine.buildx, engine.origin) == ("ssh://me@spark", PLUGIN, "DOCKER_HOST")
 
 
 def test_the_private_engine_has_its_own_buildx(private: dict[str, str]) -> None:
-    engine = endpoint.find(private)
+    engine = client.find_endpoint(private)
     assert engine.host == f"unix://{private['BUILDER_ENGINE_RUN']}/docker.sock"
     assert engine.buildx == ("/srv/engine/bin/docker-buildx",)
-    assert endpoint.find({**private, "DOCKER_HOST": engine.host}).buildx == engine.buildx
+    assert client.find_endpoint({**private, "DOCKER_HOST": engine.host}).buildx == engine.buildx
 
 
 def test_a_socket_that_is_not_there_is_not_used(home: dict[str, str]) -> None:
-    assert endpoint.find(home).host == DEFAULT_HOST
+    assert client.find_endpoint(home).host == DEFAULT_HOST
 
 
 def test_docker_context_wins_over_the_private_engine(private: dict[str, str]) -> None:
     write_context(Path(private["HOME"]) / ".docker", "spark", {"Host": "tcp://spark:2375"})
-    engine = endpoint.find({**private, "DOCKER_CONTEXT": "spark"})
+    engine = client.find_endpoint({**private, "DOCKER_CONTEXT": "spark"})
     assert (engine.host, engine.tls) == ("tcp://spark:2375", "")
     assert "DOCKER_CONTEXT" in engine.origin
 
@@ -80,37 +81,37 @@ def test_the_private_engine_wins_over_the_current_context(private: dict[str, str
     config = Path(private["HOME"]) / ".docker"
     write_context(config, "spark", {"Host": "tcp://spark:2375"})
     choose(config, "spark")
-    assert endpoint.find(private).origin == "the private engine of scripts/engine"
+    assert client.find_endpoint(private).origin == "the private engine of scripts/engine"
 
 
 def test_current_context(home: dict[str, str]) -> None:
     config = Path(home["HOME"]) / ".docker"
     tls = write_context(config, "rootless", {"Host": "unix:///run/user/1000/docker.sock", "SkipTLSVerify": False})
     choose(config, "rootless")
-    engine = endpoint.find(home)
+    engine = client.find_endpoint(home)
     assert (engine.host, engine.tls) == ("unix:///run/user/1000/docker.sock", "")
     assert str(config / "config.json") in engine.origin
     tls.mkdir(parents=True)
-    assert endpoint.find(home).tls == str(tls)
+    assert client.find_endpoint(home).tls == str(tls)
 
 
 def test_docker_config_moves_the_folder(home: dict[str, str], tmp_path: Path) -> None:
     config = tmp_path / "elsewhere"
     write_context(config, "spark", {"Host": "tcp://spark:2376", "SkipTLSVerify": True})
     choose(config, "spark")
-    engine = endpoint.find({**home, "DOCKER_CONFIG": str(config)})
+    engine = client.find_endpoint({**home, "DOCKER_CONFIG": str(config)})
     assert (engine.host, engine.tls_verify) == ("tcp://spark:2376", False)
 
 
 def test_the_default_context_is_the_default_socket(home: dict[str, str]) -> None:
     choose(Path(home["HOME"]) / ".docker", "default")
-    assert endpoint.find(home).host == DEFAULT_HOST
-    assert endpoint.find({**home, "DOCKER_CONTEXT": "default"}).host == DEFAULT_HOST
+    assert client.find_endpoint(home).host == DEFAULT_HOST
+    assert client.find_endpoint({**home, "DOCKER_CONTEXT": "default"}).host == DEFAULT_HOST
 
 
 def test_an_unknown_context_is_named(home: dict[str, str]) -> None:
     with pytest.raises(EngineError, match=r"context `gone` \(from DOCKER_CONTEXT\)") as caught:
-        endpoint.find({**home, "DOCKER_CONTEXT": "gone"})
+        client.find_endpoint({**home, "DOCKER_CONTEXT": "gone"})
     assert "docker context ls" in caught.value.hint
 
 
@@ -118,7 +119,7 @@ def test_an_unknown_context_is_named(home: dict[str, str]) -> None:
 def test_a_context_without_an_engine_is_named(home: dict[str, str], docker: object) -> None:
     write_context(Path(home["HOME"]) / ".docker", "k8s", docker)
     with pytest.raises(EngineError, match="k8s"):
-        endpoint.find({**home, "DOCKER_CONTEXT": "k8s"})
+        client.find_endpoint({**home, "DOCKER_CONTEXT": "k8s"})
 
 
 def test_a_damaged_config_is_named(home: dict[str, str]) -> None:
@@ -126,35 +127,35 @@ def test_a_damaged_config_is_named(home: dict[str, str]) -> None:
     config.parent.mkdir()
     config.write_text("{")
     with pytest.raises(EngineError, match=r"config\.json: not JSON"):
-        endpoint.find(home)
+        client.find_endpoint(home)
 
 
 def test_a_config_that_is_no_object_is_ignored(home: dict[str, str]) -> None:
     config = Path(home["HOME"]) / ".docker" / "config.json"
     config.parent.mkdir()
     config.write_text("[]")
-    assert endpoint.find(home).host == DEFAULT_HOST
+    assert client.find_endpoint(home).host == DEFAULT_HOST
 
 
 def test_tls_of_docker_host(home: dict[str, str]) -> None:
     environ = {**home, "DOCKER_HOST": "tcp://spark:2376", "DOCKER_TLS_VERIFY": "1"}
-    assert endpoint.find(environ).tls == str(Path(home["HOME"]) / ".docker")
-    engine = endpoint.find({**environ, "DOCKER_CERT_PATH": "/certs"})
+    assert client.find_endpoint(environ).tls == str(Path(home["HOME"]) / ".docker")
+    engine = client.find_endpoint({**environ, "DOCKER_CERT_PATH": "/certs"})
     assert (engine.tls, engine.tls_verify) == ("/certs", True)
-    assert not endpoint.find({**home, "DOCKER_HOST": "tcp://spark:2376", "DOCKER_TLS": "1"}).tls_verify
+    assert not client.find_endpoint({**home, "DOCKER_HOST": "tcp://spark:2376", "DOCKER_TLS": "1"}).tls_verify
 
 
 def test_the_environment_of_buildx() -> None:
     plain = Endpoint("unix:///x.sock", PLUGIN, "a test")
-    assert endpoint.environment(plain) == {"DOCKER_HOST": "unix:///x.sock", "BUILDX_BUILDER": "default"}
-    secure = endpoint.environment(Endpoint("tcp://spark:2376", PLUGIN, "a test", "/certs"))
+    assert client.environment(plain) == {"DOCKER_HOST": "unix:///x.sock", "BUILDX_BUILDER": "default"}
+    secure = client.environment(Endpoint("tcp://spark:2376", PLUGIN, "a test", "/certs"))
     assert (secure["DOCKER_CERT_PATH"], secure["DOCKER_TLS_VERIFY"]) == ("/certs", "1")
 
 
 def test_a_node_is_an_address_or_a_context(home: dict[str, str], tmp_path: Path) -> None:
-    assert endpoint.of_node(home, "spark2", "ssh://me@spark2") == Endpoint("ssh://me@spark2", PLUGIN, "node spark2")
+    assert client.of_node(home, "spark2", "ssh://me@spark2") == Endpoint("ssh://me@spark2", PLUGIN, "node spark2")
     write_context(tmp_path / ".docker", "office", {"Host": "tcp://10.0.0.3:2376", "SkipTLSVerify": False})
-    engine = endpoint.of_node(home, "spark3", "office")
+    engine = client.of_node(home, "spark3", "office")
     assert (engine.host, engine.tls_verify) == ("tcp://10.0.0.3:2376", True)
     with pytest.raises(EngineError, match=r"`nowhere` \(from node spark4\) does not exist"):
-        endpoint.of_node(home, "spark4", "nowhere")
+        client.of_node(home, "spark4", "nowhere")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.engine.client import stream_demux
+from builder.engine import client
 
 LINES = ["one\n", "", "grün 🙂\n", "x" * 70_000]
 STREAM = b"".join(
@@ -16,10 +16,10 @@ STREAM = b"".join(
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 13, 100_000])
 def test_the_frames_are_the_same_wherever_the_stream_is_cut(size: int) -> None:
     pieces = [STREAM[at : at + size] for at in range(0, len(STREAM), size)]
-    assert [content.decode() for content in stream_demux.payloads(pieces)] == LINES
+    assert [content.decode() for content in client.payloads(pieces)] == LINES
 
 
 def test_what_broke_off_is_given_as_far_as_it_came() -> None:
-    assert stream_demux.text(STREAM[:-5]) == "".join(LINES)[:-5]
-    assert stream_demux.text(STREAM[:10]) == "on"
-    assert stream_demux.text(STREAM[:5]) == ""
+    assert client.text(STREAM[:-5]) == "".join(LINES)[:-5]
+    assert client.text(STREAM[:10]) == "on"
+    assert client.text(STREAM[:5]) == ""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.client import versions
-from builder.engine.client.endpoint import Endpoint
-from builder.errors import EngineError
+from builder.base.errors import EngineError
+from builder.engine import versions
+from builder.engine.client import Endpoint
 from tests.engine.client.test_api import answering, serving
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.engine.registry import credentials
-from builder.errors import SourceError
+from builder.base.errors import SourceError
+from builder.engine import registry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,14 +19,14 @@ def test_the_login_comes_from_dockers_own_configuration(tmp_path: Path, monkeypa
     login = base64.b64encode(b"somebody:secret").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {"registry.example": {"auth": login}}}))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    header = credentials.auth_headers("registry.example/vllm:1")["X-Registry-Auth"]
+    header = registry.auth_headers("registry.example/vllm:1")["X-Registry-Auth"]
     decoded = json.loads(base64.urlsafe_b64decode(header))
     assert (decoded["username"], decoded["password"]) == ("somebody", "secret")
-    assert credentials.auth_headers("debian:bookworm-slim") == {}
+    assert registry.auth_headers("debian:bookworm-slim") == {}
 
 
 def test_a_login_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"credsStore": "no-such-helper"}))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with pytest.raises(SourceError, match="the login for the registry of .* cannot be read"):
-        credentials.auth_headers("registry.example/vllm:1")
+        registry.auth_headers("registry.example/vllm:1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builder.engine import containers
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests.mods import releases
 from tests.mods.conftest import CpuImages
 

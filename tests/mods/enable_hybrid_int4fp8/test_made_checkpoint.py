@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests import cpu_image, safetensors_files
 from tests.checkpoints import made
 from tests.mods.conftest import CpuImages

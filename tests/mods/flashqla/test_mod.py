@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from builder.engine.client.endpoint import Endpoint
+from builder.engine.client import Endpoint
 from tests import cpu_image
 from tests.mods import releases
 from tests.mods.conftest import CpuImages

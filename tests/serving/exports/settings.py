@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from builder.definitions.recipes.container import ContainerSettings, HealthCheck
-from builder.definitions.recipes.volumes import Mount
+from builder.definitions.container import ContainerSettings, HealthCheck, Mount
 
 HOSTILE = (
     "two words",

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes.container import ContainerSettings
-from builder.definitions.recipes.publishing import PublishedPort
-from builder.serving.exports import compose
+from builder.definitions.container import ContainerSettings, PublishedPort
+from builder.serving import compose
 from tests import projects
 from tests.serving.exports import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 
 def configured(folder: Path, wanted: ContainerSettings, home: str = "/home/ann", **environ: str) -> dict[str, Any]:
     """The service as compose reads it from the file, for a user whose home is /home/bob."""
-    (folder / "compose.yaml").write_text(compose.render(wanted, home), encoding="utf-8")
+    (folder / "compose.yaml").write_text(compose.render_compose(wanted, home), encoding="utf-8")
     argv = [str(COMPOSE), "-f", str(folder / "compose.yaml"), "config", "--format", "json"]
     kept = {key: value for key, value in os.environ.items() if key != "HF_TOKEN"}
     done = subprocess.run(argv, capture_output=True, text=True, env={**kept, "HOME": "/home/bob", **environ})

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from builder.serving.exports import litellm, llama_swap, routing
-from builder.serving.exports.routing import RoutedModel
+from builder.serving import routers
+from builder.serving.routers import RoutedModel
 from tests.serving.exports import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 # As llama-swap finds macros: https://github.com/mostlygeek/llama-swap, proxy/config.
 MACRO = re.compile(r"\$\{([a-zA-Z0-9_-]+)(\.[a-zA-Z0-9_-]+)?\}")
@@ -30,7 +31,7 @@ def routed(model: str, *served: str, port: int = 8000, folder: str = "/srv") -> 
 
 
 def entries(*models: RoutedModel) -> dict[str, Any]:
-    document = yaml.safe_load(llama_swap.render(models, "/home/ann"))
+    document = yaml.safe_load(routers.render_llama_swap(models, "/home/ann"))
     found: dict[str, Any] = document["models"]
     return found
 
@@ -73,7 +74,7 @@ def test_each_name_leads_to_one_model() -> None:
 
 def test_litellm_has_an_entry_for_each_name() -> None:
     models = (routed("Org/A", "chat", "a"), routed("Org/B", port=8001))
-    document = yaml.safe_load(litellm.render(models, "fd00::1"))
+    document = yaml.safe_load(routers.render_litellm(models, "fd00::1"))
     assert [(each["model_name"], each["litellm_params"]) for each in document["model_list"]] == [
         ("Org/A", {"model": "hosted_vllm/chat", "api_base": "http://[fd00::1]:8000/v1"}),
         ("chat", {"model": "hosted_vllm/chat", "api_base": "http://[fd00::1]:8000/v1"}),
@@ -83,5 +84,5 @@ def test_litellm_has_an_entry_for_each_name() -> None:
 
 
 def test_models_on_one_port_are_told() -> None:
-    (line,) = routing.shared_ports((routed("Org/A"), routed("Org/B"), routed("Org/C", port=8001)))
+    (line,) = routers.shared_ports((routed("Org/A"), routed("Org/B"), routed("Org/C", port=8001)))
     assert line.startswith("Org/A, Org/B share port 8000")

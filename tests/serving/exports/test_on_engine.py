@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes.container import ContainerSettings
-from builder.engine import services
-from builder.engine.client import api
-from builder.engine.client.endpoint import Endpoint, environment
-from builder.serving import engine_request as api_format
-from builder.serving.exports import compose, script
+from builder.definitions.container import ContainerSettings
+from builder.engine import client, containers
+from builder.engine.client import Endpoint, environment
+from builder.serving import compose
+from builder.serving import starting as api_format
 from tests import projects
 from tests.conftest import Command
 from tests.serving.exports import settings
@@ -23,6 +22,7 @@ from tests.serving.exports import settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.engine
 
@@ -36,8 +36,8 @@ def wanted(builder: Command, repository: str, endpoint: Endpoint, tmp_path: Path
     hostile = settings.hostile(f"{repository}:1")
     yield replace(hostile, name=repository, mounts=(replace(hostile.mounts[0], source=f"{tmp_path}/home/a b"),))
     query: dict[str, str | int] = {"filters": json.dumps({"label": ["builder.test.0"], "name": [repository]}), "all": 1}
-    for container in api.request(endpoint, "GET", "/containers/json", query=query):
-        api.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
+    for container in client.request(endpoint, "GET", "/containers/json", query=query):
+        client.request(endpoint, "DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
 
 
 def run(endpoint: Endpoint, home: Path, *argv: str) -> None:
@@ -49,7 +49,7 @@ def run(endpoint: Endpoint, home: Path, *argv: str) -> None:
 
 
 def container(endpoint: Endpoint, name: str) -> dict[str, Any]:
-    inspected: dict[str, Any] = api.request(endpoint, "GET", f"/containers/{name}/json")
+    inspected: dict[str, Any] = client.request(endpoint, "GET", f"/containers/{name}/json")
     return inspected
 
 
@@ -96,7 +96,7 @@ def test_a_compose_file_makes_the_container_that_was_meant(
     home = tmp_path / "home"
     home.mkdir()
     file = tmp_path / "compose.yaml"
-    file.write_text(compose.render(wanted, str(home)), encoding="utf-8")
+    file.write_text(compose.render_compose(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, str(SCRIPTS / "compose"), "-f", str(file), "create")
     inspected = container(endpoint, f"{wanted.name}-{wanted.name}-1")
     assert facts(inspected) == expected(wanted, home)
@@ -110,7 +110,7 @@ def test_a_script_starts_the_container_that_was_meant(
     home = tmp_path / "home"
     home.mkdir()
     file = tmp_path / "serve.sh"
-    file.write_text(script.render(wanted, str(home)), encoding="utf-8")
+    file.write_text(compose.render_script(wanted, str(home)), encoding="utf-8")
     run(endpoint, home, "sh", str(file))
     inspected = container(endpoint, wanted.name)
     assert inspected["State"]["Running"]
@@ -123,10 +123,10 @@ def test_the_engine_itself_is_asked_for_the_container_that_was_meant(
     home = tmp_path / "home"
     (home / "a b").mkdir(parents=True)
     body = api_format.request_body(wanted, {"HF_TOKEN": "secret"})
-    made = services.create(endpoint, wanted.name, body)
+    made = containers.create(endpoint, wanted.name, body)
     inspected = container(endpoint, wanted.name)
     assert facts(inspected) == {**expected(wanted, home), "gpus": []}
     assert wanted.health is not None
     assert inspected["Config"]["Healthcheck"]["Test"] == ["CMD", *wanted.health.argv]
-    services.start(endpoint, made.id)
+    containers.start_service(endpoint, made.id)
     assert container(endpoint, wanted.name)["State"]["Running"]

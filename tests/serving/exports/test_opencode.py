@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.definitions.recipes import command
-from builder.serving.exports import opencode
+from builder.definitions import command
+from builder.serving import routers
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def provider(folder: Path, text: str, address: str = "127.0.0.1") -> dict[str, Any]:
     recipe = recipe_texts.make(folder, text)
-    document = json.loads(opencode.render(recipe, command.render(recipe, {}), address))
+    document = json.loads(routers.render_opencode(recipe, command.render_command(recipe, {}), address))
     assert document["$schema"] == "https://opencode.ai/config.json"
     ((provider_name, block),) = document["provider"].items()
     assert document["model"] in {f"{provider_name}/{model}" for model in block["models"]}

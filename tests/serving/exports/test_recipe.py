@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.recipes import command
-from builder.definitions.recipes.recipe import Recipe
-from builder.errors import UsageError
-from builder.serving.exports import recipe as exported
+from builder.base.errors import UsageError
+from builder.definitions import command
+from builder.definitions.recipe import Recipe
+from builder.serving import compose as exported
 from tests.definitions.recipes import recipe_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 HEAD = (
     "# by hand\nrecipe_version: 1\ndescription: 'größe: x'\nmodel: Org/M\nsolo_only: true\nbuild_args: [--tf5]\n"
@@ -23,8 +24,8 @@ COMMAND = "vllm serve Org/M \\\n  --port {port} --x '{spec}' \\\n\n  # --y {{}}\
 
 def again(folder: Path, original: Recipe, mods: list[str]) -> Recipe:
     """The exported recipe, read as any other."""
-    rendered = command.render(original, {})
-    reread = recipe_texts.read(folder, exported.render(original, rendered, "small:7", mods))
+    rendered = command.render_command(original, {})
+    reread = recipe_texts.read(folder, exported.render_recipe(original, rendered, "small:7", mods))
     assert reread.recipe is not None
     assert reread.problems == ()
     return reread.recipe
@@ -36,7 +37,7 @@ def test_other_launchers_serve_the_same_from_the_numbered_image(tmp_path: Path) 
     assert (reread.container, reread.mods, reread.ignored_build_args) == ("small:7", ("mods/b",), ())
     assert (reread.command, reread.defaults, reread.env) == (original.command, original.defaults, original.env)
     assert (reread.name, reread.description, reread.model, reread.solo_only) == ("x", "größe: x", "Org/M", True)
-    assert command.render(reread, {}) == command.render(original, {})
+    assert command.render_command(reread, {}) == command.render_command(original, {})
     assert 'recipe_version: "1"' in reread.text.replace("'", '"')
 
 
@@ -51,8 +52,8 @@ def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
     original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: a{{b}}'c\n")
     reread = again(tmp_path, original, [])
     assert reread.revision is None
-    assert command.render(reread, {}).argv == command.render(original, {}).argv
-    assert command.render(reread, {}).argv[-2:] == ("--revision", "a{b}'c")
+    assert command.render_command(reread, {}).argv == command.render_command(original, {}).argv
+    assert command.render_command(reread, {}).argv[-2:] == ("--revision", "a{b}'c")
 
 
 @pytest.mark.parametrize("text", ["export A=1\nvllm serve Org/M", "vllm serve Org/M # why"])

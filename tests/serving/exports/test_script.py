@@ -8,9 +8,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from builder.definitions.recipes.container import ContainerSettings
-from builder.definitions.recipes.publishing import PublishedPort
-from builder.serving.exports import script
+from builder.definitions.container import ContainerSettings, PublishedPort
+from builder.serving import compose
 from tests.serving.exports import settings
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
     tools.mkdir()
     (tools / "docker").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
     (tools / "docker").chmod(0o755)
-    (folder / "serve.sh").write_text(script.render(wanted, "/home/ann"), encoding="utf-8")
+    (folder / "serve.sh").write_text(compose.render_script(wanted, "/home/ann"), encoding="utf-8")
     environ = {**os.environ, "HOME": str(folder), "PATH": f"{tools}:{os.environ['PATH']}"}
     done = subprocess.run(["sh", "serve.sh"], cwd=folder, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
@@ -64,7 +63,7 @@ def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
 def test_a_volume_that_is_missing_ends_the_script(tmp_path: Path) -> None:
     wanted = hostile(tmp_path)
     (tmp_path / "$models").rmdir()
-    (tmp_path / "serve.sh").write_text(script.render(wanted, "/home/ann"), encoding="utf-8")
+    (tmp_path / "serve.sh").write_text(compose.render_script(wanted, "/home/ann"), encoding="utf-8")
     environ = {**os.environ, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     done = subprocess.run(["sh", "serve.sh"], cwd=tmp_path, capture_output=True, text=True, env=environ)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{tmp_path}/$models is missing\n")

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import commit_row
+from builder.base.errors import SourceError
+from builder.sources import vllm_versions
 from tests.sources.git_server import INC, served_vllm
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -19,8 +20,8 @@ pytestmark = pytest.mark.slow
 def test_the_facts_of_a_commit_are_those_of_a_history(tmp_path: Path) -> None:
     with served_vllm(tmp_path) as vllm:
         commit = vllm.history.main
-        facts = commit_row.facts(vllm.mirrors, vllm.url, commit)
+        facts = vllm_versions.commit_facts(vllm.mirrors, vllm.url, commit)
         assert (facts.title, facts.files) == ("inc.py changes again", (INC,))
-        assert commit_row.facts(vllm.mirrors, vllm.url, commit, within=(commit,)) == facts
+        assert vllm_versions.commit_facts(vllm.mirrors, vllm.url, commit, within=(commit,)) == facts
         with pytest.raises(SourceError, match="is not in the history of"):
-            commit_row.facts(vllm.mirrors, vllm.url, commit, within=(vllm.history.v0_19_0,))
+            vllm_versions.commit_facts(vllm.mirrors, vllm.url, commit, within=(vllm.history.v0_19_0,))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from builder.sources.git import credentials
-from builder.sources.git.credentials import Address
+from builder.sources import git
+from builder.sources.git import Address
 
 
 @pytest.mark.parametrize(
@@ -25,23 +25,23 @@ from builder.sources.git.credentials import Address
     ],
 )
 def test_an_address_is_split(written: str, address: Address) -> None:
-    assert credentials.split(written) == address
+    assert git.split(written) == address
 
 
 def test_an_address_does_not_print_its_secret() -> None:
-    assert "s3cret" not in repr(credentials.split("https://me:s3cret@host/a"))
+    assert "s3cret" not in repr(git.split("https://me:s3cret@host/a"))
 
 
 def test_the_helper_answers_for_its_host_alone_and_is_no_secret() -> None:
-    configured = credentials.configuration(credentials.split("https://me:s3cret@host:8443/a/b"))
+    configured = git.configuration(git.split("https://me:s3cret@host:8443/a/b"))
     assert {key for key, _ in configured} == {"credential.https://host:8443.helper"}
     assert "s3cret" not in str(configured)
-    assert credentials.configuration(Address("https://host/a")) == ()
-    assert credentials.environment(Address("https://host/a")) == {}
+    assert git.configuration(Address("https://host/a")) == ()
+    assert git.environment(Address("https://host/a")) == {}
 
 
 def test_every_spelling_is_scrubbed() -> None:
-    address = credentials.split("https://me:p%2Fw@host/a")
-    scrubbed = credentials.scrub("p/w, p%2Fw, bWU6cC93 at https://me:p%2Fw@host/a", address)
+    address = git.split("https://me:p%2Fw@host/a")
+    scrubbed = git.scrub("p/w, p%2Fw, bWU6cC93 at https://me:p%2Fw@host/a", address)
     assert scrubbed == "***, ***, *** at https://me:***@host/a"
-    assert credentials.scrub("as it is", Address("https://host/a")) == "as it is"
+    assert git.scrub("as it is", Address("https://host/a")) == "as it is"

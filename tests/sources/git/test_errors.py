@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from builder.sources.git import errors
+from builder.sources import git
 
 URL = "https://host/a.git"
 AGAIN = [
@@ -62,7 +62,7 @@ DAMAGED = [
     ],
 )
 def test_a_message_is_understood(message: str, kind: str) -> None:
-    failure = errors.classify(message, URL)
+    failure = git.classify(message, URL)
     assert failure.kind == kind
     assert failure.error.exit_code == 6
     assert URL in failure.error.message
@@ -70,4 +70,4 @@ def test_a_message_is_understood(message: str, kind: str) -> None:
 
 def test_the_telling_lines_are_kept_and_what_controls_a_terminal_is_not() -> None:
     stderr = "hint: advice\nremote: \x1b[31mgo away\nfatal: no\n"
-    assert errors.shorten(stderr) == "remote: ?[31mgo away; no"
+    assert git.shorten(stderr) == "remote: ?[31mgo away; no"

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.definitions.mods import mod_files
-from builder.errors import SourceError
-from builder.sources.git import foreign_files
-from builder.sources.git.foreign_files import PlainFile
+from builder.base.errors import SourceError
+from builder.definitions import mod
+from builder.sources import foreign_files
+from builder.sources.foreign_files import PlainFile
 from tests.sources import git_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
 
 MAIN = "refs/heads/main"
 LINK, SUBMODULE = "120000", "160000"
@@ -32,7 +33,7 @@ class Served:
         return self.repository.commit(MAIN, "A change", files)
 
     def read(self, path: str, commit: str) -> tuple[PlainFile, ...]:
-        return foreign_files.read(self.mirrors, self.url, commit, path)
+        return foreign_files.read_foreign_files(self.mirrors, self.url, commit, path)
 
 
 @pytest.fixture
@@ -136,4 +137,4 @@ def test_files_that_are_too_large_or_too_many_are_refused(served: Served, monkey
         served.read("m", served.commit({"m/a": "12345", "m/b": "12345"}))
     with pytest.raises(SourceError, match="4 files in m; at most 3 are copied"):
         served.read("m", served.commit({f"m/{number}": "x" for number in range(2)}))
-    assert mod_files.LARGEST_FILE > 5
+    assert mod.LARGEST_FILE > 5

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import git_command, mirror_reading, pull_requests, ref_resolution
-from builder.sources.git.errors import MissingError
-from builder.sources.git.pull_history import RequestedPull
+from builder.base.errors import SourceError
+from builder.sources import git, mirror, pulls
+from builder.sources.git import MissingError
+from builder.sources.pulls import RequestedPull
 from tests.sources.git_server import Vllm, served_vllm
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +26,11 @@ WRITTEN = "s3cret%2Fpass%20word"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_command, "PAUSES", (0.01, 0.02, 0.04))
+    monkeypatch.setattr(git, "PAUSES", (0.01, 0.02, 0.04))
 
 
 def resolve(vllm: Vllm, url: str = "", ref: str = "main") -> str:
-    return ref_resolution.resolve(vllm.mirrors, url or vllm.url, ref, vllm.messages.append).commit
+    return mirror.resolve_ref(vllm.mirrors, url or vllm.url, ref, vllm.messages.append).commit
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 429])
@@ -56,7 +57,7 @@ def test_a_fetch_that_breaks_off_is_tried_again(vllm: Vllm) -> None:
         if "trying again" in line:
             vllm.server.trouble.stall_after = None
 
-    assert ref_resolution.resolve(vllm.mirrors, vllm.url, "main", tell).commit == vllm.history.main
+    assert mirror.resolve_ref(vllm.mirrors, vllm.url, "main", tell).commit == vllm.history.main
     assert any("trying again" in line for line in vllm.messages)
 
 
@@ -69,12 +70,12 @@ def test_a_server_that_stays_in_trouble_is_asked_four_times(vllm: Vllm) -> None:
 
 def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"http://127.0.0.1:9/x.git does not answer \(4 tries\)"):
-        ref_resolution.resolve(tmp_path, "http://127.0.0.1:9/x.git", "main")
+        mirror.resolve_ref(tmp_path, "http://127.0.0.1:9/x.git", "main")
 
 
 def test_a_server_that_says_nothing_is_given_up(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_command, "PAUSES", ())
-    monkeypatch.setattr(git_command, "STALLED_SECONDS", 1)
+    monkeypatch.setattr(git, "PAUSES", ())
+    monkeypatch.setattr(git, "STALLED_SECONDS", 1)
     vllm.server.trouble.stall_after = 400
     started = time.monotonic()
     with pytest.raises(SourceError, match="does not answer"):
@@ -83,10 +84,10 @@ def test_a_server_that_says_nothing_is_given_up(vllm: Vllm, monkeypatch: pytest.
 
 
 def test_a_question_without_an_answer_is_given_up(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    from builder.sources.git import remote_refs
+    from builder.sources import mirror
 
-    monkeypatch.setattr(git_command, "PAUSES", ())
-    monkeypatch.setattr(remote_refs, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(git, "PAUSES", ())
+    monkeypatch.setattr(mirror, "ANSWER_SECONDS", 0.2)
     # Says nothing, and ends with the git that it is connected to.
     monkeypatch.setenv("GIT_SSH_COMMAND", "sh -c 'cat > /dev/null' --")
     with pytest.raises(SourceError, match=r"does not answer: .*the connection timed out"):
@@ -113,12 +114,12 @@ def test_what_is_not_there_is_not_tried_again(vllm: Vllm) -> None:
 def test_the_login_in_an_address_is_used_and_stands_nowhere(vllm: Vllm, capfd: pytest.CaptureFixture[str]) -> None:
     vllm.server.trouble.login = f"me:{SECRET}"
     url = f"{vllm.server.with_login(f'me:{WRITTEN}')}/vllm.git"
-    pin = ref_resolution.resolve(vllm.mirrors, url, "main", vllm.messages.append)
+    pin = mirror.resolve_ref(vllm.mirrors, url, "main", vllm.messages.append)
     assert pin.git == vllm.url
-    assert mirror_reading.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
-    vendored = pull_requests.vendor(vllm.mirrors, url, RequestedPull(40898), pin.commit, notify=vllm.messages.append)
+    assert mirror.read_files(vllm.mirrors, url, pin.commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
+    vendored = pulls.vendor(vllm.mirrors, url, RequestedPull(40898), pin.commit, notify=vllm.messages.append)
     with pytest.raises(SourceError) as missing:
-        ref_resolution.resolve(vllm.mirrors, url, "nothing")
+        mirror.resolve_ref(vllm.mirrors, url, "nothing")
     told = f"{pin} {vendored} {vllm.messages} {missing.value} {missing.value.hint} {capfd.readouterr()}"
     assert_nowhere(vllm.mirrors, told)
 
@@ -161,7 +162,7 @@ def test_settings_of_the_person_reach_git_with_ours_beside_them(vllm: Vllm, monk
 
 def test_a_server_can_not_colour_the_screen(vllm: Vllm) -> None:
     vllm.history.repository.git("config", "uploadpack.hideRefs", "refs/tags")
-    commits = mirror_reading.commits_between(vllm.mirrors, vllm.url, vllm.history.v0_19_1, vllm.history.main)
+    commits = mirror.commits_between(vllm.mirrors, vllm.url, vllm.history.v0_19_1, vllm.history.main)
     assert all(commit.title.isprintable() for commit in commits.commits)
 
 
@@ -179,7 +180,7 @@ def assert_nowhere(folder: Path, told: str) -> None:
 
 def test_a_pack_without_an_end_is_not_kept(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is that of the kernel on each file, so the length of the real pack is as good as any."""
-    monkeypatch.setattr(git_command, "_LARGEST_PACK", 2048)
+    monkeypatch.setattr(git, "_LARGEST_PACK", 2048)
     with pytest.raises(SourceError, match="it is not fetched"):
         resolve(vllm)
     monkeypatch.undo()

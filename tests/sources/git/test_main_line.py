@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import main_line
+from builder.base.errors import SourceError
+from builder.sources import vllm_versions
 from tests.sources.git_server import Vllm
 
 pytestmark = pytest.mark.slow
 
 
 def between(vllm: Vllm, old: str, new: str) -> tuple[str, ...]:
-    return main_line.between(vllm.mirrors, vllm.url, old, new)
+    return vllm_versions.main_line_between(vllm.mirrors, vllm.url, old, new)
 
 
 def test_the_commits_between_two_releases_are_listed_in_their_order(vllm: Vllm) -> None:
@@ -29,7 +29,7 @@ def test_first_digits_are_enough_and_nothing_is_asked_twice(vllm: Vllm) -> None:
     last = vllm.history.main
     by_digits = between(vllm, vllm.history.v0_19_1[:9], last[:9])
     assert by_digits == between(vllm, vllm.history.v0_19_1, last)
-    assert main_line.commit_of(vllm.mirrors, vllm.url, last[:7]) == last
+    assert vllm_versions.commit_of(vllm.mirrors, vllm.url, last[:7]) == last
     assert vllm.requests_of(lambda: between(vllm, by_digits[0], last[:9])) == 0
 
 

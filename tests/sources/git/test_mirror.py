@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.sources.git import mirror, mirror_access, ref_resolution
-from builder.sources.git.errors import DamagedError
-from builder.sources.git.git_command import GitRepository
+from builder.sources import mirror
+from builder.sources.git import DamagedError, GitRepository
 from tests.sources.git_server import DRAFTER, INC, Vllm
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def place(vllm: Vllm) -> GitRepository:
-    ref_resolution.resolve(vllm.mirrors, vllm.url, "main")
-    return mirror_access.locate(vllm.mirrors, vllm.url)
+    mirror.resolve_ref(vllm.mirrors, vllm.url, "main")
+    return mirror.locate(vllm.mirrors, vllm.url)
 
 
 def blob(vllm: Vllm, file: str) -> str:
@@ -55,14 +55,14 @@ def test_settings_of_the_person_for_fetching_take_no_pin_away(
     settings.write_text("[fetch]\n prune = true\n pruneTags = true\n[transfer]\n fsckObjects = true\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
     mirror.ensure_commit(place, vllm.history.pull_40898)
-    mirror.fetch(place, mirror.ALL_TAGS)
+    mirror.fetch_mirror(place, mirror.ALL_TAGS)
     assert mirror.has_commit(place, vllm.history.main)
     assert mirror.has_commit(place, vllm.history.pull_40898)
 
 
 def test_names_tell_mirrors_apart_and_credentials_do_not(tmp_path: Path) -> None:
     def name(url: str) -> str:
-        return mirror_access.locate(tmp_path, url).path.name
+        return mirror.locate(tmp_path, url).path.name
 
     assert name("https://me:x@host/vllm-project/vllm.git") == name("https://host/vllm-project/vllm.git")
     assert name("https://host/vllm-project/vllm.git").startswith("vllm-project-vllm-")

@@ -12,27 +12,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError, UnsafePathError
-from builder.lock.pins import GitPin
-from builder.sources.git import git_command, mirror_reading, ref_resolution
-from builder.sources.git.errors import MissingError
+from builder.base.errors import SourceError, UnsafePathError
+from builder.lock.model import GitPin
+from builder.sources import git, mirror
+from builder.sources.git import MissingError
 from tests.projects import REPOSITORY_ROOT
 from tests.sources.git_server import Vllm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
 pytestmark = pytest.mark.slow
 
 
 def resolve(vllm: Vllm, ref: str = "main") -> GitPin:
-    return ref_resolution.resolve(vllm.mirrors, vllm.url, ref, vllm.messages.append)
+    return mirror.resolve_ref(vllm.mirrors, vllm.url, ref, vllm.messages.append)
 
 
 def resolver(vllm: Vllm, ref: str = "main") -> subprocess.Popen[bytes]:
     """The same in a process of its own."""
-    program = "import sys, pathlib; from builder.sources.git import ref_resolution; "
-    program += "print(ref_resolution.resolve(pathlib.Path(sys.argv[1]), *sys.argv[2:]).commit)"
+    program = "import sys, pathlib; from builder.sources import mirror; "
+    program += "print(mirror.resolve_ref(pathlib.Path(sys.argv[1]), *sys.argv[2:]).commit)"
     command = [sys.executable, "-c", program, str(vllm.mirrors), vllm.url, ref]
     return subprocess.Popen(command, cwd=REPOSITORY_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -161,7 +162,7 @@ def test_a_tree_that_is_missing_is_found_when_it_is_read(vllm: Vllm) -> None:
         with moved.open("rb") as content:
             subprocess.run(["git", "-C", str(vllm.mirror), "unpack-objects", "-q"], stdin=content, check=True)
     (vllm.mirror / "objects" / tree[:2] / tree[2:]).unlink()
-    assert mirror_reading.read_files(vllm.mirrors, vllm.url, commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
+    assert mirror.read_files(vllm.mirrors, vllm.url, commit, ["VERSION"]).get("VERSION") == b"0.19.1\n"
 
 
 def test_a_commit_that_only_the_damaged_mirror_has_is_saved_from_it(vllm: Vllm) -> None:
@@ -190,7 +191,7 @@ def test_a_commit_that_nobody_has_any_more_is_named(vllm: Vllm) -> None:
 
 
 def test_a_damaged_mirror_stays_when_upstream_does_not_answer(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(git_command, "PAUSES", ())
+    monkeypatch.setattr(git, "PAUSES", ())
     commit = resolve(vllm).commit
     no_objects(vllm.mirror)
     vllm.server.trouble.status, vllm.server.trouble.refuse = 503, 100

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import patch_dry_run
-from builder.sources.git.apply import Shift
-from builder.sources.git.patch_dry_run import CandidatePatch, PackageFiles, PatchOutcome
+from builder.base.errors import SourceError
+from builder.sources.patches import CandidatePatch, PackageFiles, PatchOutcome, Shift, dry_run, prefetched
 from tests.sources.git_server import lines
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
 
 INC = "vllm/layers/inc.py"
 OLD = {INC: lines(1, 60), "vllm/b.py": "b\n"}
@@ -42,7 +41,7 @@ def patch(new: dict[str, str], old: dict[str, str] | None = None, name: str = "a
 def tried(
     files: dict[str, str], *patches: CandidatePatch, before: tuple[CandidatePatch, ...] = ()
 ) -> tuple[PatchOutcome, ...]:
-    return patch_dry_run.dry_run(tree(files, before), patches)
+    return dry_run(tree(files, before), patches)
 
 
 CHANGE = patch({**OLD, INC: lines(1, 60, line10="ten", line40="forty")})
@@ -171,8 +170,8 @@ def test_files_fetched_for_several_are_fetched_once() -> None:
         return {path: OLD[path].encode() for path in paths}
 
     second = patch({**OLD, "vllm/b.py": "B\n"})
-    both = patch_dry_run.prefetched(PackageFiles("vllm", read), (CHANGE, second))
-    assert [patch_dry_run.dry_run(both, (candidate,))[0].state for candidate in (CHANGE, second)] == [
+    both = prefetched(PackageFiles("vllm", read), (CHANGE, second))
+    assert [dry_run(both, (candidate,))[0].state for candidate in (CHANGE, second)] == [
         "applies",
         "applies",
     ]

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import UsageError
-from builder.sources.git import project_history
+from builder.base.errors import UsageError
+from builder.sources import foreign_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,41 +32,41 @@ def test_a_folder_as_a_revision_had_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
     project = commit(tmp_path / "project", {"builds/x/1/run.sh": "one\n"})
     (project / "builds/x/1/run.sh").write_text("two\n")
-    assert project_history.extract_folder(project, "HEAD", "builds/x/1", out)
+    assert foreign_files.extract_folder(project, "HEAD", "builds/x/1", out)
     assert (out / "builds/x/1/run.sh").read_text() == "one\n"
     assert (out / "builds/x/1/run.sh").stat().st_mode & 0o100
-    assert not project_history.extract_folder(project, "HEAD", "builds/x/2", tmp_path / "a")
-    assert not project_history.extract_folder(project, "MERGE_HEAD", "builds/x/1", tmp_path / "b")
-    assert not project_history.extract_folder(tmp_path, "HEAD", "builds/x/1", tmp_path / "c")
+    assert not foreign_files.extract_folder(project, "HEAD", "builds/x/2", tmp_path / "a")
+    assert not foreign_files.extract_folder(project, "MERGE_HEAD", "builds/x/1", tmp_path / "b")
+    assert not foreign_files.extract_folder(tmp_path, "HEAD", "builds/x/1", tmp_path / "c")
 
 
 def test_a_file_as_a_revision_had_it(tmp_path: Path) -> None:
     project = commit(tmp_path / "project", {"images.lock": "one\n"})
     (project / "images.lock").write_text("two\n")
-    assert project_history.read_file(project, "HEAD", "images.lock") == b"one\n"
-    assert project_history.read_file(project, "HEAD", "other") is None
+    assert foreign_files.read_file(project, "HEAD", "images.lock") == b"one\n"
+    assert foreign_files.read_file(project, "HEAD", "other") is None
 
 
 @pytest.mark.parametrize("revision", ["nothing", "--all", "HEAD~7"])
 def test_a_revision_that_git_does_not_know(tmp_path: Path, revision: str) -> None:
     project = commit(tmp_path / "project", {"images.lock": "one\n"})
     with pytest.raises(UsageError, match=f"git knows no revision `{revision}`"):
-        project_history.read_file(project, revision, "images.lock")
+        foreign_files.read_file(project, revision, "images.lock")
 
 
 def test_a_folder_without_a_repository_has_no_revisions(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is in no git repository"):
-        project_history.read_file(tmp_path, "HEAD", "images.lock")
+        foreign_files.read_file(tmp_path, "HEAD", "images.lock")
 
 
 def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not project_history.extract_folder(tmp_path, "HEAD", "builds", tmp_path / "out")
-    assert not project_history.begin(tmp_path)
-    assert project_history.last_change(tmp_path, "images.lock", "2026-01-01T00:00:00Z") == ""
-    assert project_history.commit_of(tmp_path) == project_history.origin_of(tmp_path) == ""
+    assert not foreign_files.extract_folder(tmp_path, "HEAD", "builds", tmp_path / "out")
+    assert not foreign_files.begin(tmp_path)
+    assert foreign_files.last_change(tmp_path, "images.lock", "2026-01-01T00:00:00Z") == ""
+    assert foreign_files.commit_of(tmp_path) == foreign_files.origin_of(tmp_path) == ""
     with pytest.raises(UsageError, match="git is not installed"):
-        project_history.read_file(tmp_path, "HEAD", "images.lock")
+        foreign_files.read_file(tmp_path, "HEAD", "images.lock")
 
 
 def test_a_link_in_a_revision_is_left_out(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_link_in_a_revision_is_left_out(tmp_path: Path) -> None:
     (project / "builds/x/1/etc").symlink_to("/etc")
     commit(project, {"builds/x/1/plan.json": "{}"})
     out = tmp_path / "out"
-    assert project_history.extract_folder(project, "HEAD", "builds/x/1", out)
+    assert foreign_files.extract_folder(project, "HEAD", "builds/x/1", out)
     assert [path.name for path in (out / "builds/x/1").iterdir()] == ["plan.json"]
 
 
@@ -131,11 +131,11 @@ def test_no_program_that_the_repository_around_the_project_names_is_run(tmp_path
     hostile_repository(project, marker)
     assert runs(marker, project, "archive", "--format=tar", "HEAD", "--", "builds/x/1/")
     assert runs(marker, project, "cat-file", "blob", "HEAD:./gone")
-    assert project_history.read_file(project, "HEAD", "images.lock") == b"one\n"
-    assert project_history.read_file(project, "HEAD", "gone") is None
-    assert project_history.extract_folder(project, "HEAD", "builds/x/1", tmp_path / "out")
+    assert foreign_files.read_file(project, "HEAD", "images.lock") == b"one\n"
+    assert foreign_files.read_file(project, "HEAD", "gone") is None
+    assert foreign_files.extract_folder(project, "HEAD", "builds/x/1", tmp_path / "out")
     assert (tmp_path / "out/builds/x/1/run.sh").read_text() == "run\n"
-    assert not project_history.extract_folder(project, "HEAD", ".", tmp_path / "all")
+    assert not foreign_files.extract_folder(project, "HEAD", ".", tmp_path / "all")
     assert not marker.exists()
 
 
@@ -151,6 +151,6 @@ def test_a_repository_that_is_a_folder_of_a_clone_is_none(tmp_path: Path) -> Non
     subprocess.run(["git", *configure_bare, "core.worktree", "."], cwd=tmp_path, check=True)
     assert runs(marker, clone, "cat-file", "blob", "HEAD:./gone")
     with pytest.raises(UsageError):
-        project_history.read_file(clone, "HEAD", "gone")
-    assert not project_history.extract_folder(clone, "HEAD", ".", tmp_path / "all")
+        foreign_files.read_file(clone, "HEAD", "gone")
+    assert not foreign_files.extract_folder(clone, "HEAD", ".", tmp_path / "all")
     assert not marker.exists()

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import pull_dry_run, pull_requests
-from builder.sources.git.pull_history import RequestedPull
+from builder.base.errors import SourceError
+from builder.sources import pulls
+from builder.sources.pulls import RequestedPull
 from tests.sources.git_server import DRAFTER, INC, Vllm, lines
 
 pytestmark = pytest.mark.slow
@@ -21,13 +21,13 @@ def patches(vllm: Vllm, *numbers: int) -> list[tuple[str, bytes]]:
 
 def _patch(vllm: Vllm, number: int) -> bytes:
     start = vllm.history.repository.git("merge-base", "refs/heads/main", f"refs/pull/{number}/head")
-    return pull_requests.vendor(vllm.mirrors, vllm.url, RequestedPull(number), start).diff
+    return pulls.vendor(vllm.mirrors, vllm.url, RequestedPull(number), start).diff
 
 
 def problems(vllm: Vllm, wanted: list[tuple[str, bytes]]) -> list[str]:
     """The problems that are reported, one a line."""
     with pytest.raises(SourceError) as caught:
-        pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, wanted)
+        pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, wanted)
     assert caught.value.exit_code == 6
     assert caught.value.hint
     return caught.value.message.splitlines()
@@ -40,10 +40,10 @@ def add(vllm: Vllm, number: int, files: dict[str, str | bytes | None]) -> None:
 def test_patches_that_apply_one_after_the_other_are_fine_offline_too(vllm: Vllm) -> None:
     wanted = patches(vllm, 40898, 40004)
     before = vllm.git("count-objects", "-v")
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, wanted)
+    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, wanted)
     shutil.rmtree(vllm.server.root)
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [*reversed(wanted)])
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [])
+    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [*reversed(wanted)])
+    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [])
     assert "count: 0" in before
     assert "count: 0" in vllm.git("count-objects", "-v")  # a dry run adds nothing to the mirror
 
@@ -89,8 +89,8 @@ def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm
     body = " line 2\n line 3\n line 4\n-line 5\n+FIVE\n line 6\n line 7\n line 8\n"  # git finds it in either place
     patch = ("patch x", f"--- a/twice.txt\n+++ b/twice.txt\n@@ -2,7 +2,7 @@\n{body}".encode())
     first, second = patches(vllm, 1, 2)
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [first, patch])
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
+    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [first, patch])
+    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
     (problem,) = problems(vllm, [first, second, patch])
     assert problem.startswith(
         "patch x does not apply after pull request 1, pull request 2: twice.txt, hunk 1 of 1 (@@ -2,7"
@@ -120,7 +120,7 @@ def test_files_that_are_there_or_are_not_are_named(vllm: Vllm) -> None:
     assert problems(vllm, [("patch b", gone.encode())]) == [
         f"patch b does not apply to {short}: gone.py does not exist"
     ]
-    pull_dry_run.check(vllm.mirrors, vllm.url, vllm.history.main, [("patch c", renamed.encode())])
+    pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [("patch c", renamed.encode())])
 
 
 @pytest.mark.parametrize("diff", [b"", b"no patch", b"--- a/README.md\n+++ b/README.md\n@@ -1,9 +1 @@\n-x\n"])

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import mirror, mirror_access, pull_history
-from builder.sources.git.errors import MissingError
-from builder.sources.git.pull_history import OwnCommits, RequestedPull
+from builder.base.errors import SourceError
+from builder.sources import mirror, pulls
+from builder.sources.git import MissingError
+from builder.sources.pulls import OwnCommits, RequestedPull
 from tests.sources.git_server import Repository, make_repository, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from builder.sources.git.git_command import GitRepository
+    from builder.sources.git import GitRepository
+
 
 pytestmark = pytest.mark.slow
 
@@ -51,10 +52,10 @@ class Upstream:
 
         def read(repository: GitRepository) -> OwnCommits:
             mirror.ensure_commit(repository, commit or self.release)
-            head = pull_history.fetch(repository, pull)
-            return pull_history.own_commits(repository, pull, head, commit or self.release)
+            head = pulls.fetch_pull(repository, pull)
+            return pulls.own_commits(repository, pull, head, commit or self.release)
 
-        return mirror_access.with_mirror(self.mirrors, self.url, read)
+        return mirror.with_mirror(self.mirrors, self.url, read)
 
     def refused(self, base: str = "") -> str:
         with pytest.raises(SourceError) as caught:

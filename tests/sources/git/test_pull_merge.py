@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import pull_dry_run, pull_requests, scratch_index
-from builder.sources.git.credentials import Address
-from builder.sources.git.git_command import GitRepository
-from builder.sources.git.pull_history import RequestedPull
-from builder.sources.git.pull_merge import EarlierPatch
+from builder.base.errors import SourceError
+from builder.sources import patches, pulls
+from builder.sources.git import Address, GitRepository
+from builder.sources.pulls import EarlierPatch, RequestedPull
 from tests.sources.git_server import Repository, lines, make_repository, serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -48,9 +47,9 @@ class Upstream:
         self.messages.clear()
         pull = RequestedPull(number, base)
         commit = commit or self.release
-        diff = pull_requests.vendor(self.mirrors, self.url, pull, commit, earlier, self.messages.append).diff
+        diff = pulls.vendor(self.mirrors, self.url, pull, commit, earlier, self.messages.append).diff
         before = [(patch.name, patch.diff) for patch in earlier]
-        pull_dry_run.check(self.mirrors, self.url, commit, [*before, (f"pull request {number}", diff)])
+        pulls.check_pull(self.mirrors, self.url, commit, [*before, (f"pull request {number}", diff)])
         return diff
 
     def refused(self, number: int, commit: str = "", earlier: tuple[EarlierPatch, ...] = (), base: str = "") -> str:
@@ -63,7 +62,7 @@ class Upstream:
     def after(self, diff: bytes, path: str) -> str:
         """The text of a file of the release with ``diff`` applied to it."""
         (mirror,) = self.mirrors.glob("*.git")
-        with scratch_index.opened(GitRepository(mirror, Address(self.url))) as index:
+        with patches.opened(GitRepository(mirror, Address(self.url))) as index:
             index.read(self.release)
             assert index.apply_error(diff) == ""
             return index.checked(["cat-file", "blob", f":{path}"]).output.decode()

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import mirror_reading, pull_requests, ref_resolution
-from builder.sources.git.errors import MissingError
-from builder.sources.git.pull_history import RequestedPull
-from builder.sources.git.pull_requests import VendoredPatch
+from builder.base.errors import SourceError
+from builder.sources import mirror, pulls
+from builder.sources.git import MissingError
+from builder.sources.pulls import RequestedPull, VendoredPatch
 from tests.sources.git_server import DRAFTER, Vllm, lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 pytestmark = pytest.mark.slow
 
 
 def vendor(vllm: Vllm, number: int, mirrors: str = "mirrors") -> VendoredPatch:
-    return pull_requests.vendor(vllm.mirrors.with_name(mirrors), vllm.url, RequestedPull(number), vllm.history.main)
+    return pulls.vendor(vllm.mirrors.with_name(mirrors), vllm.url, RequestedPull(number), vllm.history.main)
 
 
 def test_a_pull_request_is_its_changes_since_it_left_the_pinned_history(vllm: Vllm) -> None:
@@ -71,7 +71,7 @@ def test_its_head_outlives_a_force_push_and_the_branch(vllm: Vllm) -> None:
         vendor(vllm, 40898)
     shutil.rmtree(vllm.server.root)
     vllm.git("gc", "--quiet", "--prune=now")
-    content = mirror_reading.read_files(vllm.mirrors, vllm.url, vendored.pin.head, [DRAFTER]).get(DRAFTER)
+    content = mirror.read_files(vllm.mirrors, vllm.url, vendored.pin.head, [DRAFTER]).get(DRAFTER)
     assert content == lines(1, 60, line10="SLIDING", line50="fifty").encode()
 
 
@@ -89,7 +89,7 @@ def test_one_that_is_in_the_history_is_already_in(vllm: Vllm) -> None:
 def test_one_that_does_not_exist_is_named(vllm: Vllm) -> None:
     with pytest.raises(MissingError, match="has no pull request 5"):
         vendor(vllm, 5)
-    assert ref_resolution.resolve(vllm.mirrors, vllm.url, "main").commit == vllm.history.main
+    assert mirror.resolve_ref(vllm.mirrors, vllm.url, "main").commit == vllm.history.main
 
 
 def test_one_that_changes_nothing_or_shares_no_history_is_refused(vllm: Vllm) -> None:

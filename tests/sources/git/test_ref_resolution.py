@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.lock.pins import GitPin
-from builder.sources.git import git_command, ref_resolution
-from builder.sources.git.errors import MissingError
+from builder.base.errors import SourceError
+from builder.lock.model import GitPin
+from builder.sources import git, mirror
+from builder.sources.git import MissingError
 from tests.sources.git_server import Vllm, lines, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+
 pytestmark = pytest.mark.slow
 
 
 def resolve(vllm: Vllm, ref: str, url: str = "") -> GitPin:
-    return ref_resolution.resolve(vllm.mirrors, url or vllm.url, ref, vllm.messages.append)
+    return mirror.resolve_ref(vllm.mirrors, url or vllm.url, ref, vllm.messages.append)
 
 
 def test_a_branch_is_pinned_with_version_and_date(vllm: Vllm) -> None:
@@ -174,7 +175,7 @@ def test_a_repository_without_tags_counts_its_commits(vllm: Vllm) -> None:
 def test_several_resolve_at_the_same_time_also_from_one_repository(vllm: Vllm) -> None:
     make_repository(vllm.server.root / "fresh.git").commit("refs/heads/main", "One", {"a": "1"})
     wanted = [(vllm.url, "main"), (vllm.url, "v0.19.0"), (f"{vllm.server.url}/fresh.git", "main"), (vllm.url, "main")]
-    pins = ref_resolution.resolve_all(vllm.mirrors, wanted)
+    pins = mirror.resolve_all(vllm.mirrors, wanted)
     assert list(pins) == wanted[:3]
     first = pins[vllm.url, "main"]
     assert isinstance(first, GitPin)
@@ -183,7 +184,7 @@ def test_several_resolve_at_the_same_time_also_from_one_repository(vllm: Vllm) -
 
 def test_a_fault_of_one_keeps_no_other_from_its_pin(vllm: Vllm) -> None:
     wanted = [(vllm.url, "mian"), (f"{vllm.server.url}/none.git", "main"), (vllm.url, "main")]
-    pins = ref_resolution.resolve_all(vllm.mirrors, wanted)
+    pins = mirror.resolve_all(vllm.mirrors, wanted)
     kinds = [type(pins[source]) for source in wanted]
     assert kinds == [MissingError, SourceError, GitPin]
     assert "there is no git repository at" in str(pins[wanted[1]])
@@ -192,7 +193,7 @@ def test_a_fault_of_one_keeps_no_other_from_its_pin(vllm: Vllm) -> None:
 @pytest.mark.parametrize("url", ["ext::sh -c true", "--upload-pack=x", "", "foo::bar"])
 def test_what_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(SourceError, match="git cannot use the address"):
-        ref_resolution.resolve(tmp_path, url, "main")
+        mirror.resolve_ref(tmp_path, url, "main")
     assert not list(tmp_path.iterdir())
 
 
@@ -213,4 +214,4 @@ def test_git_that_is_missing_is_named(vllm: Vllm, monkeypatch: pytest.MonkeyPatc
 
 
 def test_pauses_grow() -> None:
-    assert list(git_command.PAUSES) == sorted(git_command.PAUSES)
+    assert list(git.PAUSES) == sorted(git.PAUSES)

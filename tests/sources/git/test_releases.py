@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import releases
+from builder.base.errors import SourceError
+from builder.sources import vllm_versions
 from tests.sources.git_server import Repository, Vllm, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +28,8 @@ def tag(repository: Repository, name: str, day: int, *, annotated: bool = True) 
     repository.git("tag", *(["--annotate", "--message=x"] if annotated else []), name, commit)
 
 
-def choose(vllm: Vllm, days: int, day: float) -> releases.ReleaseChoice:
-    return releases.choose(vllm.mirrors, vllm.url, days, START + timedelta(days=day), vllm.messages.append)
+def choose(vllm: Vllm, days: int, day: float) -> vllm_versions.ReleaseChoice:
+    return vllm_versions.choose_release(vllm.mirrors, vllm.url, days, START + timedelta(days=day), vllm.messages.append)
 
 
 def test_the_newest_that_is_old_enough_is_taken_and_younger_ones_are_named(vllm: Vllm) -> None:
@@ -48,7 +49,7 @@ def test_the_newest_that_is_old_enough_is_taken_and_younger_ones_are_named(vllm:
 def test_the_highest_version_counts_not_the_last_day(vllm: Vllm) -> None:
     tag(vllm.history.repository, "v0.21.0", 10)
     tag(vllm.history.repository, "v0.20.1", 12)
-    assert choose(vllm, 7, 30) == releases.ReleaseChoice(choose(vllm, 7, 30).taken, ())
+    assert choose(vllm, 7, 30) == vllm_versions.ReleaseChoice(choose(vllm, 7, 30).taken, ())
     assert choose(vllm, 7, 30).taken.tag == "v0.21.0"
 
 
@@ -75,4 +76,4 @@ def test_where_none_is_old_enough_the_hint_names_one(vllm: Vllm) -> None:
 def test_a_repository_without_releases_says_so(vllm: Vllm, tmp_path: Path) -> None:
     make_repository(tmp_path / "served/empty.git").commit("refs/heads/main", "Start", {"a": "b"})
     with pytest.raises(SourceError, match="has no tag that is a release"):
-        releases.choose(vllm.mirrors, f"{vllm.server.url}/empty.git", 7, START, vllm.messages.append)
+        vllm_versions.choose_release(vllm.mirrors, f"{vllm.server.url}/empty.git", 7, START, vllm.messages.append)

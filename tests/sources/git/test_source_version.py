@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from uv import find_uv_bin
 
-from builder.sources.git import ref_resolution, source_version
+from builder.sources import mirror
 from tests.sources.git_server import make_repository
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_the_next_version_is_guessed(version: str, following: str) -> None:
-    assert source_version.next_version(version) == following
+    assert mirror.next_version(version) == following
 
 
 # With the version that setuptools-scm makes of them, too.
@@ -70,7 +70,7 @@ def tagged(folder: Path, tags: tuple[str, ...]) -> Repository:
 def test_a_version_is_made_of_the_nearest_tags(tmp_path: Path, tags: tuple[str, ...], version: str) -> None:
     upstream = tagged(tmp_path, tags)
     commit = upstream.git("rev-parse", "main")
-    assert ref_resolution.resolve(tmp_path / "mirrors", str(upstream.path), "main").version == version + commit[:7]
+    assert mirror.resolve_ref(tmp_path / "mirrors", str(upstream.path), "main").version == version + commit[:7]
 
 
 @pytest.mark.slow

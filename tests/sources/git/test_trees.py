@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import ref_resolution, trees
+from builder.base.errors import SourceError
+from builder.sources.mirror import absolute_url, check_out, preserve, resolve_ref
 from tests.sources.git_server import Repository, Vllm, make_repository
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -44,9 +45,9 @@ def test_a_tree_outlives_its_repository(vllm: Vllm, tmp_path: Path) -> None:
     entries = {"run.sh": ("100755", "#!"), "deep/down/a": ("100644", "a\n"), "link": ("120000", "deep/down/a")}
     commit = add(repository, entries)
     url = f"{vllm.server.url}/tree.git"
-    trees.preserve(vllm.mirrors, url, commit)
+    preserve(vllm.mirrors, url, commit)
     shutil.rmtree(vllm.server.root)
-    trees.check_out(vllm.mirrors, url, commit, tmp_path / "out/tree")
+    check_out(vllm.mirrors, url, commit, tmp_path / "out/tree")
     assert written(tmp_path / "out/tree") == {"run.sh": "#!", "deep/down/a": "a\n", "link": "a\n"}
     assert (tmp_path / "out/tree/link").is_symlink()
     modes = [(tmp_path / "out/tree" / name).stat().st_mode & 0o111 != 0 for name in ("run.sh", "deep/down/a")]
@@ -55,14 +56,14 @@ def test_a_tree_outlives_its_repository(vllm: Vllm, tmp_path: Path) -> None:
 
 
 def test_what_is_kept_takes_no_network_again(vllm: Vllm) -> None:
-    trees.preserve(vllm.mirrors, vllm.url, vllm.history.main)
-    assert vllm.requests_of(lambda: trees.preserve(vllm.mirrors, vllm.url, vllm.history.main)) == 0
+    preserve(vllm.mirrors, vllm.url, vllm.history.main)
+    assert vllm.requests_of(lambda: preserve(vllm.mirrors, vllm.url, vllm.history.main)) == 0
 
 
 def test_only_the_contents_of_the_trees_that_are_kept_are_fetched(vllm: Vllm) -> None:
     wanted: set[str] = set()
     for commit in (vllm.history.v0_19_0, vllm.history.v0_19_1):
-        trees.preserve(vllm.mirrors, vllm.url, commit)
+        preserve(vllm.mirrors, vllm.url, commit)
         wanted |= set(vllm.git("ls-tree", "-r", "--format=%(objectname)", commit).split())
         kinds = vllm.git("cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)").splitlines()
         assert {line.partition(" ")[2] for line in kinds if line.startswith("blob ")} == wanted
@@ -70,11 +71,11 @@ def test_only_the_contents_of_the_trees_that_are_kept_are_fetched(vllm: Vllm) ->
 
 def test_a_tree_that_was_never_kept_is_refused(vllm: Vllm, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="there is no mirror of"):
-        trees.check_out(vllm.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
-    ref_resolution.resolve(vllm.mirrors, vllm.url, "main")
+        check_out(vllm.mirrors, vllm.url, vllm.history.main, tmp_path / "tree")
+    resolve_ref(vllm.mirrors, vllm.url, "main")
     for commit in (vllm.history.main, "d" * 40):
         with pytest.raises(SourceError, match=f"does not give all files of {commit}"):
-            trees.check_out(vllm.mirrors, vllm.url, commit, tmp_path / "tree")
+            check_out(vllm.mirrors, vllm.url, commit, tmp_path / "tree")
 
 
 def test_submodules_are_kept_with_theirs_and_without_history(vllm: Vllm, tmp_path: Path) -> None:
@@ -93,12 +94,12 @@ def test_submodules_are_kept_with_theirs_and_without_history(vllm: Vllm, tmp_pat
         },
     )
     url = f"{vllm.server.url}/top.git"
-    trees.preserve(vllm.mirrors, url, top)
-    assert vllm.requests_of(lambda: trees.preserve(vllm.mirrors, url, top)) == 0
+    preserve(vllm.mirrors, url, top)
+    assert vllm.requests_of(lambda: preserve(vllm.mirrors, url, top)) == 0
     (mirror,) = (vllm.mirrors / "submodules").glob("*middle*.git")
     assert Repository(mirror).git("rev-list", "--all", "--count") == "1"
     shutil.rmtree(root)
-    trees.check_out(vllm.mirrors, url, top, tmp_path / "tree")
+    check_out(vllm.mirrors, url, top, tmp_path / "tree")
     files = written(tmp_path / "tree")
     assert (files["t"], files["3rdparty/middle/3rdparty/deepest/d"]) == ("top\n", "deepest\n")
 
@@ -110,10 +111,10 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     entries = {".gitmodules": gitmodules(x=url), "3rdparty/x": ("160000", "c" * 40), "t": ("100644", "top\n")}
     commit = add(make_repository(vllm.server.root / "top.git"), entries)
     top = f"{vllm.server.url}/top.git"
-    trees.preserve(vllm.mirrors, top, commit, vllm.messages.append)
+    preserve(vllm.mirrors, top, commit, vllm.messages.append)
     assert any(line.startswith(f"the submodule 3rdparty/x of {top} is not kept: ") for line in vllm.messages)
     with pytest.raises(SourceError):
-        trees.check_out(vllm.mirrors, top, commit, tmp_path / "tree")
+        check_out(vllm.mirrors, top, commit, tmp_path / "tree")
 
 
 @pytest.mark.parametrize(
@@ -126,4 +127,4 @@ def test_a_submodule_that_cannot_be_had_is_said_and_keeps_the_tree_from_being_us
     ],
 )  # fmt: skip
 def test_an_address_may_be_written_from_that_of_the_parent(parent: str, url: str, absolute: str) -> None:
-    assert trees.absolute_url(parent, url) == absolute
+    assert absolute_url(parent, url) == absolute

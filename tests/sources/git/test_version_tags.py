@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.git import version_tags
+from builder.base.errors import SourceError
+from builder.sources import vllm_versions
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@example.org")
 
@@ -30,13 +31,13 @@ def repository(folder: Path, *tags: str) -> str:
 
 def test_the_highest_version_is_the_newest(tmp_path: Path) -> None:
     url = repository(tmp_path / "a", "v0.9.0", "v0.10.1", "v0.11.0rc1", "nightly")
-    assert version_tags.newest(url) == "v0.10.1"
+    assert vllm_versions.newest_version_tag(url) == "v0.10.1"
 
 
 def test_a_repository_may_have_none(tmp_path: Path) -> None:
-    assert version_tags.newest(repository(tmp_path / "a", "nightly")) == ""
+    assert vllm_versions.newest_version_tag(repository(tmp_path / "a", "nightly")) == ""
 
 
 def test_one_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SourceError):
-        version_tags.newest(f"file://{tmp_path}/none")
+        vllm_versions.newest_version_tag(f"file://{tmp_path}/none")

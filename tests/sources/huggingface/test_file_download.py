@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, BinaryIO
 import huggingface_hub.file_download
 import pytest
 
-from builder.sources.huggingface import file_download
-from builder.storage.file_lock import open_locked_to_append
+from builder.base.files import open_locked_to_append
+from builder.sources import hub
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 CONTENT = b"weights"
 BLOB = hashlib.sha256(CONTENT).hexdigest()
@@ -36,9 +37,9 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def download(folder: Path) -> threading.Thread:
     """A download that has found the file locked by now."""
-    remote = file_download.RemoteFile("http://none/", len(CONTENT), BLOB, None)
+    remote = hub.RemoteFile("http://none/", len(CONTENT), BLOB, None)
     arguments = (remote, folder / "blobs", folder / "snapshots/commit/file", lambda _: None)
-    thread = threading.Thread(target=file_download.download, args=arguments, daemon=True)
+    thread = threading.Thread(target=hub.download_file, args=arguments, daemon=True)
     thread.start()
     time.sleep(0.2)
     return thread

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 from uv import find_uv_bin
 
+from builder.base.project import Project
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
-from builder.lock.pins import BasePin, Pins, WheelPin
-from builder.pinning import definition_pins
-from builder.pinning.resolver import Resolver
-from builder.plan.make import ImageInputs, make
-from builder.project import Project
-from builder.sources.environment import UserSettings
+from builder.lock.model import BasePin, Pins, WheelPin
+from builder.pins import pinning
+from builder.pins.resolver import Resolver
+from builder.plan.making import ImageInputs, make_plan
+from builder.sources.git import UserSettings
 from tests import projects
 from tests.pinning.bases import no_contents
 from tests.sources.wheelhouse import Served, make_commit_index, make_index, make_wheel, serving, sha256
@@ -24,6 +24,7 @@ from tests.sources.wheelhouse import Served, make_commit_index, make_index, make
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -65,12 +66,12 @@ def definition(tmp_path: Path, served: Served) -> ImageDefinition:
     index = f"{served.url}/{COMMIT}/cu130"
     projects.write(project.dockerfiles / "wheel/image.yaml", IMAGE.format(index=index))
     projects.write(project.dockerfiles / "wheel/Dockerfile.j2", DOCKERFILE)
-    return image.load(project, "wheel", "linux/arm64")
+    return image.load_image(project, "wheel", "linux/arm64")
 
 
 def resolve_missing(tmp_path: Path, definition: ImageDefinition, settings: UserSettings) -> Pins:
     asking = Resolver(Project(tmp_path), settings, lambda *_: "sha256:" + "b" * 64, no_contents, lambda _: None)
-    completed = definition_pins.resolve_missing(definition, Pins(), (), asking, {})
+    completed = pinning.resolve_missing(definition, Pins(), (), asking, {})
     assert completed.faults == ()
     return completed.pins
 
@@ -94,16 +95,16 @@ def test_version_hash_and_commit_are_those_of_the_commit(
     assert pins.python is not None
     assert {p.name: (p.version, p.hashes) for p in pins.python.packages}["vllm"] == (VERSION, (sha256(wheel),))
     assert f"vllm from {index}" in pins.python.requested
-    assert definition_pins.stale(definition, pins, ()) == ()
+    assert pinning.stale_pins(definition, pins, ()) == ()
     other = replace(definition, sources={"vllm": image.WheelSource("vllm", index.replace("cu130", "cu131"))})
-    assert "vllm" in definition_pins.stale(other, pins, ())
+    assert "vllm" in pinning.stale_pins(other, pins, ())
 
 
 def test_the_image_installs_it_from_there_by_hash(
     tmp_path: Path, definition: ImageDefinition, served: Served, settings: UserSettings
 ) -> None:
     pins = resolve_missing(tmp_path, definition, settings)
-    plan = make(ImageInputs(definition, replace(pins, base=BasePin("x:1", "sha256:" + "b" * 64)), {}, ()))
+    plan = make_plan(ImageInputs(definition, replace(pins, base=BasePin("x:1", "sha256:" + "b" * 64)), {}, ()))
     index = f"{served.url}/{COMMIT}/cu130"
     text = plan.files["Dockerfile"].content.decode()
     assert f"install_locked --default-index {index} -r index-1.txt\n" in text

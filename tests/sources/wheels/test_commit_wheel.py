@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError
 from builder.definitions.image import Index, PythonRequirements
-from builder.errors import SourceError
-from builder.sources.environment import UserSettings
-from builder.sources.wheels import commit_wheel
-from builder.sources.wheels.commit_wheel import CommitWheel
+from builder.sources import wheels
+from builder.sources.git import UserSettings
+from builder.sources.wheels import CommitWheel
 from tests.sources.wheelhouse import Served, make_commit_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 COMMIT, ANOTHER, BARE = "e2f56c309d2a28899c68975a7e104502d56deb8f", "ab" * 20, "cd" * 20
 VERSION = "0.11.2.dev363+ge2f56c309.cu130"
@@ -39,7 +40,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
 def find(tmp_path: Path, served: Served, commit: str, wants: PythonRequirements = WANTS) -> CommitWheel:
     index = f"{served.url}/COMMIT/cu130"
     cache = tmp_path / "cache"
-    return commit_wheel.find(cache, "vllm", index, commit, wants, "linux/arm64", UserSettings())
+    return wheels.find_commit_wheel(cache, "vllm", index, commit, wants, "linux/arm64", UserSettings())
 
 
 def test_it_is_the_platforms_own_with_its_hash_and_no_other_is_fetched(tmp_path: Path, served: Served) -> None:
@@ -77,7 +78,7 @@ def test_an_address_that_no_build_can_fetch_is_refused(tmp_path: Path, served: S
     (folder / wheel.name).write_bytes(wheel.read_bytes())
     index = f"{served.url}/COMMIT/{name}/cu130" if name else f"{folder.parent.as_uri()}/COMMIT/cu130"
     with pytest.raises(SourceError, match="a build cannot fetch"):
-        commit_wheel.find(tmp_path / "cache", "vllm", index, BARE, WANTS, "linux/arm64", UserSettings())
+        wheels.find_commit_wheel(tmp_path / "cache", "vllm", index, BARE, WANTS, "linux/arm64", UserSettings())
 
 
 @pytest.mark.parametrize(
@@ -91,12 +92,12 @@ def test_an_address_that_no_build_can_fetch_is_refused(tmp_path: Path, served: S
     ],
 )
 def test_a_version_names_its_commit_unless_it_is_a_release(version: str, digits: str) -> None:
-    assert commit_wheel.named(version) == digits
+    assert wheels.named(version) == digits
 
 
 def test_the_template_of_an_address_has_the_commit_that_the_version_names() -> None:
     own = f"https://wheels.vllm.ai/{COMMIT}/cu130"
     text = f"install --default-index https://example.org/{ANOTHER}/x\ninstall --default-index '{own}' -r x"
-    assert commit_wheel.template(text, VERSION) == "https://wheels.vllm.ai/COMMIT/cu130"
-    assert commit_wheel.template(text, "0.32.0") == ""
-    assert commit_wheel.template(text.replace(COMMIT, "nightly"), VERSION) == ""
+    assert wheels.template(text, VERSION) == "https://wheels.vllm.ai/COMMIT/cu130"
+    assert wheels.template(text, "0.32.0") == ""
+    assert wheels.template(text.replace(COMMIT, "nightly"), VERSION) == ""

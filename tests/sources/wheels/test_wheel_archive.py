@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.wheels import wheel_archive
+from builder.base.errors import SourceError
+from builder.sources import wheels
 from tests.sources.wheelhouse import make_wheel, serving
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 LOGIN = "Basic " + base64.b64encode(b"tester:secret").decode()
 
@@ -24,7 +25,7 @@ def test_files_are_read_by_one_connection_or_from_the_disk(tmp_path: Path) -> No
     made = make_wheel(tmp_path, "toy", "1.0", files={"toy/a.py": "a\n"})
     with serving(tmp_path) as served:
         for address in (f"{served.url}/{made.name}", made.as_uri()):
-            with wheel_archive.open_wheel(address, None) as archive:
+            with wheels.open_wheel(address, None) as archive:
                 assert archive.read("toy/a.py") == b"a\n"
 
 
@@ -36,7 +37,7 @@ def test_a_server_that_knows_no_ranges_is_not_asked_for_the_whole_wheel(tmp_path
     try:
         with (
             pytest.raises(SourceError, match="cannot be read: the server sends whole files only"),
-            wheel_archive.open_wheel(address, None),
+            wheels.open_wheel(address, None),
         ):
             pass
     finally:
@@ -64,7 +65,7 @@ def test_a_server_that_sends_more_than_the_range_is_not_read_on(tmp_path: Path) 
         address = f"http://127.0.0.1:{server.server_port}/toy.whl"
         with (
             pytest.raises(SourceError, match="the answer has more than [0-9,]+ bytes"),
-            wheel_archive.open_wheel(address, None),
+            wheels.open_wheel(address, None),
         ):
             pass
     finally:
@@ -85,7 +86,7 @@ def test_a_server_that_does_not_tell_the_size(tmp_path: Path, length: str | None
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         address = f"http://127.0.0.1:{server.server_port}/toy.whl"
-        with pytest.raises(SourceError, match="toy.whl cannot be read: "), wheel_archive.open_wheel(address, None):
+        with pytest.raises(SourceError, match="toy.whl cannot be read: "), wheels.open_wheel(address, None):
             pass
     finally:
         server.shutdown()
@@ -96,7 +97,7 @@ def test_a_server_that_is_not_there_is_said(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         gone = f"{served.url}/toy.whl"
     message = r"the wheel http://127\.0\.0\.1:\d+/toy\.whl cannot be read: .*refused"
-    with pytest.raises(SourceError, match=message), wheel_archive.open_wheel(gone, None):
+    with pytest.raises(SourceError, match=message), wheels.open_wheel(gone, None):
         pass
 
 
@@ -122,7 +123,7 @@ def test_a_login_comes_from_the_address_or_from_netrc(tmp_path: Path, monkeypatc
             ("no netrc at all", f"http://{host}/a.whl"),
         ):
             netrc.write_text(content)
-            with pytest.raises(SourceError, match="401"), wheel_archive.open_wheel(address, None):
+            with pytest.raises(SourceError, match="401"), wheels.open_wheel(address, None):
                 pass
     finally:
         server.shutdown()
@@ -139,7 +140,7 @@ def test_a_server_with_a_certificate_of_its_own(tmp_path: Path) -> None:
     subprocess.run(["openssl", "req", "-x509", *options, *subject], check=True, capture_output=True)
     with serving(tmp_path, tls=(certificate, key)) as served:
         address = f"{served.url}/{made.name}"
-        with wheel_archive.open_wheel(address, certificate) as archive:
+        with wheels.open_wheel(address, certificate) as archive:
             assert archive.read("toy/a.py") == b"a\n"
-        with pytest.raises(SourceError, match="(?i)certificate"), wheel_archive.open_wheel(address, None):
+        with pytest.raises(SourceError, match="(?i)certificate"), wheels.open_wheel(address, None):
             pass

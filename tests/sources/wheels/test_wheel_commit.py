@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.wheels import wheel_commit
+from builder.base.errors import SourceError
+from builder.sources import wheels
 from tests.sources.wheelhouse import Served, serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 VERSION = "__version__ = version = '0.19.1'\n__commit_id__ = commit_id = {commit}\n"
 
@@ -33,17 +34,17 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def test_the_commit_is_read_without_the_whole_wheel(tmp_path: Path, served: Served) -> None:
     wheel = make(tmp_path, "'gb1388b1fb'")
-    assert wheel_commit.read(f"{served.url}/{wheel.name}", None) == "b1388b1fb"
+    assert wheels.read_wheel_commit(f"{served.url}/{wheel.name}", None) == "b1388b1fb"
     assert sum(served.sent) < wheel.stat().st_size / 4
 
 
 @pytest.mark.parametrize(("commit", "expected"), [("'gb1388b1fb'", "b1388b1fb"), ("None", None)])
 def test_a_local_wheel_is_read_as_well(tmp_path: Path, commit: str, expected: str | None) -> None:
-    assert wheel_commit.read(make(tmp_path, commit).as_uri(), None) == expected
+    assert wheels.read_wheel_commit(make(tmp_path, commit).as_uri(), None) == expected
 
 
 def test_what_is_no_wheel_is_said(tmp_path: Path, served: Served) -> None:
     (tmp_path / "x.whl").write_bytes(b"not a zip file")
     for address in (f"{served.url}/x.whl", f"{served.url}/none.whl", (tmp_path / "none.whl").as_uri()):
         with pytest.raises(SourceError, match="cannot be read"):
-            wheel_commit.read(address, None)
+            wheels.read_wheel_commit(address, None)

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.errors import SourceError
-from builder.sources.wheels import wheel_files
-from builder.sources.wheels.wheel_lookup import Wheel
+from builder.base.errors import SourceError
+from builder.sources import wheels
+from builder.sources.wheels import Wheel
 from tests.sources.wheelhouse import Served, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
 
 FILES = {
     "vllm/kernels.so": "\0" * 1_000_000,
@@ -39,7 +40,7 @@ def wheel(tmp_path: Path, server: Served) -> Wheel:
 
 def test_a_file_comes_without_the_whole_wheel(tmp_path: Path, server: Served, wheel: Wheel) -> None:
     paths = ["vllm/a.py", "vllm/apart.py", "vllm/script.py", "vllm/none.py", "vllm"]
-    assert wheel_files.read(tmp_path / "cache", wheel, paths, None) == {
+    assert wheels.read_wheel_files(tmp_path / "cache", wheel, paths, None) == {
         "vllm/a.py": b"a\n",
         "vllm/apart.py": b"apart\n",
     }
@@ -48,17 +49,17 @@ def test_a_file_comes_without_the_whole_wheel(tmp_path: Path, server: Served, wh
 
 def test_what_was_read_once_is_not_fetched_again(tmp_path: Path, server: Served, wheel: Wheel) -> None:
     cache = tmp_path / "cache"
-    first = wheel_files.read(cache, wheel, ["vllm/a.py"], None)
+    first = wheels.read_wheel_files(cache, wheel, ["vllm/a.py"], None)
     server.sent.clear()
-    assert wheel_files.read(cache, wheel, ["vllm/a.py", "vllm/none.py"], None) == first
+    assert wheels.read_wheel_files(cache, wheel, ["vllm/a.py", "vllm/none.py"], None) == first
     assert server.sent == []
-    assert wheel_files.read(cache, wheel, ["vllm/a.py", "vllm/b.py"], None) == {**first, "vllm/b.py": b"b\n"}
+    assert wheels.read_wheel_files(cache, wheel, ["vllm/a.py", "vllm/b.py"], None) == {**first, "vllm/b.py": b"b\n"}
     assert server.sent
 
 
 def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path: Path, wheel: Wheel) -> None:
     (tmp_path / "cache").write_text("a file")
-    assert wheel_files.read(tmp_path / "cache", wheel, ["vllm/a.py"], None) == {"vllm/a.py": b"a\n"}
+    assert wheels.read_wheel_files(tmp_path / "cache", wheel, ["vllm/a.py"], None) == {"vllm/a.py": b"a\n"}
 
 
 def test_a_wheel_that_is_gone_is_an_error(tmp_path: Path, wheel: Wheel) -> None:
@@ -67,4 +68,4 @@ def test_a_wheel_that_is_gone_is_an_error(tmp_path: Path, wheel: Wheel) -> None:
     with pytest.raises(
         SourceError, match=r"vllm-0\.20\.0-py3-none-any\.whl cannot be read: the server says 404 Not Found"
     ):
-        wheel_files.read(tmp_path / "cache", wheel, ["vllm/a.py"], None)
+        wheels.read_wheel_files(tmp_path / "cache", wheel, ["vllm/a.py"], None)

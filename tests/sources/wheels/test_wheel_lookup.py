@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from builder.base.errors import SourceError
 from builder.definitions.image import Index, PythonRequirements
-from builder.errors import SourceError
-from builder.sources.environment import UserSettings
-from builder.sources.wheels import wheel_lookup
-from builder.sources.wheels.wheel_lookup import Wheel, WheelRequest
+from builder.sources import wheels
+from builder.sources.git import UserSettings
+from builder.sources.wheels import Wheel, WheelRequest
 from tests.sources.wheelhouse import make_index, make_simple_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 WANTS = PythonRequirements("3.12", "2.39", ())
 TAGS = ("cp38-abi3-manylinux_2_35_x86_64", "cp38-abi3-manylinux_2_35_aarch64", "cp311-cp311-manylinux_2_35_aarch64")
@@ -22,7 +23,7 @@ TAGS = ("cp38-abi3-manylinux_2_35_x86_64", "cp38-abi3-manylinux_2_35_aarch64", "
 
 def find(folder: Path, settings: UserSettings, platform: str, hashes: tuple[str, ...] = ()) -> Wheel:
     wanted = WheelRequest("vllm==0.20.0", WANTS, platform, frozenset(hashes))
-    return wheel_lookup.find(folder / "cache", wanted, settings)
+    return wheels.find_wheel(folder / "cache", wanted, settings)
 
 
 def test_the_platforms_own_wheel_is_taken_and_else_any(tmp_path: Path) -> None:
@@ -70,7 +71,7 @@ def test_an_index_that_serves_this_package_alone_is_asked_for_it(tmp_path: Path)
     made = make_wheel(tmp_path / "files", "vllm", "0.20.0")
     wants = PythonRequirements("3.12", "2.39", (), indexes=(Index(make_index(tmp_path / "own", [made]), ("vllm",)),))
     settings = UserSettings(index_url=make_index(tmp_path / "simple", []))
-    wheel = wheel_lookup.find(tmp_path / "cache", WheelRequest("vllm==0.20.0", wants, "linux/amd64"), settings)
+    wheel = wheels.find_wheel(tmp_path / "cache", WheelRequest("vllm==0.20.0", wants, "linux/amd64"), settings)
     assert wheel.sha256 == sha256(made)
 
 
@@ -79,6 +80,6 @@ def test_no_such_version_and_no_such_wheel_are_said(tmp_path: Path) -> None:
         index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "vllm", "0.20.0")])
     )
     with pytest.raises(SourceError, match=r"no wheel of vllm==9 is found:\n(?s:.*)no version of vllm==9"):
-        wheel_lookup.find(tmp_path / "cache", WheelRequest("vllm==9", WANTS, "linux/amd64"), settings)
+        wheels.find_wheel(tmp_path / "cache", WheelRequest("vllm==9", WANTS, "linux/amd64"), settings)
     with pytest.raises(SourceError, match="none of the wheels of vllm==0.20.0 that are found is the pinned one"):
         find(tmp_path, settings, "linux/amd64", ("0" * 64,))

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions.image import PythonRequirements
-from builder.sources.wheels import wheel_needs
-from builder.sources.wheels.commit_wheel import CommitWheel
+from builder.sources import wheels
+from builder.sources.wheels import CommitWheel
 from tests.sources.wheelhouse import make_wheel, serving, sha256
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 WANTS = PythonRequirements("3.12", "2.39", ())
 
@@ -31,7 +32,7 @@ WANTS = PythonRequirements("3.12", "2.39", ())
     ],
 )
 def test_another_version_is_a_conflict_and_a_package_that_is_left_out_is_none(needs: str, problem: str) -> None:
-    assert wheel_needs.conflict([needs], {"torch": "2.13.0+cu130"}, WANTS, "linux/arm64") == problem
+    assert wheels.conflict([needs], {"torch": "2.13.0+cu130"}, WANTS, "linux/arm64") == problem
 
 
 def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
@@ -39,4 +40,4 @@ def test_what_a_wheel_needs_is_read_in_place(tmp_path: Path) -> None:
     made = make_wheel(tmp_path / "files", "vllm", version, requires=("torch==2.11.0", "numpy"))
     with serving(tmp_path / "files") as served:
         wheel = CommitWheel(version, f"{served.url}/{made.name}", sha256(made))
-        assert wheel_needs.read(tmp_path / "cache", "vllm", wheel, None) == ("torch==2.11.0", "numpy")
+        assert wheels.read_wheel_needs(tmp_path / "cache", "vllm", wheel, None) == ("torch==2.11.0", "numpy")

@@ -1,0 +1,1 @@
+"""Common ground: errors, events, files, words, the project."""

@@ -1,0 +1,120 @@
+"""Commands report events while they work, and checks report results.
+
+The result of one check comes first, then the events. The command line alone decides how to show them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+# The result of one check of a machine or a project.
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result of one check. ``remedy`` is what to do, empty where all is well."""
+
+    subject: str
+    verdict: Literal["ok", "warning", "error"]
+    message: str
+    remedy: str = ""
+
+
+# Events that commands report while they work; the command line decides how to show them.
+
+
+@dataclass(frozen=True)
+class Message:
+    """A line of text for the user: the step that begins now, or a warning about the plan."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Fact(Message):
+    """A line on what stays as it is while a command runs: it is reported once, however often it is met."""
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """The start of something that may take longer than a second and tells nothing meanwhile."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class TaskFinished:
+    """The end of such a task after ``seconds``."""
+
+    text: str
+    seconds: float
+
+
+@contextmanager
+def task(report: Report, text: str) -> Iterator[None]:
+    """Reports the block as a task; one that fails is reported as ended, too."""
+    began = time.monotonic()
+    report(TaskStarted(text))
+    try:
+        yield
+    finally:
+        report(TaskFinished(text, time.monotonic() - began))
+
+
+@dataclass(frozen=True)
+class TransferProgress:
+    """The progress of a large transfer, in bytes; ``what`` names what is moved, and from or to where."""
+
+    what: str
+    current: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stage that begins in place of the one before; its text says how far it is as well."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class WaitingStarted(Stage):
+    """The stage in which everything is started and only the wait for a server's first answer remains."""
+
+    name: str = "starting"
+
+
+@dataclass(frozen=True)
+class NodeEvent:
+    """An event on a node: the progress of its transfer, or in the end a `Message`."""
+
+    node: str
+    event: object
+
+
+def delayed_progress(report: Report, what: str) -> Callable[[int, int], None]:
+    """Returns a callback that takes the bytes done and the total bytes, and reports them once a second has passed."""
+    began = time.monotonic()
+
+    def report_progress(current: int, total: int) -> None:
+        if time.monotonic() - began > 1:
+            report(TransferProgress(what, current, total))
+
+    return report_progress
+
+
+WAITING = Message("waiting for another process that writes images.lock")
+
+Report = Callable[[object], None]
+"""Takes an event of this module, or one of a build (``builder.engine.build_log``)."""
+
+
+def ignore(_event: object) -> None:
+    """A Report that drops every event."""

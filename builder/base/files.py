@@ -1,0 +1,617 @@
+"""This page reads and writes files safely, whoever wrote them and whenever a process is killed.
+
+Reading comes first: links, pipes, devices and oversized files are refused. Locks and the kinds of writing follow.
+A reader sees the old content or the new content of an atomic write, never a part of either.
+Atomic files and folders also survive a loss of power. Files in the state folder do not, and may vanish at any time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from builder.base.errors import TransferError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+# Errors of the system with the name of the file that they are about, which it leaves out where the file is open.
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Gives every OSError of the block that names no file the name of ``path``."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
+
+
+# Reading a file that anyone may have put there: links, pipes, devices and what is too large are refused, not read.
+
+_PIECE = 1 << 16
+_STATE = ".builder"
+
+
+def read_plain_file(path: Path | str, largest: int) -> bytes:
+    """Returns the content of a plain file of at most ``largest`` bytes. Raises OSError for anything else; it never
+    waits, as opening a pipe would."""
+    try:
+        descriptor = opened(path, os.O_RDONLY)
+    except OSError as error:
+        # ELOOP: a link; ENXIO: a socket.
+        raise _no_file(path) if error.errno in (errno.ELOOP, errno.ENXIO) else error from None
+    try:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(status.st_mode):
+            raise _no_file(path)
+        content = _up_to(descriptor, largest + 1, status.st_size) if status.st_size <= largest else b""
+    finally:
+        os.close(descriptor)
+    if len(content) > largest or status.st_size > largest:
+        raise OSError(errno.EFBIG, f"larger than {largest:,} bytes", str(path))
+    return content
+
+
+def opened(path: Path | str, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of a file, which is no link. In a state folder, which may have come along with other files, no
+    folder on the way there is one either, at the very moment of opening; the state folder itself may be on another
+    disk. It waits for nobody: a pipe is opened at once, or not at all. Raises OSError."""
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    parts = Path(path).parts
+    if _STATE not in parts[:-1]:
+        return os.open(path, flags, mode)
+    at = parts.index(_STATE) + 1
+    try:
+        folder = os.open(Path(*parts[:at]), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for name in parts[at:-1]:
+                inner = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            return os.open(parts[-1], flags, mode, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _up_to(descriptor: int, largest: int, size: int) -> bytes:
+    """At most ``largest`` bytes of a file of this size. It may grow meanwhile, and those of the kernel tell none."""
+    content = os.read(descriptor, min(size + 1, largest))
+    while len(content) not in (size, largest) and (more := os.read(descriptor, min(largest - len(content), _PIECE))):
+        content += more
+    return content
+
+
+def _no_file(path: Path | str) -> OSError:
+    return OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+# Files that no other process reads yet: written plainly, into a folder that is moved or removed as a whole.
+
+
+def write_plain_file(path: Path, content: bytes) -> None:
+    """Makes ``path`` hold ``content``. Raises OSError, which names ``path``."""
+    with naming(path):
+        path.write_bytes(content)
+
+
+# Advisory locks of the operating system on files and folders: one process at a time holds one, and a process that
+# dies lets go, whatever killed it. Nothing here knows what is locked: errors are OSError and `LockHeldError`, and the
+# callers say what they mean.
+
+_TELL_AFTER = 0.3  # seconds; most locks are held for some tens of milliseconds
+_LONGEST_PAUSE = 0.02  # seconds between two tries
+_FOR_EVER = float("inf")
+_READ_AND_WRITE = os.O_RDWR | os.O_CREAT
+
+
+class LockHeldError(Exception):
+    """One other process held the lock for longer than this one would wait; ``holder`` is its process id, None where
+    it did not leave any."""
+
+    def __init__(self, holder: int | None) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+class LockFileError(OSError):
+    """A lock file cannot be opened; ``strerror`` says why."""
+
+
+class NoFileLocksError(LockFileError):
+    """The file system refuses to lock a file."""
+
+
+class FileLock:
+    """Proof that this process holds a lock, until ``released``."""
+
+    released = False
+
+
+@contextlib.contextmanager
+def locked(
+    path: Path, *, wait_seconds: float = _FOR_EVER, on_wait: Callable[[], None] | None = None
+) -> Iterator[FileLock]:
+    """Holds the lock file ``path``, which is made where it is missing and holds the process id of its holder.
+
+    It is never deleted: a waiter would go on waiting for the deleted one while others take the next. ``on_wait`` is
+    called once when it takes longer than a moment. Raises LockHeldError after another process has held it for
+    ``wait_seconds`` on end (of many that take turns each is waited for), NoFileLocksError where the file cannot be
+    locked, and LockFileError where it cannot be opened, as through a symbolic link.
+    """
+    lock = FileLock()
+    descriptor = _open(path)
+    try:
+        _wait(descriptor, wait_seconds, on_wait)
+        _write_holder(descriptor, f"{os.getpid()}\n")
+        try:
+            yield lock
+        finally:
+            lock.released = True
+            _write_holder(descriptor, "")
+            _unlock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def folder_locked(path: Path) -> Iterator[None]:
+    """Holds a folder itself, under whatever name it has meanwhile. Raises BlockingIOError at once where another process
+    holds it, and OSError where it cannot be opened."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+        _unlock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_locked_to_append(path: Path) -> int:
+    """A descriptor of the file ``path``, made where it is missing, which writes at its end: it is locked for as long as
+    it is open. Waits for other processes; a file that its holder renamed or removed meanwhile is opened anew."""
+    while (descriptor := _open_and_lock(path, os.O_APPEND, fcntl.LOCK_EX)) is None:
+        continue
+    return descriptor
+
+
+def open_locked_at_once(path: Path) -> int:
+    """A descriptor of the file ``path``, made where it is missing, for reading and writing: it is locked for as long as
+    it is open. Raises BlockingIOError where another process holds the file, or has just finished with it."""
+    descriptor = _open_and_lock(path, 0, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if descriptor is None:
+        raise BlockingIOError
+    return descriptor
+
+
+def lock_new(path: Path, descriptor: int) -> bool:
+    """Locks a file that this process has just made, for as long as it is open; False where another one removed it as
+    `remove_unlocked` does. Where the file system has no locks, no other can do that."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return _is_at(path, descriptor)
+
+
+def remove_unlocked(path: Path) -> None:
+    """Removes a file that no process holds. One that is held, another user's, or gone meanwhile is left."""
+    with contextlib.suppress(OSError), _held_at_once(path):
+        path.unlink()
+
+
+def is_held(path: Path) -> bool:
+    """True for a file that another process holds, or that cannot be asked."""
+    try:
+        with _held_at_once(path):
+            return False
+    except OSError:
+        return True
+
+
+@contextlib.contextmanager
+def _held_at_once(path: Path) -> Iterator[None]:
+    descriptor = opened(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _open_and_lock(path: Path, flags: int, operation: int) -> int | None:
+    """None where the locked file is no longer the one at ``path``."""
+    descriptor = opened(path, _READ_AND_WRITE | flags)
+    is_there = False
+    try:
+        fcntl.flock(descriptor, operation)
+        is_there = _is_at(path, descriptor)
+    finally:
+        if not is_there:
+            os.close(descriptor)
+    return descriptor if is_there else None
+
+
+def _open(path: Path) -> int:
+    try:
+        return opened(path, _READ_AND_WRITE)
+    except OSError as error:
+        if isinstance(error, PermissionError):  # made by another user, root for one: to hold it, reading is enough
+            with contextlib.suppress(OSError):
+                return opened(path, os.O_RDONLY)
+        raise LockFileError(error.errno, error.strerror) from None
+
+
+def _wait(descriptor: int, wait_seconds: float, on_wait: Callable[[], None] | None) -> None:
+    started = time.monotonic()
+    holder, since = _holder(descriptor), started
+    pause = 0.001
+    while not _try_lock(descriptor):
+        now = time.monotonic()
+        if (current := _holder(descriptor)) != holder:
+            holder, since = current, now
+        if now - since >= wait_seconds:
+            raise LockHeldError(holder)
+        if on_wait and now - started >= _TELL_AFTER:
+            on_wait()
+            on_wait = None
+        time.sleep(min(pause, wait_seconds - (now - since)))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise NoFileLocksError(error.errno, error.strerror) from None
+    return True
+
+
+def _unlock(descriptor: int) -> None:
+    # Closing alone would leave it to a process that was just forked from this one until that has closed it too.
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(descriptor: int) -> int | None:
+    text = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _write_holder(descriptor: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # for messages only: a full disk is no reason to stop here
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode(), 0)
+
+
+# A file that is written under a name of its own until it is whole, and that is gone where it never is. Who is killed
+# meanwhile leaves it, and cannot come back for it: whoever next writes the same file removes it. A lock tells it from
+# one that is being written, by whatever process on whatever machine.
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """A new file in the folder of ``path`` and its name, for the block to rename; gone when the block ends, but for
+    where it got another name. Several processes may write the same ``path`` at a time. Raises OSError."""
+    remove_stale(path)
+    temporary = path.with_name(f"{_prefix(path)}{os.getpid()}.{threading.get_ident()}")
+    with _until_named(temporary, _make_and_lock) as file:
+        yield file, temporary
+
+
+@contextlib.contextmanager
+def of_one_writer(path: Path) -> Iterator[tuple[IO[bytes], Path]]:
+    """The same for a caller who holds a lock, so that nobody else writes ``path``. A killed one leaves ``.NAME.new``,
+    which the next one replaces. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.new")
+    with _until_named(temporary, _make) as file:
+        yield file, temporary
+
+
+def is_abandoned(path: Path) -> bool:
+    """True for a file that a killed writer left, whatever it was to become."""
+    first, *parts = path.name.split(".")
+    is_one = not first and len(parts) > 1 and all(part.isdecimal() for part in parts[-2:])
+    return is_one and not is_held(path)
+
+
+def remove_stale(path: Path) -> None:
+    """Removes what killed writers of ``path`` left; for who does not write it."""
+    prefix = _prefix(path)
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            process, dot, thread = entry.name.removeprefix(prefix).partition(".")
+            if entry.name.startswith(prefix) and dot and process.isdecimal() and thread.isdecimal():
+                remove_unlocked(Path(entry.path))
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name}."
+
+
+@contextlib.contextmanager
+def _until_named(temporary: Path, make: Callable[[Path], int]) -> Iterator[IO[bytes]]:
+    """The file that ``make`` opens; it is gone when the block ends, but for where it got another name."""
+    try:
+        with naming(temporary), os.fdopen(make(temporary), "wb") as file:
+            yield file
+    finally:
+        # In its place it is no longer here; anywhere before that it is litter.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _make(path: Path) -> int:
+    # Deleted rather than opened: what a killed writer left may belong to another user, or be a link.
+    path.unlink(missing_ok=True)
+    return opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+
+
+def _make_and_lock(path: Path) -> int:
+    while True:
+        descriptor = _make(path)
+        if lock_new(path, descriptor):
+            return descriptor
+        os.close(descriptor)
+
+
+# Writing a file that other programs read: at whatever moment they look, and whenever the writer is killed, it has its
+# old content or its new one. All of this outlasts a loss of power as well: the content is forced to the disk before
+# it takes the name, and the name after. What may vanish at any time is written by `state_file`, which costs less.
+
+# What fsync(2) says of a folder where the file system has nothing to force.
+_CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int | None = None) -> None:
+    """Makes ``path`` hold ``content``, with the permissions ``mode`` or those of any new file. Several processes may
+    write it at a time: the last one counts. What a killed one left beside it is removed. Raises OSError, and the file
+    is as it was."""
+    with beside(path) as (file, temporary):
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(content)
+        put_file_in_place(file, temporary, path)
+
+
+def write_alone(path: Path, content: bytes, *, check: Callable[[], None] | None = None) -> None:
+    """Makes ``path`` hold ``content``, for one writer at a time: the caller holds a lock. Owner, group and permissions
+    of a file that is there stay.
+
+    A writer that is killed leaves ``.NAME.new`` beside, which the next one removes. ``check`` is called when the
+    content is on the disk, right before it takes its place; what it raises ends this. Raises OSError. The file is as it
+    was then.
+    """
+    with of_one_writer(path) as (file, temporary):
+        with contextlib.suppress(FileNotFoundError):
+            _give_access_of(path.stat(), file.fileno())
+        file.write(content)
+        put_file_in_place(file, temporary, path, check=check)
+
+
+def put_file_in_place(file: IO[bytes], temporary: Path, path: Path, *, check: Callable[[], None] | None = None) -> None:
+    """Gives ``file``, which was written under the name ``temporary`` in the same file system, the name ``path``."""
+    file.flush()
+    os.fsync(file.fileno())
+    if check:
+        check()
+    temporary.replace(path)
+    with contextlib.suppress(OSError):  # the file is in its place: nothing may fail any more
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Forces the names in ``folder`` to the disk; some file systems cannot, and do it by themselves. Raises OSError
+    where the disk fails."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with naming(folder):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+def make_folder(folder: Path) -> None:
+    """Makes ``folder`` with the folders above it, as far as they are missing, and forces their names to the disk.
+    Raises OSError."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        sync_folder(path.parent)
+
+
+def _give_access_of(status: os.stat_result, descriptor: int) -> None:
+    for owner in (status.st_uid, -1):  # only root may give a file away, but a group of one's own anybody may set
+        with contextlib.suppress(PermissionError):
+            os.fchown(descriptor, owner, status.st_gid)
+            break
+    with contextlib.suppress(PermissionError):  # a file system without modes
+        os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
+
+
+# Putting a whole folder in its place by one rename: whoever looks, at whatever moment, sees all of it or none of it.
+# Its files are forced to the disk first, and its name after: what is recorded of it afterwards holds whatever
+# happens.
+
+# From fcntl.h and linux/fs.h.
+_HERE = -100
+_RENAME_EXCHANGE = 2
+
+
+def put_folder_in_place(fresh: Path, target: Path) -> None:
+    """Makes ``fresh`` the folder ``target``, which is not there yet. Where they lie on two disks, whoever is killed
+    leaves a part of it beside, which `remove_unfinished` removes. Raises OSError."""
+    make_folder(target.parent)
+    _sync(fresh)
+    try:
+        _rename(fresh, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy_from_another_disk(fresh, target)
+
+
+def remove_unfinished(target: Path) -> None:
+    """Removes what a killed `put_in_place` left beside ``target``."""
+    import shutil
+
+    shutil.rmtree(_unfinished(target), ignore_errors=True)
+
+
+def _copy_from_another_disk(fresh: Path, target: Path) -> None:
+    import shutil
+
+    copy = _unfinished(target)
+    remove_unfinished(target)
+    try:
+        shutil.copytree(fresh, copy, symlinks=True)
+        _sync(copy)
+        _rename(copy, target)
+    finally:
+        remove_unfinished(target)
+    shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _unfinished(target: Path) -> Path:
+    return target.with_name(f".{target.name}.part")
+
+
+def replace_folder(fresh: Path, target: Path) -> None:
+    """Makes ``fresh`` the folder ``target`` in place of the one that may be there, for one writer at a time: whoever is
+    killed leaves the old one or the new one. Where the file system cannot exchange two folders (network file systems),
+    there is no ``target`` for a moment. Raises OSError."""
+    import shutil
+
+    aside = aside_of(target)
+    shutil.rmtree(aside, ignore_errors=True)
+    _sync(fresh)
+    if target.exists() and _exchange(fresh, target):
+        sync_folder(target.parent)
+        shutil.rmtree(fresh, ignore_errors=True)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        target.rename(aside)
+    _rename(fresh, target)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def aside_of(target: Path) -> Path:
+    """The name of the former ``target`` while `replace` cannot exchange the two."""
+    return target.with_name(f".{target.name}.old")
+
+
+def _exchange(fresh: Path, target: Path) -> bool:
+    """Gives two folders each other's name at once (renameat2(2)); False where the system cannot."""
+    import ctypes
+
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(_HERE, os.fsencode(fresh), _HERE, os.fsencode(target), _RENAME_EXCHANGE) == 0)
+
+
+def _rename(fresh: Path, target: Path) -> None:
+    fresh.rename(target)
+    sync_folder(target.parent)
+    sync_folder(target.parent.parent)  # which may have the parent since now
+
+
+def _sync(folder: Path) -> None:
+    """Forces all that is in ``folder`` to the disk; a link has no content of its own."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                with path.open("rb") as file, naming(path):
+                    os.fsync(file.fileno())
+        sync_folder(Path(parent))
+
+
+# Files in the state folder, which make the next run quicker and may vanish at any time: written whole, and with as
+# little effort as that takes.
+
+
+def write_state(path: Path, content: bytes) -> None:
+    """Makes ``path`` hold ``content``, whole or not at all: several processes may write and read it at a time.
+
+    A loss of power may empty it: readers take what they cannot read for missing. A folder that cannot be written to is
+    no error: the work is done, only slower next time. What a killed process left beside it is removed.
+    """
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside(path) as (file, temporary):
+            file.write(content)
+            file.flush()
+            temporary.replace(path)
+
+
+# Writing a large file that the user named: whole under its name, or not there.
+
+_HINTS = {
+    errno.ENOSPC: "make room there, or name a file on another disk",
+    errno.EDQUOT: "make room there, or name a file on another disk",
+    errno.EFBIG: "a FAT disk holds no file above 4 GB: format it as exFAT or ext4",
+}
+
+
+@contextmanager
+def written_large_file(path: Path, *, replace: bool) -> Iterator[IO[bytes]]:
+    """An empty file that takes the name ``path`` when the block has ended well. Whoever is killed in it leaves
+    ``.NAME.new`` beside, which the next one writes over.
+
+    Raises UsageError where ``path`` cannot be made, exists (unless ``replace``), or is being written by another
+    process; TransferError where the disk does not take all of it.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file", hint="name a file")
+    if path.exists() and not replace:
+        raise UsageError(f"{path} exists", hint="name another file, or replace it with --force")
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        file = os.fdopen(open_locked_at_once(temporary), "r+b", buffering=0)
+    except BlockingIOError:
+        message = f"{path} is being written by another process"
+        raise UsageError(message, hint="wait for it, or name another file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    with file:
+        try:
+            file.truncate(0)
+            yield file
+            put_file_in_place(file, temporary, path)
+        except OSError as error:
+            hint = _HINTS.get(error.errno or 0, f"look after the disk that holds {path.parent}, and run it again")
+            raise TransferError(f"{path} was not written: {error.strerror or error}", hint=hint) from None
+        finally:
+            # In its place it is no longer here; anywhere before that it is of no use.
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)

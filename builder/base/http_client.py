@@ -1,0 +1,112 @@
+"""HTTP requests: the clients, the limits of an answer in size and time, and one exception for every failure.
+
+httpx2 limits the wait for the next piece of an answer, and neither an answer's size nor its time: a server that sends
+one byte a second never ends. What huggingface_hub fetches goes through its own client (`sources/huggingface`).
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    import httpx2
+
+
+_Part = TypeVar("_Part", bytes, str)
+
+PIECE_SECONDS = 60.0
+"""The longest wait for a connection, and for each piece of an answer."""
+ANSWER_SECONDS = 900.0
+"""The longest time for a whole answer, such as a file of 64 MiB on a slow line."""
+
+
+class NoAnswerError(Exception):
+    """A request without a usable answer; the text says why. Where it is ``transient``, the same request may succeed a
+    second later."""
+
+    def __init__(self, why: str, *, transient: bool = False) -> None:
+        super().__init__(why)
+        self.transient = transient
+
+
+@contextmanager
+def following(ca_file: Path | None = None, *, login: httpx2.Auth | None = None) -> Iterator[httpx2.Client]:
+    """A client that follows redirects and trusts the certificates of this machine and of SSL_CERT_FILE, or those in
+    ``ca_file`` instead. In the block every failure is a NoAnswerError."""
+    import ssl
+
+    import httpx2
+
+    with _failures():
+        verify = ssl.create_default_context(cafile=ca_file) if ca_file else True
+        with httpx2.Client(verify=verify, auth=login, timeout=PIECE_SECONDS, follow_redirects=True) as client:
+            yield client
+
+
+@contextmanager
+def near(seconds: float, headers: Mapping[bytes, bytes]) -> Iterator[httpx2.Client]:
+    """A client for a server on this machine or on a node: no proxy of the user's leads there, and TLS neither, whose
+    certificates take longer to load than a short answer takes. In the block every failure is a NoAnswerError."""
+    import ssl
+
+    import httpx2
+
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    with _failures(), httpx2.Client(timeout=seconds, trust_env=False, verify=tls, headers=headers) as client:
+        yield client
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Turns what httpx2 and the system raise into NoAnswerErrors."""
+    import httpx2
+
+    final = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
+    try:
+        yield
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        is_transient = isinstance(error, httpx2.TransportError) and not isinstance(error, final)
+        raise NoAnswerError(str(error) or type(error).__name__, transient=is_transient) from None
+
+
+def send(
+    client: httpx2.Client,
+    method: str,
+    url: str,
+    *,
+    largest: int,
+    seconds: float = ANSWER_SECONDS,
+    headers: Mapping[str, str] | None = None,
+    body: Any = None,
+) -> httpx2.Response:
+    """The whole answer to a request, with ``body`` as JSON. Raises NoAnswerError for more than ``largest`` bytes and
+    after ``seconds``."""
+    import httpx2
+
+    with client.stream(method, url, headers=headers, json=body) as answer:
+        received = b"".join(limited(answer.iter_bytes(), largest, seconds))
+        plain = {name: value for name, value in answer.headers.items() if name != "content-encoding"}
+        return httpx2.Response(answer.status_code, headers=plain, content=received, request=answer.request)
+
+
+def limited(parts: Iterable[_Part], largest: int, seconds: float = ANSWER_SECONDS) -> Iterator[_Part]:
+    """Passes the parts of an answer on. Raises NoAnswerError for more than ``largest`` bytes (characters of text) and
+    after ``seconds``."""
+    began, size = time.monotonic(), 0
+    for part in parts:
+        size += len(part)
+        if size > largest:
+            raise NoAnswerError(f"the answer has more than {largest:,} bytes")
+        if time.monotonic() - began > seconds:
+            raise NoAnswerError(f"the answer was not complete after {seconds:g} s", transient=True)
+        yield part
+
+
+def status(answer: httpx2.Response) -> str:
+    """The status of an answer in words, such as ``404 Not Found``."""
+    return f"{answer.status_code} {answer.reason_phrase}".strip()

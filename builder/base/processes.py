@@ -1,0 +1,56 @@
+"""This page starts child processes that end with the program, and reads files of /proc.
+
+Child processes come first. The files of /proc then give a machine's memory and its GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# Child processes that never outlive this one.
+
+
+def memory_file() -> BinaryIO:
+    """A file for what a child process reads or writes. It has no name and no disk: nothing of it is left however this
+    process ends, and no folder for temporary files is asked for first."""
+    import os
+
+    return os.fdopen(os.memfd_create("builder"), "w+b")
+
+
+def tied_to_parent() -> list[str]:
+    """Returns a prefix of an argument vector that makes the kernel send SIGTERM to the process when its parent dies.
+
+    Without it a child such as buildx or git runs on until it next writes to a closed pipe, which may take an hour.
+    setpriv belongs to util-linux, which Debian and Ubuntu always have; elsewhere the prefix is empty.
+    """
+    from shutil import which
+
+    return ["setpriv", "--pdeathsig", "TERM", "--"] if which("setpriv") else []
+
+
+# Files of /proc that tell a machine's memory and its GPUs.
+
+MEMORY = "meminfo"
+GPUS = "driver/nvidia/gpus/*/information"
+"""The file of each GPU, by its driver, with a line such as ``Model: NVIDIA GB10``."""
+
+_SIZE = re.compile(r"^(\w+):\s+(\d+) kB$", re.MULTILINE)
+
+
+def text(path: Path) -> str:
+    """The text of a file; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def sizes(meminfo: str) -> dict[str, int]:
+    """The sizes in the text of /proc/meminfo (proc_meminfo(5)), in bytes, by their names."""
+    return {name: int(number) * 1024 for name, number in _SIZE.findall(meminfo)}

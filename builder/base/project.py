@@ -1,0 +1,226 @@
+"""The files of a project: the folder with dockerfiles/, mods/, recipes/, builds/ and images.lock."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.base.errors import UnsafePathError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
+_STATE_FOLDERS = {
+    "bisecting",
+    "downloads",
+    "evidence",
+    "journal",
+    "logs",
+    "mirrors",
+    "serve-logs",
+    "unchanged",
+    "upgrading",
+    "wheels",
+    "work",
+}
+_STATE_NAMES = frozenset(
+    {
+        "answered.json",
+        "checkpoints.json",
+        "checkpoints.lock",
+        "copies.lock",
+        "engine.json",
+        "id",
+        "id.lock",
+        "steptimes.json",
+        *_STATE_FOLDERS,
+    }
+)
+# Those of them in which names can be known beforehand.
+_WRITTEN_FOLDERS = ("bisecting", "evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
+_STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project folder. What is in ``state`` may be deleted while no command runs: logs, caches, and what killed
+    processes left; but for the mirror of a commit that upstream no longer has."""
+
+    root: Path
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "images.lock"
+
+    @property
+    def dockerfiles(self) -> Path:
+        return self.root / "dockerfiles"
+
+    @property
+    def mods(self) -> Path:
+        return self.root / "mods"
+
+    @property
+    def recipes(self) -> Path:
+        return self.root / "recipes"
+
+    @property
+    def builds(self) -> Path:
+        return self.root / "builds"
+
+    def build_directory(self, repository: str, number: int) -> Path:
+        """The build directory of a number, which may not exist. Raises UnsafePathError where it would lie elsewhere: a
+        clone brings its links along."""
+        return below_project(below_project(self.root, self.builds), self.builds / repository / str(number))
+
+    @property
+    def checkpoints_lock(self) -> Path:
+        """The record of the checkpoints that were made."""
+        return self.root / "checkpoints.lock"
+
+    @property
+    def evidence(self) -> Path:
+        """The runs that tell how numbered images do, by repository and number: kept with images.lock."""
+        return self.root / "evidence"
+
+    @property
+    def raw_evidence(self) -> Path:
+        """The whole output of the tools that measured, each file named after its SHA-256."""
+        return self.state / "evidence" / "raw"
+
+    @property
+    def mirrors(self) -> Path:
+        return self.state / "mirrors"
+
+    @property
+    def downloads(self) -> Path:
+        """The files that mods take from addresses, each named after its SHA-256."""
+        return self.state / "downloads"
+
+    @property
+    def work(self) -> Path:
+        return self.state / "work"
+
+    @property
+    def journal(self) -> Path:
+        """The journal: notes of the numbers being recorded and the pointers being moved right now."""
+        return self.state / "journal"
+
+    @property
+    def state(self) -> Path:
+        return self.root / ".builder"
+
+    @property
+    def engine_cache(self) -> Path:
+        """The file in which facts about the engine are kept between runs."""
+        return self.state / "engine.json"
+
+    @property
+    def upgrading(self) -> Path:
+        """The journals of upgrades that are under way, or were interrupted."""
+        return self.state / "upgrading"
+
+    @property
+    def bisecting(self) -> Path:
+        """The journal of the bisection that is under way, or was interrupted, and what it leaves at its end."""
+        return self.state / "bisecting"
+
+    @property
+    def answered(self) -> Path:
+        """The file that tells which images have answered for which models on this machine."""
+        return self.state / "answered.json"
+
+    @property
+    def unfinished(self) -> bool:
+        """True if a process is building or recording an image, or was killed doing so."""
+        return any(self.journal.glob("*")) or any(self.work.glob("*"))
+
+    def relative(self, path: Path) -> str:
+        """``path`` for messages: relative to the project's folder if it lies in it."""
+        resolved = path.resolve()
+        return str(resolved.relative_to(self.root) if resolved.is_relative_to(self.root) else resolved)
+
+
+def below_project(root: Path, path: Path) -> Path:
+    """Returns ``path``, which names of others are a part of, or which is about to be deleted. Raises UnsafePathError
+    where it does not lie below ``root``, all links followed."""
+    if not (folder := path.resolve()).is_relative_to(root.resolve()) or folder == root.resolve():
+        raise UnsafePathError(
+            f"{path} leads out of {root}, to {folder}: nothing is done there",
+            hint="a name with `..` or a link leads there: look at where it came from, and remove it",
+        )
+    return path
+
+
+def find_project(start: Path) -> Project:
+    """Finds the project that contains ``start``. Raises UsageError where neither it nor a folder above it contains
+    ``dockerfiles/``, UnsafePathError where its state folder is not its own, or others may write in it."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if (folder / "dockerfiles").is_dir():
+            project = Project(folder)
+            _require_nobody_elses(project)
+            _require_own_state(project)
+            return project
+    raise UsageError(
+        f"no project here: neither {start.resolve()} nor a folder above it holds dockerfiles/",
+        hint="go to the project's folder, or name it: builder --project FOLDER …",
+    )
+
+
+def _require_nobody_elses(project: Project) -> None:
+    """Raises UnsafePathError for a state folder that belongs to another user, or in which anybody may write, as in the
+    project's folder around it: what is in it is believed, and in part carried out.
+
+    Members of a group that may write are trusted by whoever let them, and so is root. Root itself trusts, as git does,
+    the user who called it by sudo.
+    """
+    me = os.geteuid()
+    caller = os.environ.get("SUDO_UID", "")
+    trusted = {me, 0, *([int(caller)] if me == 0 and caller.isdecimal() else [])}
+    inner = [project.state / name for name in sorted(_STATE_FOLDERS)]
+    for folder in (project.root, project.state, *inner):
+        try:
+            status = folder.stat()
+        except OSError:
+            continue
+        shown = folder if folder == project.root else os.path.relpath(folder, project.root)
+        if folder != project.root and status.st_uid not in trusted:
+            raise UnsafePathError(
+                f"{shown} belongs to another user (uid {status.st_uid}): what is in it is not followed",
+                hint=f"remove it, if it came with other files; `sudo chown -R {me} {project.state}` makes it yours",
+            )
+        # Where a folder is sticky, as /tmp is, nobody renames or removes what is another's.
+        is_sticky = folder == project.root and bool(status.st_mode & stat.S_ISVTX)
+        if status.st_mode & stat.S_IWOTH and not is_sticky:
+            raise UnsafePathError(
+                f"every user of this machine may write in {shown}: what is in it is not followed",
+                hint=f"look at what is in it; then `chmod o-w {folder}`",
+            )
+
+
+def _require_own_state(project: Project) -> None:
+    """Raises UnsafePathError for a state folder that leads elsewhere, as one may that came with a clone: what is in it
+    is deleted by its name. It may be on another disk, in a folder of its own."""
+    try:
+        entries = list(os.scandir(project.state))
+    except OSError:
+        return
+    folder, is_linked = project.state.name, project.state.is_symlink()
+    for name in _WRITTEN_FOLDERS:
+        with suppress(OSError), os.scandir(project.state / name) as files:
+            entries += [entry for entry in files if entry.is_symlink()]
+    for entry in entries:
+        is_ours = entry.name in _STATE_NAMES or entry.name.startswith(_STATE_PREFIXES)
+        if entry.is_symlink():
+            place = os.path.relpath(entry.path, project.state)
+            message = f"{folder}/{place} is a link: what it leads to is not this program's"
+        elif is_linked and not is_ours:
+            message = f"{folder} leads to {project.state.resolve()}, which holds other things, such as {entry.name}"
+        else:
+            continue
+        raise UnsafePathError(message, hint="no command makes such a link: find out where it came from, and remove it")

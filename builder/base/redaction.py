@@ -1,0 +1,111 @@
+"""Secrets, which are never printed or written down: variables that look like one, and logins in addresses.
+
+What other programs say, and what a step of a build prints, may repeat what they were given: `redacted` stands where
+such text is shown or written.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+_WORDS = frozenset(
+    {"AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASSPHRASE", "PASSWD", "PASSWORD", "PAT", "PW", "SECRET", "TOKEN"}
+)
+# Written without a mark between the words: HFTOKEN, DBPASSWORD.
+_ENDINGS = ("APIKEY", "PASSWD", "PASSWORD", "SECRET", "TOKEN")
+# Tokens of Hugging Face, OpenAI, GitHub, GitLab, NVIDIA, AWS and Slack, a JSON web token, and an address with a login.
+_VALUE = re.compile(
+    r"hf_\w{8,}|sk-[\w-]{8,}|gh[pousr]_\w{8,}|github_pat_\w+|glpat-\S{8,}|nvapi-\S{8,}|AKIA[0-9A-Z]{12,}|xox[a-z]-\S+"
+    r"|eyJ[\w-]{8,}\.[\w-]+\.[\w-]*|(Bearer|Basic) \S+|.*://[^/\s:@]*:[^/\s@]+@.*|.*-----BEGIN .*PRIVATE KEY-----.*",
+    re.DOTALL,
+)
+
+_SHOWN = "***"
+# Secrets that this process came to know otherwise than by its environment and arguments.
+_LEARNED: set[str] = set()
+# Shorter ones would be found in any text.
+_SHORTEST_VALUE, _SHORTEST_PASSWORD = 8, 5
+_LOGIN = re.compile(r"(?:^|://)(?P<user>[^\s/:@]*):(?P<password>[^\s/@]+)@")
+# The user of an ssh address belongs to it; the one of a web address may be a token.
+_ADDRESS = re.compile(
+    r"(?P<scheme>\bhttps?://)[^\s/@'\"<>]+@|(?P<other>://)[^\s/@:'\"<>]*:[^\s/@'\"<>]+@", re.IGNORECASE
+)
+
+
+def looks_secret(name: str, value: str = "") -> bool:
+    """True if a variable of this name, or this value, is likely a secret. ``TOKENIZERS_PARALLELISM`` is none."""
+    upper = name.upper()
+    return bool(_WORDS & set(upper.split("_"))) or upper.endswith(_ENDINGS) or bool(_VALUE.fullmatch(value))
+
+
+def learn(secret: str) -> None:
+    """Has ``redacted`` know a secret that was read somewhere; one that is shorter than any password is left, as it
+    would be found in any text."""
+    if len(secret) >= _SHORTEST_PASSWORD and secret not in _LEARNED:
+        _LEARNED.add(secret)
+        _secret.cache_clear()
+
+
+def redacted(text: str) -> str:
+    """``text`` with ``***`` for the secrets in the environment and the arguments of this process and those that it
+    learned, in every spelling of theirs, and for the login in any address."""
+    secret = _secret()
+    if secret:
+        text = secret.sub(_SHOWN, text)
+    if "@" in text:
+        text = _ADDRESS.sub(rf"\g<scheme>\g<other>{_SHOWN}@", text)
+    return text
+
+
+@functools.cache
+def _secret() -> re.Pattern[str] | None:
+    pairs = [*os.environ.items(), *_assigned(sys.argv[1:])]
+    spellings = {spelling for name, value in pairs for spelling in _spellings(name, value)}
+    spellings |= {spelling for secret in _LEARNED for spelling in _written(secret)}
+    longest_first = sorted(spellings, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if spellings else None
+
+
+def _assigned(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The names that arguments set, with their values: ``NAME=VALUE``, ``--env=NAME=VALUE``, ``--api-key VALUE``."""
+    for before, word in zip(("", *arguments), arguments, strict=False):
+        name, _, value = word.partition("=")
+        yield name.lstrip("-").replace("-", "_"), value
+        if name.startswith("-"):
+            yield value.partition("=")[::2]
+        if before.startswith("-"):
+            yield before.lstrip("-").replace("-", "_"), word
+
+
+def _spellings(name: str, value: str) -> Iterator[str]:
+    """The ways in which the secrets in a variable may be written: as they are, quoted for an address or for JSON, and
+    as the header of a login."""
+    logins = list(_LOGIN.finditer(value)) if "@" in value else []
+    is_secret = not logins and len(value) >= _SHORTEST_VALUE and not value.startswith("/") and looks_secret(name, value)
+    if not logins and not is_secret:
+        return
+    from base64 import b64encode
+    from urllib.parse import unquote
+
+    values = [password for login in logins if len(password := unquote(login["password"])) >= _SHORTEST_PASSWORD]
+    values += [line for line in value.splitlines() if len(line) >= _SHORTEST_VALUE] if is_secret else []
+    for secret in values:
+        yield from _written(secret)
+    for login in logins:
+        yield b64encode(f"{unquote(login['user'])}:{unquote(login['password'])}".encode()).decode()
+
+
+def _written(secret: str) -> Iterator[str]:
+    """A secret as it is, and quoted for an address or for JSON."""
+    from urllib.parse import quote
+
+    in_json = secret.replace("\\", "\\\\").replace('"', '\\"')
+    yield from (secret, quote(secret), quote(secret, safe=""), in_json)

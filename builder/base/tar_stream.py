@@ -1,0 +1,163 @@
+"""Tar files too large for memory: written in order, read by offset, and never unpacked."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import PurePosixPath
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+BLOCK = tarfile.BLOCKSIZE
+END = bytes(2 * BLOCK)
+_CHUNK = 1 << 20
+_LONGEST = 255  # bytes in a name, on every file system
+_LARGEST_HEADER = 1 << 16
+_MOST = 200_000
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file in a tar: the offset of its content and its size, in bytes."""
+
+    offset: int
+    size: int
+    executable: bool = False
+
+
+def head(name: str, size: int, *, executable: bool = False) -> bytes:
+    """The header before a file's content; the same file always has the same one."""
+    info = tarfile.TarInfo(name)
+    info.size = size
+    info.mode = 0o755 if executable else 0o644
+    # This format allows more than 8 GiB and any name, and every reader knows it.
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+def padding(size: int) -> bytes:
+    """The padding after a content of ``size`` bytes."""
+    return bytes(-size % BLOCK)
+
+
+class Writer:
+    """Writes a tar into an empty file, which is complete only after `finish`."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def add(self, name: str, content: bytes, *, executable: bool = False) -> None:
+        """Adds a file. Raises OSError where the disk fails."""
+        self.stream(name, len(content), [content], executable=executable)
+
+    def stream(self, name: str, size: int, pieces: Iterable[bytes], *, executable: bool = False) -> str:
+        """Adds a file of ``size`` bytes and returns its ``sha256:…``. Raises ValueError where ``pieces`` have another
+        length, OSError where the disk fails; the tar is useless then."""
+        self._put(head(name, size, executable=executable))
+        digest, left = sha256(), size
+        for piece in pieces:
+            left -= len(piece)
+            if left < 0:
+                break
+            digest.update(piece)
+            self._put(piece)
+        if left:
+            raise ValueError(f"{name} does not have the size that was announced")
+        self._put(padding(size))
+        return f"sha256:{digest.hexdigest()}"
+
+    def finish(self) -> int:
+        """Completes the tar and returns its size in bytes."""
+        self._put(END)
+        return self._file.tell()
+
+    def _put(self, content: bytes) -> None:
+        # An unbuffered file may take less than all of it.
+        view = memoryview(content)
+        while view:
+            view = view[self._file.write(view) :]
+
+
+def members(file: IO[bytes]) -> dict[str, Member]:
+    """The files of a tar by name, in order, without folders.
+
+    Raises ValueError, with the reason, for a file that is no tar or is truncated, and for a tar that contains anything
+    but files and folders, a name twice, or a name that leads out of the folder in which it would be unpacked.
+    """
+    files: dict[str, Member] = {}
+    length = os.fstat(file.fileno()).st_size
+    try:
+        headers: Any = _Headers(file)
+        with tarfile.open(fileobj=headers, mode="r:") as archive:
+            for info in archive:
+                name = info.name.removesuffix("/")
+                if fault := _fault(info, name, files, length):
+                    raise ValueError(fault)
+                if not info.isdir():
+                    files[name] = Member(info.offset_data, info.size, bool(info.mode & 0o111))
+    except (tarfile.TarError, EOFError, OverflowError):
+        raise ValueError("it is no tar file, or is cut off" if not files else "it is cut off or damaged") from None
+    for name in files:
+        if above := next((str(folder) for folder in PurePosixPath(name).parents if str(folder) in files), None):
+            raise ValueError(f"`{printable(above)}` in it is a file and a folder")
+    return files
+
+
+class _Headers:
+    """The headers of a tar. One may announce any size of a name or of attributes, for a file that has holes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        if size > _LARGEST_HEADER:
+            raise ValueError(f"a header in it has {size:,} bytes")
+        return self._file.read(size)
+
+
+def _fault(info: tarfile.TarInfo, name: str, files: Mapping[str, Member], length: int) -> str:
+    """The reason why a tar of ``length`` bytes with this entry, after ``files``, is refused, or nothing."""
+    if is_unsafe(name):
+        return f"it holds `{printable(name)}`, which leads out of its folder or is no plain path"
+    if info.isdir():
+        return ""
+    if info.type not in _PLAIN:
+        return f"`{printable(name)}` in it is neither a file nor a folder"
+    if name in files:
+        return f"it holds `{printable(name)}` twice"
+    if info.offset_data + info.size > length:
+        return "it is cut off"
+    return f"it holds more than {_MOST:,} files" if len(files) == _MOST else ""
+
+
+def is_unsafe(name: str) -> bool:
+    """True if a path leads out of the folder that it is relative to, or is not normalised."""
+    parts = name.split("/")
+    return (
+        not name
+        or "\\" in name
+        or "\0" in name
+        or any(part in ("", ".", "..") or len(os.fsencode(part)) > _LONGEST for part in parts)
+    )
+
+
+def printable(text: str) -> str:
+    """``text``, which whoever made the file chose, with its control characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text[:200])
+
+
+def pieces(file: IO[bytes], member: Member) -> Iterator[bytes]:
+    """The content of a member, in pieces. Raises ValueError where the file is truncated."""
+    offset, left = member.offset, member.size
+    while left:
+        piece = os.pread(file.fileno(), min(left, _CHUNK), offset)
+        if not piece:
+            raise ValueError("it is cut off")
+        yield piece
+        offset, left = offset + len(piece), left - len(piece)

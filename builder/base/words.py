@@ -1,0 +1,115 @@
+"""This page turns amounts, times, digests and names into text, and checks the form of names.
+
+Readable amounts and times come first, then the patterns of names, then suggestions for a mistyped word.
+Times for images.lock and for JSON come last. They are RFC 3339, in UTC, to the second.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+# Amounts, times and digests in human-readable form.
+
+_DAY = 86400
+_UNITS = (("year", 365 * _DAY), ("month", 30 * _DAY), ("week", 7 * _DAY), ("day", _DAY), ("hour", 3600), ("min", 60))
+
+
+def size_text(count: int) -> str:
+    """A number of bytes in the decimal units that Docker prints."""
+    left = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if left < 1000:
+            return f"{left:.0f} {unit}" if unit == "B" or left >= 100 else f"{left:.1f} {unit}"
+        left /= 1000
+    return f"{left:.1f} TB"
+
+
+def size_of(current: int, total: int) -> str:
+    """The bytes that are done, of all: 1.2 GB of 5.3 GB."""
+    return f"{size_text(current)} of {size_text(total)}"
+
+
+def amount_text(value: float, unit: str) -> str:
+    """A measured amount to three digits or more, without its unit but for bytes."""
+    if unit == "bytes" and value >= 0:
+        return size_text(round(value))
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def short_digest(value: str) -> str:
+    """A digest or a commit by its first 12 digits; any other value as it is."""
+    prefix, _, digits = value.rpartition(":")
+    if prefix.endswith("sha256") and len(digits) == 64:
+        return digits[:12]
+    if len(value) == 64 and all(c in "0123456789abcdef" for c in value):
+        return value[:12]
+    return value[:12] if len(value) == 40 and all(c in "0123456789abcdef" for c in value) else value
+
+
+def ago_text(stamp: str, now: datetime | None = None) -> str:
+    """The age of an RFC 3339 time in its largest whole unit: 2 days ago; the text itself where it is no time."""
+    try:
+        then = datetime.fromisoformat(stamp)
+    except ValueError:
+        return stamp
+    seconds = ((now or datetime.now(UTC)) - then).total_seconds()
+    for word, length in _UNITS:
+        count = int(seconds // length)
+        if count >= 1:
+            plural = "s" if count > 1 and word != "min" else ""
+            return f"{count} {word}{plural} ago"
+    return "just now"
+
+
+def counted(number: int, word: str) -> str:
+    """A number with the noun that it counts: 1 layer, 2 layers."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def duration_text(seconds: float) -> str:
+    """A time taken: 4.2 s, 3 min 12 s or 2 h 05 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+# The patterns of names that users give to files and folders, and that images.lock records.
+
+# A name may become an argument, or a part of a command that a message proposes.
+DEFINITION = r"(?![.-])[^/\\\x00-\x1f\x7f\"'`$;&|<>(){}\[\]*?#!]+"
+RECIPE_FILE = r"(?![-~])(?!(?:.*/)?\.\.(?:/|$))[^\\\x00-\x1f\x7f]+"
+
+
+# Suggestions for a word that was probably mistyped.
+
+
+def did_you_mean(word: str, choices: Iterable[str], *, most: int = 1, code: bool = False, near: float = 0.6) -> str:
+    """Returns ``did you mean X?`` with the choices that ``word`` resembles, at most ``most`` of them; empty if it
+    resembles none. With ``code`` they are put in backquotes; ``near`` is the least resemblance, from 0 to 1."""
+    # Imported here, since only an error needs it and commands must start fast.
+    import difflib
+
+    matches = difflib.get_close_matches(word, list(choices), n=most, cutoff=near)
+    return f"did you mean {' or '.join(f'`{match}`' if code else match for match in matches)}?" if matches else ""
+
+
+# Times as images.lock and every --json have them: RFC 3339, UTC, to the second.
+
+_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def now() -> str:
+    """The present, such as ``2026-11-20T22:00:00Z``."""
+    return time.strftime(_FORMAT, time.gmtime())
+
+
+def timestamp_of(moment: datetime) -> str:
+    """A moment, which knows its time zone."""
+    return moment.astimezone(UTC).strftime(_FORMAT)

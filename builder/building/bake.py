@@ -1,0 +1,432 @@
+"""BuildKit bakes all images of a build in one run.
+
+Step times come first, then proxy secrets, the remote builder, the run of BuildKit, and the third step of a build.
+The password of a proxy is passed as a secret, so that no record of the build contains it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.base import files
+from builder.base.errors import BuildFailedError, ImageStateError, SourceError, TreeGoneError, UsageError
+from builder.base.events import Message
+from builder.definitions import configuration
+from builder.engine import images, versions
+from builder.plan import making as plan_bake
+from builder.sources import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.building.resolve import PlannedImage
+    from builder.building.work_folder import WorkFolder
+    from builder.engine import bake_run as engine_bake
+    from builder.engine.bake_run import BakeResult, Secret
+    from builder.engine.build_log import BuildStep
+    from builder.engine.client import Endpoint
+    from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import Plan
+
+
+# The time that each step took when it last ran, shown while it runs again. The file may be deleted at any time.
+
+_SECTION = "seconds"
+_REMEMBERED = 2000
+_SHORTEST = 1.0
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The seconds that each step took when it last ran, by its label. Reported before a build begins."""
+
+    seconds: Mapping[str, float]
+
+
+def load_step_times(project: Project) -> StepTimes:
+    """Reads the times of the steps that ran in this project."""
+    stored = images.load_cache(_file(project)).get(_SECTION, {})
+    return StepTimes({name: float(seconds) for name, seconds in stored.items()})
+
+
+def compiles(title: str) -> bool:
+    """True for the title of a step that compiles a source."""
+    return title.startswith("the ") and title.endswith(" wheel")
+
+
+def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
+    """Returns the seconds that these steps take, as long as each did before; None where one that compiles never ran
+    here."""
+    wanted = tuple(titles)
+    if any(compiles(title) and title not in times.seconds for title in wanted):
+        return None
+    return sum(times.seconds.get(title, 0.0) for title in wanted)
+
+
+def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
+    """Stores the times of the steps that took a second or more and succeeded."""
+    fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
+    if fresh:
+        # The latest stand last; the oldest, at the front, are dropped first.
+        older = {name: took for name, took in load_step_times(project).seconds.items() if name not in fresh}
+        images.store_cache(_file(project), _SECTION, dict([*older.items(), *fresh.items()][-_REMEMBERED:]))
+
+
+def _file(project: Project) -> Path:
+    return project.state / "steptimes.json"
+
+
+# Proxies with a password, for build steps: as secrets, which BuildKit keeps nowhere. As build arguments they would
+# stand in BuildKit's record of the build, in its metadata, and in what buildx is called with. Other proxies stay
+# build arguments, which reach whatever a Dockerfile does.
+
+_RUN = re.compile(r"\s*RUN\s+", re.IGNORECASE)
+_WITH_HERE_DOCUMENTS = re.compile(r"\s*(?:RUN|COPY|ADD)\s", re.IGNORECASE)
+# As BuildKit's parser finds them: https://docs.docker.com/reference/dockerfile/#here-documents
+_HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<end>[^\s<\"']+)(?P=quote)(?=\s|$)")
+
+
+def split(proxies: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
+    """Splits the user's proxies into those that are build arguments and those that are secrets."""
+    logins = {name: value for name, value in proxies if has_login(value)}
+    return {name: value for name, value in proxies if name not in logins}, logins
+
+
+def has_login(address: str) -> bool:
+    """True for an address with a user or a password, with or without its ``http://``."""
+    return bool(git.split(address if "://" in address else f"http://{address}").secret)
+
+
+def secrets(names: Iterable[str]) -> tuple[Secret, ...]:
+    """The secrets of these variables."""
+    from builder.engine.bake_run import Secret
+
+    return tuple(Secret(name, env=name) for name in names)
+
+
+def mounted(dockerfile: str, names: Iterable[str]) -> str:
+    """``dockerfile`` with these secrets as variables of every step that runs something, in capitals and in small
+    letters as BuildKit sets its proxy arguments. Each line stays where it is."""
+    mounts = "".join(
+        f"--mount=type=secret,id={name},env={variable} " for name in names for variable in (name, name.lower())
+    )
+    lines = dockerfile.split("\n")
+    for number in _instructions(lines):
+        if start := _RUN.match(lines[number]):
+            lines[number] = f"{start[0]}{mounts}{lines[number][start.end() :]}"
+    return "\n".join(lines)
+
+
+def _instructions(lines: list[str]) -> Iterator[int]:
+    """The numbers of the lines in which an instruction begins: no comment, continued line or here-document."""
+    number = 0
+    while number < len(lines):
+        first = number
+        whole = lines[number]
+        number += 1
+        if not whole.strip() or whole.lstrip().startswith("#"):
+            continue
+        while whole.rstrip().endswith("\\") and number < len(lines):
+            comment = lines[number].lstrip().startswith("#") or not lines[number].strip()
+            whole = whole if comment else f"{whole.rstrip()[:-1]} {lines[number]}"
+            number += 1
+        yield first
+        if _WITH_HERE_DOCUMENTS.match(whole):
+            for here in _HERE_DOCUMENT.finditer(whole):
+                while (
+                    number < len(lines)
+                    and (lines[number].lstrip("\t") if here["tabs"] else lines[number]) != here["end"]
+                ):
+                    number += 1
+                number += 1
+
+
+# Builds outside the engine: the buildx instance that runs them, and the build cache that machines share.
+
+_CACHE_TAG = "buildcache"
+
+
+def with_builder(workspace: Workspace, name: str | None) -> Workspace:
+    """The workspace with the buildx instance that builds for its engine: ``name``, or that of builder.yaml, or the
+    engine's own."""
+    instance = name or configuration.load_configuration(workspace.project).builder
+    return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
+
+
+def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
+    """Raises UsageError where a BuildKit outside this engine needs a base image that only this engine has."""
+    if not endpoint.builds_elsewhere:
+        return
+    for plan in plans:
+        base = plan.chain[0].pins.base
+        if base and base.resolved.startswith("local:"):
+            raise UsageError(
+                f"the buildx instance `{endpoint.instance}` cannot see {base.requested}, which only this engine has",
+                hint="push that image to a registry and name it there in image.yaml, or build without --builder",
+            )
+
+
+def cache_options(project: Project, definition: str) -> dict[str, str]:
+    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it.
+
+    A build does not fail because the registry does not answer.
+    """
+    config = configuration.load_configuration(project)
+    if not config.cache:
+        return {}
+    cache = f"type=registry,ref={config.required_registry()}/{definition}:{_CACHE_TAG}"
+    return {"from": cache, "to": f"{cache},mode=max,ignore-error=true"}
+
+
+# One run of BuildKit over build directories, with the user's certificates, package indexes, wheels and proxies.
+
+# Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
+_JOBS = "BUILD_JOBS"
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class BakeJob:
+    """An image to build: its build directory, the name of its definition, its targets as a plan has them, and the work
+    folder whose tag the result gets. The bake file in the directory does not count. With ``push_to``, a repository of a
+    registry, the result goes only there, by its digest."""
+
+    directory: Path
+    definition: str
+    targets: Mapping[str, Any]
+    work: WorkFolder
+    push_to: str = ""
+
+
+def bake_images(
+    workspace: Workspace, jobs: Sequence[BakeJob], compilers: int | None = None
+) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
+    """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
+    ``compilers`` is how many a step may run at once, where not as many as fit.
+
+    A source tree that its repository no longer provides is taken from the mirror. Raises BuildFailedError where a step
+    fails.
+    """
+    from builder.engine import bake_run as engine_bake
+    from builder.sources import wheels
+
+    workspace.report(load_step_times(workspace.project))
+    settings = git.read_index_settings(workspace.environment)
+    first = jobs[0].work
+    log = _log_file(workspace.project, first)
+    hashes = {folder: expected for job in jobs for folder, expected in _own_index_hashes(job).items()}
+    staged = wheels.stage(first.wheels, hashes, settings)
+    names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
+    arguments, logins = split(settings.proxies)
+    pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
+    replaced: dict[str, str] = {}
+    while True:
+        targets = plan_bake.dump_bake({"target": _with_logins(_targets(jobs, replaced), first, logins)})
+        files.write_plain_file(first.path / engine_bake.BAKE_FILE, targets.encode())
+        try:
+            baked = engine_bake.bake_targets(
+                workspace.engine,
+                first.path,
+                names=names,
+                secrets=(*_secrets(settings), *secrets(logins), *_compilers(compilers)),
+                contexts={"find-links": str(first.wheels)} if staged else {},
+                # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
+                args=arguments,
+                cache=cache_options(workspace.project, jobs[0].definition),
+                log_path=log,
+                on_event=workspace.report,
+                environ={**workspace.environment, **_index_variables(settings), **logins, _JOBS: str(compilers or "")},
+                pushed=pushed,
+            )
+        except TreeGoneError as error:
+            folder = first.path / f"tree-{len(replaced)}"
+            replaced[error.address] = _from_mirror(workspace.project, error, folder, workspace.report)
+            continue
+        return tuple(baked[name] for name in names), log
+
+
+def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
+    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError where no
+    mirror holds it."""
+    from builder.sources import mirror
+
+    url, _, commit = gone.address.partition("#")
+    try:
+        mirror.check_out(project.mirrors, url, commit, folder)
+    except SourceError as error:
+        raise BuildFailedError(
+            f"{gone.message}\n{error.message}",
+            log=gone.log,
+            hint="look at the network; a commit that is gone for good is only in the mirror (.builder/mirrors) of a "
+            "machine that pinned it",
+        ) from None
+    # BuildKit applies it to a folder, but not to a repository.
+    (folder / ".dockerignore").unlink(missing_ok=True)
+    report(Message(f"{url} did not give {commit[:12]}: its files come from the mirror"))
+    return str(folder)
+
+
+def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, Any]:
+    """The targets of all jobs, made distinct by a number; some contexts are ``replaced`` by folders."""
+    targets: dict[str, Any] = {}
+    for number, job in enumerate(jobs, start=1):
+        renamed = {
+            name: _target(job, number) if name == plan_bake.TARGET else f"{name}-below-{number}" for name in job.targets
+        }
+        for name, target in job.targets.items():
+            contexts = {
+                key: f"target:{renamed[source.removeprefix('target:')]}"
+                if source.startswith("target:")
+                else replaced.get(source, source)
+                for key, source in target.get("contexts", {}).items()
+            }
+            folder = str((job.directory / target["context"]).resolve())
+            secrets = {"secret": [plan_bake.packages_secret(folder)]} if "secret" in target else {}
+            more = {**secrets, **({"contexts": contexts} if contexts else {})}
+            targets[renamed[name]] = {**target, "context": folder, **more}
+    return targets
+
+
+def _with_logins(targets: dict[str, Any], work: WorkFolder, logins: Mapping[str, str]) -> dict[str, Any]:
+    """The targets with Dockerfiles that give proxies with a login to each step."""
+    if not logins:
+        return targets
+    changed = {}
+    for name, target in targets.items():
+        own = (Path(target["context"]) / target["dockerfile"]).read_text(encoding="utf-8")
+        dockerfile = work.path.resolve() / f"{name}.Dockerfile"
+        files.write_plain_file(dockerfile, mounted(own, logins).encode())
+        changed[name] = {**target, "dockerfile": str(dockerfile)}
+    return changed
+
+
+def _target(job: BakeJob, number: int) -> str:
+    """A target name that is valid for bake, and unique among the jobs."""
+    return f"{re.sub('[^A-Za-z0-9_-]', '_', job.definition)}-{number}"
+
+
+def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
+    """The hashes of the packages that come from an index of their own, by the folder in which the template looks for
+    them: local wheels may take its place."""
+    hashes = {}
+    for name, target in job.targets.items():
+        # A name that leads elsewhere is none of ours, and no template looks for it.
+        definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
+        for file in sorted((job.directory / target["context"] / "python").glob("index-*.txt")):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(text))
+    return hashes
+
+
+def _index_variables(settings: git.UserSettings) -> dict[str, str]:
+    extra = " ".join(settings.extra_index_urls)
+    variables = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
+    return {name: value for name, value in variables.items() if value}
+
+
+def _secrets(settings: git.UserSettings) -> tuple[engine_bake.Secret, ...]:
+    """The secrets that the steps may use and must not keep; an index's address may contain a password."""
+    from builder.engine import bake_run as engine_bake
+
+    files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
+    return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
+
+
+def _compilers(count: int | None) -> tuple[engine_bake.Secret, ...]:
+    from builder.engine import bake_run as engine_bake
+
+    return (engine_bake.Secret(_JOBS, env=_JOBS),) if count else ()
+
+
+def _log_file(project: Project, work: WorkFolder) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    return project.state / "logs" / f"{stamp}-{work.name}.log"
+
+
+# The third step of a build: BuildKit bakes all images in one run.
+
+
+@dataclass(frozen=True)
+class BakedImage:
+    """An image that BuildKit has made, in the engine under the temporary tag of its ``work`` folder. ``host_platform``
+    is the engine's own; ``log`` names the file with the whole output."""
+
+    planned: PlannedImage
+    work: WorkFolder
+    result: BakeResult
+    details: images.ImageDetails
+    host_platform: str
+    log: str
+
+
+@contextmanager
+def baked_images(
+    workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None, compilers: int | None
+) -> Iterator[Iterator[BakedImage]]:
+    """Bakes the planned images, what they share only once, and yields an iterator over the results; an image that has
+    no number by the end of the block is removed.
+
+    Images built by another BuildKit than the engine's own are loaded as a whole or, where ``registry_address`` is
+    given, go through that registry, so that only the layers that either side lacks are transferred. ``compilers`` as
+    for `bake_run.bake`. Raises BuildFailedError where a step fails, and UsageError and ImageStateError for a base image
+    that has changed.
+    """
+    from builder.building import work_folder
+    from builder.numbers import named_registry
+
+    engine = workspace.engine
+    host_platform = versions.require_supported(engine).platform
+    work_folder.remove_stale(workspace)
+    require_reachable_bases(engine, (image.plan for image in planned))
+    for image in planned:
+        _require_local_base(engine, image.plan)
+        work_folder.require_writable(workspace.project, image.plan.repository)
+    with ExitStack() as stack:
+        jobs = []
+        for image in planned:
+            plan = image.plan
+            work = stack.enter_context(work_folder.create(workspace, plan.repository, plan.files))
+            push_to = f"{registry_address}/{plan.repository}" if registry_address and engine.builds_elsewhere else ""
+            jobs.append(BakeJob(work.directory, plan.definition.name, plan.targets, work, push_to))
+        results, log = bake_images(workspace, jobs, compilers=compilers)
+
+        def baked_one_by_one() -> Iterator[BakedImage]:
+            for image, job, result in zip(planned, jobs, results, strict=True):
+                store_step_times(workspace.project, result.steps)
+                if job.push_to:
+                    named_registry.pull_by_digest(engine, job.push_to, result.id, job.work.tag, workspace.report)
+                details = _details(engine, job.work.tag)
+                yield BakedImage(image, job.work, result, details, host_platform, workspace.project.relative(log))
+
+        yield baked_one_by_one()
+
+
+def _details(engine: Endpoint, tag: str) -> images.ImageDetails:
+    details = images.inspect_image(engine, tag)
+    if details is None:
+        raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
+    return details
+
+
+def _require_local_base(engine: Endpoint, plan: Plan) -> None:
+    """Checks a base that only this engine has, since its tag may have moved. Raises ImageStateError where its content
+    is not what is pinned."""
+    from builder.engine import installed
+
+    pin = plan.chain[0].pins.base
+    if pin is None or not pin.resolved.startswith("local:"):
+        return
+    fingerprint = installed.local_fingerprint(engine, pin.requested)
+    if fingerprint != pin.resolved.removeprefix("local:"):
+        here = f"this engine has {fingerprint} under that name" if fingerprint else "this engine has no such image"
+        raise ImageStateError(
+            f"the base image {pin.requested} is pinned as {pin.resolved}, which no registry holds; {here}",
+            hint=f"`builder lock {plan.definition.name} --update base` pins the base again",
+        )

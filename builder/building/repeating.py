@@ -1,0 +1,210 @@
+"""A numbered image can be built again from its build directory alone.
+
+The differences between two images come first, then the repeated build.
+Today's templates and mods have no influence on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from builder.base import files
+from builder.base.errors import ImageStateError, LockError
+from builder.base.events import Message
+from builder.building import bake, work_folder
+from builder.engine import containers, images, installed
+from builder.lock.kinds import TAKE_BACK
+from builder.numbers import adopted, build_directory
+from builder.plan import plan_model
+
+if TYPE_CHECKING:
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
+    from builder.engine.installed import ImageFile
+    from builder.lock.model import ImageName, NumberedImage
+    from builder.numbers.workspace import Workspace
+
+
+# The differences between two images of the same build: by layer, path and kind.
+
+Kind = Literal["time", "bytecode", "compiled", "package", "file"]
+# What changes nothing that the image does: Python compares bytecode with its source.
+HARMLESS: frozenset[Kind] = frozenset({"time", "bytecode"})
+
+_PACKAGES = re.compile(r"/var/lib/(dpkg|apt)/|/usr/share/builder/distribution-packages$|\.dist-info/|\.egg-info/")
+_LARGEST = 512 << 20
+_MOST_SECTIONS = 20
+_NAME = re.compile(r"(?:^|-c )# (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class FileDifference:
+    """A path in which two images differ; ``what`` says how."""
+
+    path: str
+    kind: Kind
+    what: str
+
+
+def of_files(endpoint: Endpoint, first: str, second: str, labels: Mapping[str, str]) -> tuple[FileDifference, ...]:
+    """Compares all files of two images that the engine has, which takes a second for 100 to 200 MB. Of compiled files
+    the sections are named that differ, for the first 20. Raises ImageStateError where one is missing."""
+    old = installed.image_file_listing(endpoint, first, labels)
+    new = installed.image_file_listing(endpoint, second, labels)
+    differences = []
+    looked_into = 0
+    for path in sorted(old.keys() | new.keys()):
+        difference = _difference(path, old.get(path), new.get(path))
+        if (
+            difference
+            and difference.kind == "compiled"
+            and path in old
+            and path in new
+            and looked_into < _MOST_SECTIONS
+        ):
+            looked_into += 1
+            sections = ", ".join(_sections(endpoint, (first, second), path, labels))
+            difference = FileDifference(path, "compiled", sections or difference.what)
+        if difference:
+            differences.append(difference)
+    return tuple(differences)
+
+
+def differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: ImageDetails) -> tuple[str, ...]:
+    """The steps whose layers are other ones in ``second`` than the layers ``first``, lowest first; each by its name in
+    the Dockerfile, or by the number of the layer."""
+    steps = [each for each in images.history(endpoint, second) if not images.NO_LAYER.match(str(each["CreatedBy"]))]
+    names = [_step_name(str(each["CreatedBy"])) for each in steps]
+    below = len(second.layers) - len(names)
+    return tuple(
+        names[number - below] if number >= below >= 0 else f"layer {number + 1}"
+        for number, layer in enumerate(second.layers)
+        if layer not in first[number : number + 1]
+    )
+
+
+def _step_name(created_by: str) -> str:
+    comment = _NAME.search(created_by)
+    return comment[1] if comment else created_by.splitlines()[0][:60]
+
+
+def _difference(path: str, old: ImageFile | None, new: ImageFile | None) -> FileDifference | None:
+    if old is None or new is None:
+        what = "only in the image built again" if old is None else "only in the first image"
+        return FileDifference(path, _kind(path, old or new), what)
+    changes = [
+        f"{name} {before} → {after}"
+        for name, before, after in (
+            ("type", old.kind, new.kind),
+            ("mode", f"{old.mode:04o}", f"{new.mode:04o}"),
+            ("owner", old.owner, new.owner),
+        )
+        if before != after
+    ]
+    if changes:
+        return FileDifference(path, "file", ", ".join(changes))
+    if old.content != new.content:
+        return FileDifference(path, _kind(path, new), "content")
+    return FileDifference(path, "time", "time of change") if old.modified != new.modified else None
+
+
+def _kind(path: str, file: ImageFile | None) -> Kind:
+    if path.endswith(".pyc") and "/__pycache__/" in path:
+        return "bytecode"
+    if file and file.is_compiled:
+        return "compiled"
+    return "package" if _PACKAGES.search(path) else "file"
+
+
+def _sections(endpoint: Endpoint, both: tuple[str, str], path: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """The names of the sections in which a compiled file differs; none where it is too large to look into."""
+    try:
+        contents = [containers.read_image_file(endpoint, image, path, labels, _LARGEST) or b"" for image in both]
+    except ImageStateError:
+        return
+    old, new = map(installed.elf_sections, contents)
+    yield from (name or "(no name)" for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
+
+
+# A numbered image built again from its build directory, whatever templates and mods say now.
+
+# The name of a definition stands in options of buildx that have several fields.
+_LARGEST_LAYERS = 1 << 20
+_NO_NAME = re.compile('[,"]')
+
+
+@dataclass(frozen=True)
+class RebuiltImage:
+    """A numbered image that was built again, under a temporary ``tag``; ``log`` is the file of the whole log,
+    ``labels`` those of containers that work with it."""
+
+    tag: str
+    fingerprint: str
+    details: images.ImageDetails
+    log: str
+    labels: Mapping[str, str]
+
+
+def recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
+    """The layers of a number as it was built, lowest first; none where its build directory does not tell."""
+    try:
+        text = files.read_plain_file(
+            build_directory.path_of(project, name) / plan_model.LAYERS, _LARGEST_LAYERS
+        ).decode()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    return tuple(text.split())
+
+
+def require_built_here(name: ImageName, recorded: NumberedImage) -> None:
+    """Raises ImageStateError for an adopted image, of which nothing here tells how it was built."""
+    if recorded.adopted:
+        raise ImageStateError(
+            f"{name} was adopted from {recorded.adopted.image}: it was built elsewhere, and nothing here tells how",
+            hint=adopted.way_back(name, recorded),
+        )
+
+
+@contextmanager
+def rebuilt_image(
+    workspace: Workspace,
+    name: ImageName,
+    recorded: NumberedImage,
+    compilers: int | None = None,
+) -> Iterator[RebuiltImage]:
+    """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
+    another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake_run.bake`. The
+    caller checks once that the engine can build (`versions.require_supported`).
+
+    Anybody may have written the directory: the targets are made anew from its plan, and baked from a copy of the files
+    that a build has.
+
+    Raises ImageStateError where the build directory is gone, or the image was built elsewhere; FileProblemsError where
+    its plan or its bake file is damaged or not as this program writes it; BuildFailedError where a step fails.
+    """
+    require_built_here(name, recorded)
+    if _NO_NAME.search(recorded.definition):
+        raise LockError(f"images.lock: {name} cannot be of a definition called {recorded.definition!r}", hint=TAKE_BACK)
+    path = build_directory.path_of(workspace.project, name)
+    if not path.is_dir():
+        raise ImageStateError(
+            f"{workspace.project.relative(path)} is gone: {name} cannot be built again", hint=build_directory.HINT
+        )
+    directory = build_directory.read_build_directory(workspace.project, name)
+    targets = build_directory.bake_targets_of(directory, recorded.platform)
+    files = build_directory.read_build_files(directory)
+    work_folder.remove_stale(workspace)
+    with work_folder.create(workspace, name.repository, files) as work:
+        workspace.report(Message(f"building {name} again from {directory.shown}"))
+        job = bake.BakeJob(work.directory, recorded.definition, targets, work)
+        _, log = bake.bake_images(workspace, [job], compilers)
+        details = images.inspect_image(workspace.engine, work.tag)
+        if details is None:
+            raise ImageStateError("the image was removed from the engine while it was being built")
+        log_file = workspace.project.relative(log)
+        yield RebuiltImage(work.tag, images.fingerprint(details), details, log_file, work.labels)

@@ -1,0 +1,177 @@
+"""This page defines the command line of builder doctor, explain, schema and verify."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from builder.base.errors import ConflictError, EngineError, ImageStateError
+from builder.cli import output, progress
+from builder.cli.options import Context, WordChoice, json_option, pass_context
+from builder.cli.output import print_document, print_json, print_line, print_result, styled
+
+if TYPE_CHECKING:
+    from builder.commands.about import Discrepancy
+
+
+# ``builder doctor``.
+
+
+@click.command()
+@click.option(
+    "--check-update",
+    "releases",
+    is_flag=False,
+    flag_value="",
+    metavar="[ADDRESS]",
+    help="Ask the repository that this program comes from, or the one at ADDRESS, for a newer release.",
+)
+@json_option
+@pass_context
+def doctor(context: Context, releases: str | None, as_json: bool) -> int:
+    """Look for anything that would make a build fail. Ends with 1 if there is such a thing."""
+    from builder.commands import about as command
+
+    with progress.showing("looking at machine and project"):
+        findings = command.run_doctor(context.project, os.environ, releases=releases)
+    if as_json:
+        print_json({"findings": [output.document(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            output.print_finding(finding)
+    return 1 if any(finding.verdict == "error" for finding in findings) else 0
+
+
+# ``builder explain``.
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="KEY|CODE|MESSAGE")
+@json_option
+def explain(words: tuple[str, ...], as_json: bool) -> None:
+    """Explain an exit code, a key of a file, or a message.
+
+    \b
+    builder explain 7                    an exit code
+    builder explain serve.gpus           a key, in every file that has it
+    builder explain recipe:env           the key of one file
+    builder explain run-json:server      a key that `builder run --json` prints
+    builder explain 'no mod `x` in …'    what `builder recipes check` said of a recipe
+
+    The texts are those of docs/reference.
+    """
+    from builder.commands import about as command
+
+    explanations = command.explain_text(" ".join(words))
+    if as_json:
+        print_json(
+            {
+                "explanations": [
+                    {"kind": each.kind, "subject": each.subject, "text": list(each.lines)} for each in explanations
+                ]
+            }
+        )
+        return
+    for number, each in enumerate(explanations):
+        if number:
+            print_line()
+        print_result(styled(f"{each.kind} {each.subject}" if each.kind == "exit code" else each.subject, bold=True))
+        for line in each.lines:
+            print_result(f"  {line}", hanging=4)
+
+
+# ``builder schema``.
+
+FILES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
+OUTPUTS = (
+    *("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json"),
+    *("status-json", "list-json"),
+)
+NAMES = FILES + OUTPUTS
+
+
+@click.command()
+@click.argument("name", required=False, type=WordChoice(NAMES), metavar=f"[{'|'.join(FILES)}|COMMAND-json]")
+def schema(name: str | None) -> None:
+    """Print the JSON Schema of a file, for editors.
+
+    COMMAND-json is what `builder COMMAND --json` prints. Without a name, tell where each schema is. An editor with a
+    YAML language server checks and completes a file whose first line is
+
+    \b
+        # yaml-language-server: $schema=PATH
+    """
+    from builder.cli import output
+    from builder.commands import about
+
+    if name is not None:
+        print_document(about.text(name))
+        return
+    rows = [(each, about.title(each), str(about.FILES[each])) for each in NAMES]
+    for each, title, path in rows:
+        for line in output.lines(("builder", ""), [(each, title), ("", path)], output.text_width())[1:]:
+            print_line(line)
+
+
+# ``builder verify``.
+
+# The gravest first: it decides how the command ends.
+_CODES = {
+    "missing": ImageStateError.exit_code,
+    "moved": ImageStateError.exit_code,
+    "unknown": EngineError.exit_code,
+    "edited": ConflictError.exit_code,
+    "changed": 0,
+    "foreign": 0,
+}
+_COLOURS = {
+    "missing": "red",
+    "moved": "red",
+    "unknown": "yellow",
+    "edited": "red",
+    "changed": "cyan",
+    "foreign": "cyan",
+}
+
+
+@click.command()
+@click.option("--registry", is_flag=True, help="Compare with the registry of builder.yaml as well.")
+@json_option
+@pass_context
+def verify(context: Context, registry: bool, as_json: bool) -> int:
+    """Compare images.lock with the engine and with the files.
+
+    \b
+    Ends with
+      7  if an image is missing or moved
+      5  if no engine answers
+      1  if a build directory or a vendored patch was edited or is gone
+      0  otherwise; what has changed since, and a `latest` of another project, are listed, but are no errors
+    """
+    from builder.commands import about as command
+
+    with progress.showing("comparing images.lock with what is there"):
+        findings = command.verify_project(context.workspace())
+        if registry:
+            findings = (*findings, *command.compare_registry(context.workspace()))
+    if as_json:
+        print_json({"findings": [_document(finding) for finding in findings]})
+    else:
+        rows = [(finding.kind, _line(finding)) for finding in findings]
+        for line in output.lines(("missing", ""), rows, output.text_width())[1:]:
+            word, gap, rest = line.partition(" ")
+            print_line(styled(word, fg=_COLOURS.get(word)) + gap + rest)
+        if not findings:
+            print_result("all is as images.lock has it")
+    return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
+
+
+def _document(finding: Discrepancy) -> dict[str, str]:
+    """A finding for programs."""
+    return {"subject": finding.subject, "kind": finding.kind, "said": finding.message, "remedy": finding.remedy}
+
+
+def _line(finding: Discrepancy) -> str:
+    return f"{finding.subject}: {finding.message}" + (f" → {finding.remedy}" if finding.remedy else "")

@@ -1,0 +1,293 @@
+"""This page defines the command line of builder bisect and its subcommands.
+
+The commands come first, then the result as text and as JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from builder.cli.main import Group
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_json, print_result, styled, verbosity_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.commands.bisect_trying import BisectReport, FoundCulprit
+    from builder.lab.bisect.session import Bisection, Judge
+
+
+# ``builder bisect``, with ``status``, ``stop``, ``good``, ``bad`` and ``skip``.
+
+_START = "start"
+
+
+class _WithModel(Group):
+    """A group whose first argument, where it is no command of its own, begins a bisection of the model of that name."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = [_START, *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leaves options in front of the model to that command; of the group's own there is only ``--help``."""
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = [_START, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_WithModel, subcommand_metavar="MODEL|TARGET [OPTIONS] | COMMAND")
+def bisect() -> None:
+    """Find the change that broke a model.
+
+    `builder bisect MODEL` looks between the last number that was good and the one that serves now: first at the numbers
+    that are there, then on which axis it is (base, vLLM, FlashInfer, pull requests, Python packages, mods, template,
+    recipe), then for the one commit, pull request, package or flag on it. A mod or a template is shown as its diff. The
+    verdict comes from --run SCRIPT, --probe NAME or --prove; without, from you: each candidate's server is started, and
+    `good`, `bad` or `skip` goes on to the next.
+
+    It goes on where it was after ^C, a kill or a restart of the machine, when the same command is given again.
+    """
+
+
+@bisect.command(_START)
+@click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "recipes", "definitions"))
+@click.option("--good", type=click.IntRange(1), metavar="N", help="The number that is good, in place of the last one.")
+@click.option("--bad", type=click.IntRange(1), metavar="N", help="The number that is bad, in place of the present one.")
+@click.option(
+    "--run",
+    "script",
+    type=click.Path(dir_okay=False),
+    metavar="SCRIPT",
+    help="Judge by a program: 0 good, 125 skip, 1 to 127 bad.",
+)
+@click.option("--probe", metavar="NAME", shell_complete=names("probes"), help="Judge by a probe, as often as it takes.")
+@click.option("--prove", is_flag=True, help="Judge by the proof of templates and parsers, without a GPU.")
+@click.option("--no-serve", is_flag=True, help="Start no server for SCRIPT, which gets the image alone.")
+@click.option("--find-fix", is_flag=True, help="Look for what mended it: --bad is the older number, --good the newer.")
+@click.option("--dry-run", is_flag=True, help="Print the plan, and try nothing.")
+@json_option
+@verbosity_options
+@pass_context
+def start(
+    context: Context,
+    what: str,
+    good: int | None,
+    bad: int | None,
+    script: str | None,
+    probe: str | None,
+    prove: bool,
+    no_serve: bool,
+    find_fix: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Begin a bisection, or go on with one.
+
+    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds tell
+    it, and the disk. Then both ends are tried. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of
+    the server that is started for it (not with --no-serve). A server that does not start is gone around, unless that of
+    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end; the
+    next two are built while one is tried. The model's own server goes on, or is started again at the end where memory
+    does not suffice.
+
+    \b
+    Ends with
+      0  if the change was found, or a candidate is waiting for your verdict
+      1  if it could not be told
+    """
+    from builder.cli import progress
+    from builder.commands import bisecting as command
+    from builder.commands.bisect_trying import BisectRequest
+
+    judge = _judge(script, probe, prove=prove, serves=not no_serve)
+    with progress.reporter() as report:
+        request = BisectRequest(what, judge, good, bad, find_fix)
+        if not dry_run:
+            return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
+        planned = command.preview_bisect(context.workspace(report), request)
+    if as_json:
+        print_json(plan(planned))
+    else:
+        for line in planned.plan:
+            print_result(line, hanging=2)
+    return 0
+
+
+def _judge(script: str | None, probe: str | None, *, prove: bool, serves: bool) -> Judge:
+    from builder.lab.bisect.session import Judge
+
+    if sum((script is not None, probe is not None, prove)) > 1:
+        raise click.UsageError("give one of --run, --probe and --prove")
+    if not serves and script is None:
+        raise click.UsageError("--no-serve goes with --run")
+    if script is not None:
+        return Judge("script", str(Path(script).absolute()), serves)
+    return Judge("probe", probe) if probe is not None else Judge("prove" if prove else "user")
+
+
+@bisect.command()
+@json_option
+@pass_context
+def status(context: Context, as_json: bool) -> None:
+    """Show how far the bisection is, and what it has tried."""
+    from builder.base import words
+    from builder.commands import bisecting as command
+
+    state = command.bisection_status(context.workspace())
+    waiting = state.bisection.waiting is not None
+    if as_json:
+        document = {"target": state.bisection.target, "started": state.bisection.started, "tried": list(state.tried)}
+        more = {"next": state.next or None, "steps_left": state.steps_left, "seconds_left": state.seconds_left}
+        print_json({**document, **more, "waiting": waiting})
+        return
+    ends = f"{state.bisection.repository} {state.bisection.numbers[0]} to {state.bisection.numbers[-1]}"
+    print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
+    for line in state.tried:
+        print_result(f"  {line}", hanging=4)
+    took = f", {words.duration_text(state.seconds_left)}" if state.seconds_left else ""
+    left = f"about {words.counted(state.steps_left, 'step')} to go{took}"
+    print_result(f"  next: {state.next or 'what lies between'}; {left}")
+    if waiting:
+        print_result("  waiting for your verdict: `builder bisect good`, `bad` or `skip`")
+
+
+@bisect.command()
+@pass_context
+def stop(context: Context) -> None:
+    """End the bisection: serve as before, and remove its candidates."""
+    from builder.base import words
+    from builder.commands import bisecting as command
+
+    count = command.stop_bisection(context.workspace())
+    print_result(f"stopped; removed {words.counted(count, 'candidate')}")
+
+
+def _mark(word: Literal["good", "bad", "skip"], verdict: str) -> None:
+    @bisect.command(word, help=f"Say that the candidate {verdict}, and go on.")
+    @click.option("--note", default="", metavar="TEXT", help="A word on why.")
+    @json_option
+    @verbosity_options
+    @pass_context
+    def mark(context: Context, note: str, as_json: bool) -> int:
+        from builder.cli import progress
+        from builder.commands import bisecting as command
+
+        with progress.reporter() as report:
+            result = command.mark_bisection(context.workspace(report), word, note)
+        return _print(result, as_json=as_json)
+
+
+_mark("good", "is good")
+_mark("bad", "is bad")
+_mark("skip", "cannot be told")
+
+
+def _print(result: BisectReport, *, as_json: bool) -> int:
+
+    if as_json:
+        print_json(document(result))
+    else:
+        for line, hanging in lines(result):
+            print_result(line, hanging=hanging)
+    return int(bool(result.problem))
+
+
+# The end of a bisection in words, and as JSON.
+
+_SHOWN_FILES, _SHOWN_LINES = 5, 40
+
+
+def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
+    """The lines to print, each with how far it hangs."""
+    if report.look:
+        at = f" at {report.look.address}" if report.look.address else ""
+        yield f"look at {styled(report.look.image, bold=True)}{at}", 2
+        yield "  then `builder bisect good`, `builder bisect bad` or `builder bisect skip`", 4
+        return
+    if report.problem or report.conclusion is None:
+        first, *rest = report.problem.splitlines()
+        yield f"{styled('cannot tell', fg='yellow', bold=True)}: {first}", 2
+        yield from ((f"  {line}", 4) for line in rest)
+        return
+    word = "mended" if report.bisection.find_fix else "broken"
+    units = styled(" and ".join(culprit_found.culprit.unit for culprit_found in report.culprits), bold=True)
+    together = ", which could only be tried together" if report.conclusion.joint else ""
+    what = f"{styled(report.bisection.target, bold=True)} was {word} by {units}"
+    yield f"{what}{together}, in {report.conclusion.steps} steps", 2
+    if report.between:
+        older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
+        yield f"  it came between {older} and {newer}", 4
+    for culprit_found in report.culprits:
+        yield from _culprit(culprit_found)
+    if report.folder:
+        yield f"  {report.folder} has the build directories of the images on either side", 4
+
+
+def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
+    culprit, commit = culprit_found.culprit, culprit_found.commit
+    if commit:
+        yield f"  {culprit.unit}: {commit.commit[:12]} {commit.title}", 4
+        yield f"    by {commit.author}, {commit.date[:10]}; the one before is {culprit.good[:12]}", 6
+        more = f" and {len(commit.files) - _SHOWN_FILES} more" if len(commit.files) > _SHOWN_FILES else ""
+        if commit.files:
+            yield f"    {', '.join(commit.files[:_SHOWN_FILES])}{more}", 6
+    elif culprit.good and culprit.bad:
+        yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
+    elif culprit_found.text:
+        changed = culprit_found.text.splitlines()
+        yield from ((f"    {line}", 6) for line in changed[:_SHOWN_LINES])
+        if len(changed) > _SHOWN_LINES:
+            yield f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", 6
+    if culprit.between:
+        yield f"    or one of the {len(culprit.between)} before it, which could not be tried", 6
+    if culprit_found.hint:
+        yield f"  now: {culprit_found.hint}", 4
+
+
+def plan(bisection: Bisection) -> dict[str, Any]:
+    """The plan of a bisection for programs; times in seconds, sizes in bytes."""
+    outlook = asdict(bisection.outlook) if bisection.outlook else {}
+    return {"repository": bisection.repository, "numbers": list(bisection.numbers), **outlook}
+
+
+def document(report: BisectReport) -> dict[str, Any]:
+    """The same for programs."""
+    conclusion = report.conclusion
+    return {
+        "target": report.bisection.target,
+        "result": "waiting" if report.look else conclusion.ending if conclusion else None,
+        "why": report.problem.splitlines(),
+        "plan": plan(report.bisection),
+        "steps": conclusion.steps if conclusion else None,
+        "steps_on_axis": conclusion.steps_on_axis if conclusion else None,
+        "joint": bool(conclusion and conclusion.joint),
+        "culprits": [_found(each) for each in report.culprits],
+        "folder": report.folder or None,
+        "look": {"image": report.look.image, "address": report.look.address or None} if report.look else None,
+    }
+
+
+def _found(culprit_found: FoundCulprit) -> dict[str, Any]:
+    culprit, commit = culprit_found.culprit, culprit_found.commit
+    return {
+        "axis": culprit.axis,
+        "unit": culprit.unit,
+        "good": culprit.good or None,
+        "bad": culprit.bad or None,
+        "between": list(culprit.between),
+        "title": commit.title if commit else None,
+        "author": commit.author if commit else None,
+        "date": commit.date if commit else None,
+        "files": list(commit.files) if commit else [],
+        "change": culprit_found.text or None,
+        "now": culprit_found.hint or None,
+    }

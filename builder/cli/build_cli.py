@@ -1,0 +1,520 @@
+"""This page defines the command line of builder build and builder rebuild.
+
+The build comes first, then its JSON, then the rebuild.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.building.resolve import AlreadyBuilt, Built, HeldPointer
+from builder.cli import output
+from builder.cli.options import (
+    Context,
+    json_option,
+    names,
+    parse_settings,
+    parse_update,
+    pass_context,
+    platform_option,
+    set_option,
+    update_option,
+)
+from builder.cli.output import print_json, print_note, print_result, styled, verbosity_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from builder.building.outlook import BuildOutlook, Expectation
+    from builder.building.repeating import Kind
+    from builder.building.resolve import BuildRequest, ModelOutcome, PlannedImage
+    from builder.commands.build import Rebuilt
+    from builder.commands.transfers import PushedImage
+    from builder.evidence.store import ProvedImage
+    from builder.plan.plan_model import Step
+
+
+# ``builder build``.
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET…", shell_complete=names("definitions", "recipes"))
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    metavar="M",
+    shell_complete=names("models"),
+    help="Pair another model with the image.",
+)
+@click.option("--mod", "mods", multiple=True, metavar="X", shell_complete=names("mods"), help="Bake another mod.")
+@update_option
+@platform_option
+@set_option
+@click.option("--locked", is_flag=True, help="Resolve nothing; fail if images.lock lacks a pin that is needed.")
+@click.option("--force", is_flag=True, help="Build even if nothing has changed.")
+@click.option("--no-promote", is_flag=True, help="Leave `latest` where it is.")
+@click.option("--promote-anyway", is_flag=True, help="Move `latest` and models even if evidence failed or is missing.")
+@click.option("--builder", metavar="NAME", help="Build with this `docker buildx` instance, and load the result.")
+@click.option("--push", is_flag=True, help="Push the number to the registry of builder.yaml as well.")
+@click.option("--ignore-disk", is_flag=True, help="Build even where the disk is expected to be too small.")
+@click.option("--no-prove", is_flag=True, help="Do not prove how templates and parsers of the image behave.")
+@click.option(
+    "--without-check",
+    "without_checks",
+    multiple=True,
+    metavar="NAME",
+    help="Do not run the check of this name, which a failure printed. May be given again; requires --note.",
+)
+@click.option(
+    "--note", default="", metavar="WHY", help="The reason to record with --promote-anyway or --without-check."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan, and change nothing.")
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="With --dry-run: write the build directory, with its Dockerfile, to FOLDER, which must be new or empty.",
+)
+@json_option
+@verbosity_options
+@pass_context
+def build(
+    context: Context,
+    targets: tuple[str, ...],
+    models: tuple[str, ...],
+    mods: tuple[str, ...],
+    update: tuple[str, ...],
+    platform: str | None,
+    settings: tuple[str, ...],
+    locked: bool,
+    force: bool,
+    no_promote: bool,
+    promote_anyway: bool,
+    builder: str | None,
+    push: bool,
+    ignore_disk: bool,
+    no_prove: bool,
+    without_checks: tuple[str, ...],
+    note: str,
+    dry_run: bool,
+    folder: Path | None,
+    as_json: bool,
+) -> None:
+    """Build a numbered image from a recipe or a definition.
+
+    TARGET is a recipe (recipes/NAME.yaml, or its name), a model that has one, or an image definition. Several are built
+    in one run, and what they share is built once. Nothing is built if nothing has changed since a number that still
+    exists.
+
+    Where a number before was proven for the recipe's model, or something requires it, the image is proven as `builder
+    prove` does, unless all that changed has nothing to do with templates and parsers. Where the proof fails, the number
+    is kept, and neither `latest` nor the model moves to it. A change is reported, and both move.
+
+    An image whose check fails gets no number. Where that check is wrong on this machine, --without-check NAME leaves it
+    out: the number records that, and `list` and `show` show it with the note.
+
+    With --push, an image that --builder builds goes through the registry: only the layers that either side lacks are
+    transferred.
+
+    \b
+    Ends with
+      0  if every image is built
+      6  if a build, a check or a proof failed
+    """
+    note = note.strip()
+    if bool(note) != bool(promote_anyway or without_checks):
+        raise click.UsageError("--note WHY goes with --promote-anyway and --without-check NAME, and both require it")
+    if promote_anyway and no_promote:
+        raise click.UsageError("--promote-anyway goes with no --no-promote")
+    from builder.building.resolve import BuildRequest
+    from builder.cli import progress
+    from builder.commands import build as command
+
+    if folder and not dry_run:
+        raise click.UsageError("--write goes with --dry-run: a build writes to builds/")
+    if folder and len(targets) > 1:
+        raise click.UsageError("--write takes one TARGET: each has a folder of its own")
+    request = BuildRequest(
+        targets,
+        mods=mods,
+        models=models,
+        update=parse_update(update),
+        platform=platform,
+        settings=parse_settings(settings),
+        locked=locked,
+        force=force,
+        promote=not no_promote,
+        promote_anyway=note if promote_anyway else "",
+        builder=builder,
+        push=push,
+        ignore_disk=ignore_disk,
+        prove=not no_prove,
+        without_checks=dict.fromkeys(without_checks, note),
+    )
+    if dry_run:
+        _preview(context, request, folder, as_json=as_json)
+        return
+    results: list[AlreadyBuilt | Built | PushedImage] = []
+    try:
+        with progress.reporter() as report:
+            # Those that succeeded are printed even if a later one fails.
+            results.extend(command.build_targets(context.workspace(report), request))
+    except KeyboardInterrupt:
+        if results:
+            raise KeyboardInterrupt("what is told above stays; run it again for the rest") from None
+        raise
+    finally:
+        _print_results(results, as_json=as_json)
+
+
+def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as_json: bool) -> None:
+    from builder.commands import build as command
+
+    planned = command.preview_build(context.workspace(), request)
+    if folder:
+        command.write_directory(context.project, planned[0][0], folder)
+    if as_json:
+        print_json(document(planned=planned, written=folder))
+        return
+    for image, outlook in planned:
+        print_plan(image, outlook, request.force)
+    if folder:
+        print_result(f"the build directory is in {folder}: `{folder / 'Dockerfile'}` is the first file to read")
+
+
+def _print_results(results: Sequence[AlreadyBuilt | Built | PushedImage], *, as_json: bool) -> None:
+    if as_json and results:
+        print_json(document(results))
+    elif not as_json:
+        for result in results:
+            _print_outcome(result)
+
+
+def _print_outcome(result: AlreadyBuilt | Built | PushedImage) -> None:
+    from builder.building.resolve import AlreadyBuilt, Built
+
+    if isinstance(result, AlreadyBuilt):
+        _print_already_built(result)
+    elif isinstance(result, Built):
+        _print_built(result)
+    else:
+        from builder.cli.transfers_cli import print_pushed
+
+        print_pushed(result)
+
+
+def _print_already_built(result: AlreadyBuilt) -> None:
+    from builder.building.resolve import HeldPointer
+
+    repository, _, number = result.image.rpartition(":")
+    print_result(
+        f"already built as {result.image}" + (", which is marked bad: --force builds it again" if result.bad else "")
+    )
+    has_failed = any(outcome.failed for outcome in result.models)  # what failed is not recommended
+    if result.current == "nothing":
+        go = f"; `builder promote {result.image}` makes {result.image} current"
+        print_result("no image is current" + ("" if has_failed else go))
+    elif result.current and has_failed:
+        print_result(f"current is {result.current}")
+    elif result.current:
+        go = f"builder rollback {repository} --to {number}"
+        print_result(f"current is {result.current}; `{go}` makes {result.image} current")
+    for outcome in result.models:
+        model = outcome.model
+        if outcome.state == "paired":
+            print_result(f"{model} is now paired with {result.image}")
+        elif outcome.state == "waiting":
+            _print_held(HeldPointer(model, True, outcome.image, outcome.missing, outcome.failed), result.image)
+        elif outcome.state == "unpaired":
+            print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
+        else:
+            is_here = outcome.image.rpartition(":")[0] == repository
+            go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {result.image}"
+            print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
+
+
+def _print_held(waiting: HeldPointer, image: str) -> None:
+    """Prints a pointer that a build left where it is, what is missing, and the command that moves it then."""
+    stays = f"stays at {waiting.stays}" if waiting.stays else "is nowhere yet"
+    moves = f"builder pair {waiting.what} {image}" if waiting.is_model else f"builder promote {image}"
+    then = f": {image} did not pass" if waiting.failed else f"; once its evidence is there: `{moves}`"
+    print_result(f"  {waiting.what} {stays}{then}")
+    for missing, command in waiting.missing:
+        print_result(f"    {missing}; `{command}`", hanging=6)
+
+
+def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
+    """Prints the steps of a build and what it is expected to take."""
+    plan, comparison = image.plan, image.comparison
+    rows = []
+    for number, step in enumerate(plan.steps):
+        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
+        rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
+    output.print_table(("", "STEP", "TAKES"), rows)
+    for warning in plan.warnings:
+        print_result(f"note: {warning}")
+    for line in outlook.lines:
+        print_result(line)
+    print_result(f"input hash {plan.input_hash}")
+    if comparison.existing:
+        print_result(f"already built as {comparison.existing}" + ("; --force would build it again" if force else ""))
+    else:
+        print_result(f"would build the next number of {plan.repository}, because")
+        for reason in comparison.reasons:
+            print_result(f"  {reason}")
+
+
+def _takes(step: Step) -> str:
+    return ", ".join(f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
+
+
+def _print_built(built: Built) -> None:
+    layers = f"{built.new_layers} of {built.layers} layers new" if built.new_layers < built.layers else "all layers new"
+    cost = f"{words.size_text(built.size)}, {layers}, {built.cached_steps} of {built.steps} steps cached"
+    print_result(styled(f"built {built.image}", bold=True) + f" in {words.duration_text(built.seconds)}: {cost}")
+    for model in built.models:
+        before = built.taken_from.get(model)
+        print_result(f"  paired with {model}" + (f", in place of {before}" if before else ""))
+    for waiting in built.waiting:
+        _print_held(waiting, built.image)
+    for name, reason in built.unchecked.items():
+        print_result(f"  not checked: {name}: {reason}", hanging=4)
+    for memory in built.compiled:
+        jobs = words.counted(memory.jobs, "job")
+        a_job = memory.mib / memory.jobs / 1024
+        print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
+    for proof in built.proofs:
+        _print_proof(proof)
+        if proof.evidence.verdict == "changed" and proof.reference:
+            back = f"`builder rollback {proof.evidence.subject.model}` goes back"
+            print_result(f"  `builder diff {proof.reference} {built.image}` shows what changed; {back}")
+    for change in built.changes:
+        print_result(f"  {change}")
+    if output.level() != "quiet":
+        print_note(f"  log: {built.log}")
+
+
+def _print_proof(result: ProvedImage) -> None:
+    from builder.cli import measure_cli
+
+    if result.evidence.verdict == "pass":
+        print_result(f"  proven for {result.evidence.subject.model}{measure_cli.summary(result.evidence)}")
+    else:
+        measure_cli.print_proof(result)
+
+
+# The results of a build, and its plan, as JSON.
+
+
+def document(
+    results: Sequence[AlreadyBuilt | Built | PushedImage] = (),
+    planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
+    written: Path | None = None,
+) -> dict[str, Any]:
+    """The results of a build, or with ``--dry-run`` what it would build, and the folder that it was written to."""
+    return {
+        "images": [_image(each) for each in results if isinstance(each, AlreadyBuilt | Built)],
+        "pushed": [_pushed(each) for each in results if not isinstance(each, AlreadyBuilt | Built)],
+        "planned": [_planned(image, outlook) for image, outlook in planned],
+        "written": str(written) if written else None,
+    }
+
+
+def _image(result: AlreadyBuilt | Built) -> dict[str, Any]:
+    return _built(result) if isinstance(result, Built) else _existing(result)
+
+
+def _existing(result: AlreadyBuilt) -> dict[str, Any]:
+    waiting = [each for each in result.models if each.state == "waiting"]
+    return {
+        "image": result.image,
+        "outcome": "existing",
+        "current": None if result.current == "nothing" else result.current or result.image,
+        "bad": result.bad,
+        "models": [_model(each, result.image) for each in result.models if each.state != "waiting"],
+        "waiting": [_held(HeldPointer(each.model, True, each.image, each.missing, each.failed)) for each in waiting],
+        "unchecked": dict(result.unchecked),
+        "changes": [],
+        "seconds": None,
+        "size": None,
+        "layers": None,
+        "new_layers": None,
+        "steps": None,
+        "cached_steps": None,
+        "compiled": [],
+        "proofs": [],
+        "log": None,
+    }
+
+
+def _model(outcome: ModelOutcome, image: str) -> dict[str, Any]:
+    paired = image if outcome.state == "paired" else outcome.image or None
+    return {"model": outcome.model, "state": outcome.state, "image": paired, "taken_from": None}
+
+
+def _built(built: Built) -> dict[str, Any]:
+    return {
+        "image": built.image,
+        "outcome": "built",
+        "current": built.current or None,
+        "bad": False,
+        "models": [
+            {"model": model, "state": "paired", "image": built.image, "taken_from": built.taken_from.get(model)}
+            for model in built.models
+        ],
+        "waiting": [_held(each) for each in built.waiting],
+        "unchecked": dict(built.unchecked),
+        "changes": list(built.changes),
+        "seconds": round(built.seconds, 1),
+        "size": built.size,
+        "layers": built.layers,
+        "new_layers": built.new_layers,
+        "steps": built.steps,
+        "cached_steps": built.cached_steps,
+        "compiled": [{"source": each.source, "jobs": each.jobs, "mib": each.mib} for each in built.compiled],
+        "proofs": [
+            {"model": each.evidence.subject.model, "verdict": each.evidence.verdict, "file": each.file}
+            for each in built.proofs
+        ],
+        "log": built.log,
+    }
+
+
+def _held(pointer: HeldPointer) -> dict[str, Any]:
+    return {
+        "what": pointer.what if pointer.is_model else pointer.what.removesuffix(":latest"),
+        "kind": "model" if pointer.is_model else "repository",
+        "stays": pointer.stays or None,
+        "failed": pointer.failed,
+        "missing": [{"text": text, "command": command} for text, command in pointer.missing],
+    }
+
+
+def _pushed(pushed: PushedImage) -> dict[str, Any]:
+    return {
+        "image": str(pushed.image),
+        "reference": pushed.reference,
+        "digest": pushed.digest,
+        "already": pushed.already,
+        "latest": pushed.latest,
+    }
+
+
+def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
+    plan, existing = image.plan, image.comparison.existing
+    return {
+        "repository": plan.repository,
+        "platform": plan.definition.platform,
+        "input_hash": plan.input_hash,
+        "existing": str(existing) if existing else None,
+        "reasons": list(image.comparison.reasons),
+        "warnings": list(plan.warnings),
+        "steps": [
+            {"name": step.name, "kept": number < image.kept_steps, "takes": dict(step.takes)}
+            for number, step in enumerate(plan.steps)
+        ],
+        "jobs": [{"source": each.source, "jobs": each.jobs, "reason": each.reason} for each in outlook.jobs],
+        "seconds": _expected(outlook.seconds),
+        "bytes": _expected(outlook.disk),
+        "free_bytes": outlook.free,
+    }
+
+
+def _expected(expectation: Expectation | None) -> dict[str, Any] | None:
+    return {"amount": expectation.amount, "known_from": expectation.origin} if expectation else None
+
+
+# ``builder rebuild``.
+
+_MOST_PATHS = 20
+_KINDS: dict[Kind, str] = {
+    "time": "times of change alone",
+    "bytecode": "bytecode",
+    "compiled": "compiled objects",
+    "package": "records of packages",
+    "file": "other files",
+}
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.option(
+    "--accept-equivalent",
+    is_flag=True,
+    help="Take the new image for the number if nothing but times and bytecode differ.",
+)
+@click.option("--witness", is_flag=True, help="State in evidence/ that this machine made the same content.")
+@click.option("--sign-with", "key", type=click.Path(path_type=Path), metavar="KEY", help="Sign that with an SSH key.")
+@set_option
+@verbosity_options
+@pass_context
+def rebuild(
+    context: Context,
+    image: str,
+    accept_equivalent: bool,
+    witness: bool,
+    key: Path | None,
+    settings: tuple[str, ...],
+) -> int:
+    """Rebuild a number from its build directory.
+
+    A number that is missing from the engine gets its tag back if the content is the same. If the content differs, the
+    new image is kept as IMAGE:N-rebuilt, the differences are listed by layer, path and kind, and the exit code is 1. A
+    number that was proven is proven again then. --set takes build_jobs alone.
+    """
+    from builder.cli import progress
+    from builder.commands import build as command
+
+    with progress.reporter() as report:
+        workspace = context.workspace(report)
+        result = command.rebuild_image(
+            workspace,
+            image,
+            parse_settings(settings),
+            accept_equivalent=accept_equivalent,
+            witness=witness or key is not None,
+            key=key,
+        )
+    took = f"in {words.duration_text(result.seconds)}"
+    if result.same:
+        print_result(
+            f"{result.image} built again {took}: the same content" + (", tagged again" if result.restored else "")
+        )
+        if result.statement:
+            print_result(f"  witnessed in {result.statement}")
+        return 0
+    outcome = f"equivalent content, which is {result.image} now" if result.accepted else f"other content: {result.kept}"
+    print_result(f"{result.image} built again {took}: {outcome}")
+    for line in _lines(result):
+        print_result(f"  {line}")
+    return 0 if result.accepted else 1
+
+
+def _lines(result: Rebuilt) -> Iterator[str]:
+    yield f"recorded  {result.recorded}"
+    yield f"built     {result.fingerprint}"
+    if result.layers:
+        yield "layers that differ: " + ", ".join(result.layers)
+    if result.differences is None:
+        yield "the first image is not in this engine, so its files cannot be compared"
+    else:
+        counts = Counter(each.kind for each in result.differences)
+        yield "files that differ: " + ", ".join(
+            f"{words} {counts[kind]}" for kind, words in _KINDS.items() if counts[kind]
+        )
+        telling = [each for each in result.differences if each.kind != "time"] or list(result.differences)
+        yield from (f"  {each.path}: {each.what}" for each in telling[:_MOST_PATHS])
+        if len(telling) > _MOST_PATHS:
+            yield f"  and {len(telling) - _MOST_PATHS} more"
+    for proof in result.proofs:
+        yield f"proof for {proof.evidence.subject.model}: {proof.evidence.verdict}"
+    if not result.accepted:
+        yield f"`builder adopt {result.kept}` gives it a number; `docker image rm {result.kept}` removes it"
+    yield f"log: {result.log}"

@@ -1,0 +1,332 @@
+"""This page defines the command line of builder checkpoints.
+
+The JSON of checkpoints comes first, then the commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import output
+from builder.cli.main import Group
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_json, print_line, print_result, styled, verbosity_options
+
+if TYPE_CHECKING:
+    from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint
+
+
+# Checkpoints as JSON.
+
+
+def of_outlook(outlook: CheckpointOutlook) -> dict[str, Any]:
+    """The outlook of a build: what it would do, and what that takes."""
+    planned = outlook.plan
+    return {
+        "checkpoint": planned.definition.name,
+        "model": planned.definition.model,
+        "inputs": planned.inputs,
+        "sources": {
+            name: {"asked": source.requested, "commit": source.snapshot.commit if source.snapshot else None}
+            for name, source in planned.sources.items()
+        },
+        "steps": [{"does": effect.text, "tensors": effect.tensors} for effect in planned.content.effects],
+        "files": [
+            {"name": shard.name, "size": shard.size, "tensors": len(shard.names), "copied": shard.copied}
+            for shard in planned.shards
+        ],
+        "tensors": len(planned.content.tensors),
+        "fetch": planned.fetched,
+        "read": planned.read,
+        "write": planned.size,
+        "folder": outlook.folder,
+        "free": outlook.free,
+        "needed": outlook.needed,
+        "seconds": round(outlook.seconds, 1),
+        "made": outlook.made,
+    }
+
+
+def of_listed(listed: ListedCheckpoint) -> dict[str, Any]:
+    """A checkpoint that is defined or was made."""
+    return {
+        "checkpoint": listed.name,
+        "description": listed.definition.description if listed.definition else None,
+        "model": listed.definition.model if listed.definition else None,
+        "problem": listed.problem or None,
+        "revisions": [
+            {
+                "revision": each.revision,
+                "folder": str(each.folder) if each.folder else None,
+                "size": each.record.size,
+                "tensors": each.record.tensors,
+                "mods": list(each.record.mods),
+                "sources": {
+                    name: {"asked": source.requested, "commit": source.commit}
+                    for name, source in each.record.sources.items()
+                },
+            }
+            for each in listed.revisions
+        ],
+    }
+
+
+# ``builder checkpoints``: ``plan``, ``build``, ``verify``, ``list``, ``show`` and ``compare``.
+
+_MOST_SHARDS = 8
+
+update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions anew.")
+
+
+@click.group(cls=Group)
+def checkpoints() -> None:
+    """Make the weights that a recipe serves, by recorded steps."""
+
+
+@checkpoints.command()
+@click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
+@update_sources
+@json_option
+@pass_context
+def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
+    """Tell what a build would do, from headers alone.
+
+    Only the headers of the sources are read, on the Hub by ranges. What each step changes is shown, the files of the
+    result, and what it takes: bytes to fetch, to read and to write, disk and time. A step that cannot be done is an
+    error at its line of checkpoint.yaml.
+    """
+    from builder.commands import checkpoints as command
+
+    outlook = command.plan_checkpoint(context.workspace(), name, update=update)
+    if as_json:
+        print_json(of_outlook(outlook))
+        return
+    planned = outlook.plan
+    print_result(styled(planned.definition.name, bold=True))
+    print_result(f"  {planned.definition.description}", hanging=0)
+    facts = [("from", _source_text(outlook, source)) for source in planned.sources]
+    output.print_facts(facts, indent="  ")
+    print_line()
+    rows = [(str(number), effect.text) for number, effect in enumerate(planned.content.effects, 1)]
+    output.print_table(("STEP", "DOES"), rows)
+    print_line()
+    shown = planned.shards[:_MOST_SHARDS]
+    files = [(shard.name, words.size_text(shard.size), str(len(shard.names))) for shard in shown]
+    if rest := planned.shards[_MOST_SHARDS:]:
+        more = sum(shard.size for shard in rest)
+        files.append((f"and {len(rest)} more", words.size_text(more), str(sum(len(shard.names) for shard in rest))))
+    output.print_table(("FILE", "SIZE", "TENSORS"), files)
+    print_line()
+    output.print_facts(_costs(outlook))
+
+
+def _source_text(outlook: CheckpointOutlook, name: str) -> str:
+    source = outlook.plan.sources[name]
+    at = f" (commit {source.snapshot.commit[:12]})" if source.snapshot else ""
+    return f"{name}: {source.requested}{at}"
+
+
+def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
+    planned = outlook.plan
+    if outlook.made:
+        return [("made", f"revision {outlook.made[:12]} in {outlook.folder}: nothing to do")]
+    missing = planned.missing
+    fetch = f"{words.size_text(planned.fetched)} in {words.counted(len(missing), 'file')}" if missing else "nothing"
+    free = f"{words.size_text(outlook.needed)}; {words.size_text(outlook.free)} are free"
+    if outlook.needed > outlook.free:
+        free += ": too little"
+    return [
+        ("fetch", fetch),
+        ("read", words.size_text(planned.read)),
+        ("write", f"{words.size_text(planned.size)} in {outlook.folder}"),
+        ("disk", free),
+        ("time", f"about {words.duration_text(max(outlook.seconds, 1))}" + (", and the fetching" if missing else "")),
+    ]
+
+
+@checkpoints.command()
+@click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
+@update_sources
+@verbosity_options
+@json_option
+@pass_context
+def build(context: Context, name: str, update: bool, as_json: bool) -> None:
+    """Make a checkpoint, and record what it was made from.
+
+    What the sources lack is fetched first. Bytes that do not change are copied by the kernel, the others are computed
+    a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
+    that are not. Sources, steps and the digest of every file go into checkpoints.lock.
+    """
+    from builder.cli import progress
+    from builder.commands import checkpoints as command
+
+    with progress.reporter() as report:
+        made = command.build_checkpoint(context.workspace(report), name, update=update)
+    if as_json:
+        print_json(
+            {
+                "checkpoint": made.name.name,
+                "revision": made.name.revision,
+                "folder": str(made.folder),
+                "size": made.size,
+                "tensors": made.tensors,
+                "made": made.seconds is not None,
+                "seconds": made.seconds,
+            }
+        )
+        return
+    what = f"{made.tensors} tensors, {words.size_text(made.size)}"
+    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "it was there already"
+    print_result(f"{made.name.short}: {what}, {took}")
+    print_result(f"  {made.folder}")
+
+
+@checkpoints.command()
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=names("checkpoints"))
+@click.option("--full", is_flag=True, help="Read every byte, and not the headers alone.")
+@verbosity_options
+@json_option
+@pass_context
+def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int:
+    """Compare what is on this machine with checkpoints.lock.
+
+    Sizes, the headers of weights, the index and all small files are compared; with --full every byte. Without a NAME,
+    all checkpoints are. Ends with 7 if one differs, or is recorded and not here.
+    """
+    from builder.cli import progress
+    from builder.commands import checkpoints as command
+
+    with progress.reporter() as report:
+        results = command.verify_checkpoints(context.workspace(report), name, full=full)
+    if as_json:
+        print_json(
+            {
+                "checkpoints": [
+                    {
+                        "checkpoint": each.name,
+                        "revision": each.revision,
+                        "folder": str(each.folder),
+                        "here": each.is_here,
+                        "problems": list(each.problems),
+                    }
+                    for each in results
+                ]
+            }
+        )
+    elif not results:
+        print_result("no checkpoint was made yet: `builder checkpoints build NAME` makes one")
+    else:
+        for each in results:
+            how = "every byte" if full else "headers and small files"
+            state = f"{each.files} files as recorded ({how})"
+            if not each.is_here:
+                state = "not on this machine"
+            elif each.problems:
+                state = words.counted(len(each.problems), "problem")
+            print_result(f"{each.name}@{each.revision[:12]}: {state}")
+            for problem in each.problems:
+                print_result(f"  {problem}", hanging=4)
+    return 7 if any(each.problems or not each.is_here for each in results) else 0
+
+
+@checkpoints.command("list")
+@json_option
+@pass_context
+def list_(context: Context, as_json: bool) -> None:
+    """Show every checkpoint that is defined or was made."""
+    from builder.commands import checkpoints as command
+
+    listed = command.list_checkpoints(context.workspace())
+    if as_json:
+        print_json({"checkpoints": list(map(of_listed, listed))})
+    elif not listed:
+        print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
+    else:
+        rows = [(each.name, _revision_text(each), words.size_text(each.size_here), _about(each)) for each in listed]
+        output.print_table(("NAME", "REVISION", "HERE", "WHAT IT IS"), rows)
+
+
+@checkpoints.command()
+@click.argument("name", metavar="NAME", shell_complete=names("checkpoints"))
+@json_option
+@pass_context
+def show(context: Context, name: str, as_json: bool) -> None:
+    """Show what a checkpoint was made from, and where it is."""
+    from builder.commands import checkpoints as command
+
+    listed = command.show_checkpoint(context.workspace(), name)
+    if as_json:
+        print_json(of_listed(listed))
+        return
+    print_result(styled(listed.name, bold=True))
+    print_result(f"  {_about(listed)}", hanging=0)
+    if listed.definition:
+        mods = ", ".join(listed.definition.mods)
+        facts = [("model", listed.definition.model), ("mods", mods)]
+        output.print_facts([fact for fact in facts if fact[1]], indent="  ")
+    if not listed.revisions:
+        print_result(f"not made yet: `builder checkpoints plan {name}` tells what that takes")
+    for each in listed.revisions:
+        print_line()
+        print_result(styled(f"{listed.name}@{each.revision}", bold=True))
+        facts = [
+            ("here", str(each.folder) if each.folder else "no"),
+            ("files", f"{len(each.record.files)}, {words.size_text(each.record.size)}; {each.record.tensors} tensors"),
+            *(
+                ("from", f"{source.requested}" + (f", commit {source.commit[:12]}" if source.commit else ""))
+                for source in each.record.sources.values()
+            ),
+        ]
+        output.print_facts(facts, indent="  ")
+
+
+def _about(listed: ListedCheckpoint) -> str:
+    if listed.problem:
+        return f"broken: {listed.problem.splitlines()[0]}"
+    return listed.definition.description if listed.definition else "made, and defined no longer"
+
+
+def _revision_text(listed: ListedCheckpoint) -> str:
+    if not listed.revisions:
+        return "not made"
+    latest = listed.revisions[0]
+    return latest.revision[:12] if latest.folder else f"{latest.revision[:12]}, not here"
+
+
+@checkpoints.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.option("--source", default="", metavar="NAME", help="Compare with this source, in place of the first one taken.")
+@click.option(
+    "--most-loss",
+    type=click.FloatRange(0, 100),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="How much worse the perplexity may be.",
+)
+@verbosity_options
+@json_option
+@pass_context
+def compare(context: Context, what: str, source: str, most_loss: float, as_json: bool) -> int:
+    """Hold a checkpoint against a source of it, on fixed texts.
+
+    The source is served, then the checkpoint, each from the image that is paired and with the options of the recipe,
+    and both rate the same texts of several languages and notations. Shown are the change of perplexity with its band
+    (99 %), and how often both hold the same next token for likeliest. Nothing is generated, so sampling has no part in
+    it; long contexts and tool calls are for `builder probe`. The result is kept in evidence/ beside images.lock.
+
+    Ends with 1 unless the loss is surely within what is allowed.
+    """
+    from builder.cli import measure_cli, progress
+    from builder.commands import checkpoints as command
+
+    with progress.reporter() as report:
+        kept = command.compare_checkpoint(context.workspace(report), what, source, most_loss / 100)
+    if as_json:
+        print_json(measure_cli.document(kept))
+    else:
+        measure_cli.print_outcome(kept, str(context.project.root))
+    return int(kept.outcome.verdict != "pass")

@@ -1,0 +1,415 @@
+"""This page defines the command line of builder diff.
+
+The command comes first, then the differences as text. A long section is shortened.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import evidence_cli, output
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_json, print_line, print_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from builder.commands.diff import ImageDifference, LockDifference, NumberChange, PairingChange, PinChange
+    from builder.evidence.matrix import RunPair
+    from builder.evidence.records import Figure
+    from builder.evidence.standing import JudgedRun
+    from builder.lab.compare.changes import (
+        Changes,
+        ComparedImage,
+        FileChange,
+        PackageChange,
+        PullChange,
+        UpstreamCommits,
+        ValueChange,
+    )
+    from builder.lock.model import NumberedImage, Pairing, Version
+    from builder.sources.mirror import CommitRange
+
+
+# ``builder diff``.
+
+SHOWN_COMMITS = 20
+MANY = 1_000_000
+
+
+@click.command()
+@click.argument("before", metavar="A", shell_complete=names("numbered", "definitions"))
+@click.argument("after", metavar="[B]", required=False, shell_complete=names("numbered", "definitions"))
+@click.option("--lock", is_flag=True, help="A and B are git revisions of images.lock; without B, the file as it is.")
+@click.option("--grep", default="", metavar="TEXT", help="Only upstream commits with TEXT in their message.")
+@click.option("--path", "paths", multiple=True, metavar="PATH", help="Only upstream commits that touch PATH.")
+@click.option("--full", is_flag=True, help="Show everything, however long.")
+@json_option
+@pass_context
+def diff(
+    context: Context,
+    before: str,
+    after: str | None,
+    lock: bool,
+    grep: str,
+    paths: tuple[str, ...],
+    full: bool,
+    as_json: bool,
+) -> None:
+    """Show what changed between two images.
+
+    A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one. The most probable culprits
+    stand first.
+    """
+    from builder.sources.mirror import CommitFilter
+
+    commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
+    if lock:
+        from builder.commands import diff
+
+        lock_difference = diff.diff_lock(context.project, before, after, commits, print_message)
+        content, lines = _lock_document(lock_difference), of_locks(lock_difference, full=full)
+    else:
+        from builder.commands import diff as command
+
+        if after is None:
+            raise click.UsageError("two images are wanted: `builder diff A B`")
+        difference = command.diff_images(context.project, before, after, commits, print_message)
+        content, lines = _document(difference), of_images(difference, full=full)
+    if as_json:
+        print_json(content)
+        return
+    for line in lines:
+        print_line(line)
+
+
+def _inside(path: str) -> str:
+    """Returns ``path`` relative to the sources, as git expects it. Raises click's error for one that leads out of
+    them."""
+    from posixpath import normpath
+
+    normalized = normpath(path)
+    if normalized.startswith(("/", "../")) or normalized in ("..", "."):
+        raise click.BadParameter(f"`{path}`: a path within the sources is wanted", param_hint="--path")
+    return normalized
+
+
+def _document(difference: ImageDifference) -> dict[str, Any]:
+    """The difference between two images as JSON."""
+    return {
+        "before": _side(difference.before),
+        "after": _side(difference.after),
+        **_changes(difference.changes, difference.sources),
+        "mods": [
+            {"name": change.name, "kind": change.kind, "files": [_file(file) for file in change.files]}
+            for change in difference.mods
+        ],
+        "dockerfiles": [_file(file) for file in difference.dockerfiles],
+        "args": [asdict(change) for change in difference.args],
+        "unknown": list(difference.unknown),
+        "evidence": [_runs(pair) for pair in difference.runs],
+    }
+
+
+def _runs(pair: RunPair) -> dict[str, Any]:
+    """The last runs of one kind and name on both images as JSON, with their figures side by side."""
+    return {
+        "kind": pair.kind,
+        "name": pair.name,
+        "model": pair.model,
+        "before": _run(pair.before),
+        "after": _run(pair.after),
+        "unlike": list(pair.unlike),
+        "other_tokens": list(pair.goldens),
+        "figures": [
+            {
+                "name": each.figure.name,
+                "at": dict(each.figure.at),
+                "unit": each.figure.unit,
+                "better": each.figure.better,
+                "before": _measured(each.before),
+                "after": _measured(each.after),
+                "change": each.change,
+            }
+            for each in pair.figures
+        ],
+    }
+
+
+def _run(judged: JudgedRun | None) -> dict[str, Any] | None:
+    if judged is None:
+        return None
+    run = judged.run
+    return {"verdict": run.verdict, "started": run.started, "stale": list(judged.stale), "foreign": run.foreign or None}
+
+
+def _measured(figure: Figure | None) -> dict[str, Any] | None:
+    return {"mean": figure.mean, "std": figure.std, "values": list(figure.values)} if figure else None
+
+
+def _side(side: ComparedImage) -> dict[str, Any]:
+    image = side.image
+    return {
+        "image": str(side.name),
+        "built": image.built,
+        "status": image.status,
+        "note": image.note,
+        "size": image.size,
+        "platform": image.platform,
+        "input_hash": image.input_hash or None,
+        "fingerprint": image.fingerprint,
+        "models": [
+            {"model": name, "status": pairing.status, "note": pairing.note} for name, pairing in side.pairings.items()
+        ],
+    }
+
+
+def _changes(changes: Changes, sources: tuple[UpstreamCommits, ...]) -> dict[str, Any]:
+    return {**asdict(changes), "sources": [_moved(moved) for moved in sources]}
+
+
+def _moved(moved: UpstreamCommits) -> dict[str, Any]:
+    return {
+        **asdict(moved.change),
+        "gained": asdict(moved.gained) if moved.gained else None,
+        "lost": asdict(moved.lost) if moved.lost else None,
+        "untold": moved.unknown_reason,
+    }
+
+
+def _file(file: FileChange) -> dict[str, Any]:
+    return {"path": file.path, "kind": file.kind, "said": file.note, "diff": "\n".join(file.lines)}
+
+
+def _lock_document(difference: LockDifference) -> dict[str, Any]:
+    """The difference between two revisions of images.lock as JSON."""
+    return {
+        "before": difference.before,
+        "after": difference.after,
+        "pairings": [
+            {"model": change.model, "before": _pairing(change.before), "after": _pairing(change.after)}
+            for change in difference.pairings
+        ],
+        "current": [asdict(change) for change in difference.current],
+        "pins": [
+            {
+                "definition": change.definition,
+                "platform": change.platform,
+                **_changes(change.changes, change.sources),
+            }
+            for change in difference.pins
+        ],
+        "numbers": [{**asdict(change), "image": str(change.image)} for change in difference.numbers],
+    }
+
+
+def _pairing(pairing: Pairing | None) -> dict[str, Any] | None:
+    return {**asdict(pairing), "image": str(pairing.image)} if pairing else None
+
+
+# Differences as text: a section for each kind, shortened where it is long.
+
+SHOWN_LINES = 40
+SHOWN_PACKAGES = 20
+_PACKAGES = {"down": "down", "up": "up", "in": "new", "out": "gone", "other files": "other files"}
+
+
+def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
+    """The text of the difference between two images."""
+    before, after = difference.before, difference.after
+    yield from _folded([f"{before.name} → {after.name}"])
+    yield from output.lines(
+        ("", "", "", ""), [row for side in (before, after) for row in _rows(side)], output.text_width()
+    )[1:]
+    yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
+    if difference.is_same:
+        yield "nothing differs: both are the same image, byte for byte"
+    elif difference.nothing:
+        same = before.image.input_hash == after.image.input_hash != ""
+        yield "both were built from the same inputs" if same else "no difference is known"
+    yield from _sources(difference.sources)
+    yield from _listing("pull requests", map(_pull, difference.changes.pulls))
+    for change in difference.mods:
+        yield from _section(f"mod {change.name} {output.word(change.kind)}", of_files(change.files, full=full))
+    yield from _contents(difference.changes, full)
+    for file in difference.dockerfiles:
+        yield from _section(f"{file.path} {output.word(file.kind)}", _lines(file, full))
+    yield from _listing("args", map(_value, difference.args))
+    if difference.runs:
+        names = f":{before.name.number}", f":{after.name.number}"
+        yield from _section("evidence", evidence_cli.side_by_side(difference.runs, names))
+    if before.image.size != after.image.size:
+        yield from _section("size", [_size(before.image.size, after.image.size)])
+
+
+def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
+    """The text of the difference between two revisions of images.lock."""
+    yield f"images.lock: {difference.before} → {difference.after}"
+    if difference.nothing:
+        yield "no difference"
+    yield from _listing("models", map(_paired, difference.pairings))
+    yield from _listing("current", map(_value, difference.current))
+    for change in difference.pins:
+        yield from _pins(change, full)
+    yield from _listing("numbered images", (line for change in difference.numbers for line in _number(change)))
+
+
+def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
+    """The text of changed packages, none where there are none."""
+    if not changes:
+        return
+    kinds = [change.kind for change in changes]
+    counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
+    rows = [(output.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in changes]
+    shown = rows if full or len(rows) <= SHOWN_PACKAGES else rows[:SHOWN_PACKAGES]
+    lines = output.lines(("", "", ""), shown, output.text_width() - 2)[1:]
+    if len(shown) < len(rows):
+        lines.append(f"… and {len(rows) - len(shown)} more: --full lists them")
+    yield from _section(f"{title}: {counts}", lines)
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """A section: an empty line, the title, the lines indented."""
+    yield ""
+    yield from _folded([title])
+    yield from (f"  {line}" if line else "" for line in lines)
+
+
+def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """A section of prose; nothing if it has no lines."""
+    if folded := list(_folded(lines, indent=2)):
+        yield from _section(title, folded)
+
+
+def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
+    """Folds lines of prose to the terminal; the lines of files in diffs are never folded."""
+    return (folded for line in lines for folded in output.fold(line, output.text_width() - indent))
+
+
+def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
+    """The row of an image, and one for each paired model whose status differs from the image's."""
+    image = side.image
+    yield f"  {side.name.number}", words.ago_text(image.built), words.size_text(image.size), _marked(image)
+    for model, pairing in side.pairings.items():
+        if (pairing.status, pairing.note) != (image.status, image.note):
+            yield "", "", "", f"{model}: {_marked(pairing)}"
+
+
+def _marked(record: NumberedImage | Pairing) -> str:
+    return output.mark(record.status) + (f": {record.note}" if record.note else "")
+
+
+def _sources(sources: Sequence[UpstreamCommits]) -> Iterator[str]:
+    for source in sources:
+        change = source.change
+        title = f"{change.name}  {_version(change.before)} → {_version(change.after)}"
+        lines = list(_folded([source.unknown_reason], indent=2)) if source.unknown_reason else []
+        if source.gained and not (source.lost and not source.gained.total):
+            lines += _commits(source.gained, "came")
+        if source.lost:
+            lines += _commits(source.lost, "went")
+        yield from _section(title, lines)
+
+
+def _version(version: Version | None) -> str:
+    if version is None:
+        return "not there"
+    return f"{version.version} ({version.commit[:12]})" if version.commit else version.version
+
+
+def _commits(between: CommitRange, which: str) -> Iterator[str]:
+    matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
+    yield f"{words.counted(between.total, 'upstream commit')} that {output.word(which)}{matching}"
+    room = output.text_width() - 4
+    for commit in between.commits:
+        line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
+        yield f"  {line if len(line) <= room else line[: room - 1] + '…'}"
+    if left := between.matching - len(between.commits):
+        yield f"  … and {left} more: --full lists them, --grep and --path choose some"
+
+
+def _pull(change: PullChange) -> str:
+    words = {"changed": "vendored again: its patch has changed"}
+    return f"{change.source} {change.number}  {words.get(change.kind) or output.word(change.kind)}"
+
+
+def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
+    """The text of the files that differ between two folders."""
+    for file in files:
+        yield from _folded([f"{file.path}: {output.word(file.kind)}{', ' if file.note else ''}{file.note}"], indent=2)
+        yield from (f"  {line}" for line in _diff(file, full))
+
+
+def _lines(file: FileChange, full: bool) -> Iterator[str]:
+    yield from [file.note] if file.note else _diff(file, full)
+
+
+def _diff(file: FileChange, full: bool) -> Iterator[str]:
+    shown = file.lines if full or len(file.lines) <= SHOWN_LINES else file.lines[:SHOWN_LINES]
+    yield from map(output.line, shown)
+    if len(shown) < len(file.lines):
+        yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
+
+
+def _contents(changes: Changes, full: bool) -> Iterator[str]:
+    yield from packages("Python packages", changes.packages, full)
+    yield from packages("Python packages for building", changes.build_packages, full)
+    yield from _base(changes.base)
+
+
+def _versions(change: PackageChange) -> str:
+    if change.before is None or change.after is None or change.before == change.after:
+        return change.after or change.before or ""
+    return f"{change.before} → {change.after}"
+
+
+def _base(change: ValueChange | None) -> Iterator[str]:
+    if change:
+        yield from _listing("base", [_image(change.before), f"→ {_image(change.after)}"])
+
+
+def _image(text: str | None) -> str:
+    """A base image with its digest shortened."""
+    return " ".join(words.short_digest(word) for word in text.split(" ")) if text else "none"
+
+
+def _value(change: ValueChange) -> str:
+    return f"{change.name}: {output.moved(_value_text(change.before), _value_text(change.after))}"
+
+
+def _value_text(value: str | None) -> str:
+    return "nothing" if value is None else words.short_digest(value)
+
+
+def _size(before: int, after: int) -> str:
+    sign = "+" if after > before else "-"
+    return f"{words.size_text(before)} → {words.size_text(after)} ({sign}{words.size_text(abs(after - before))})"
+
+
+def _paired(change: PairingChange) -> str:
+    return f"{change.model}: {output.moved(_diff_text_pairing(change.before), _diff_text_pairing(change.after))}"
+
+
+def _diff_text_pairing(pairing: Pairing | None) -> str:
+    return f"{pairing.image} {output.mark(pairing.status)}" if pairing else "not paired"
+
+
+def _pins(change: PinChange, full: bool) -> Iterator[str]:
+    yield ""
+    yield f"pins of {change.definition} on {change.platform}"
+    for line in (
+        *_sources(change.sources),
+        *_listing("pull requests", map(_pull, change.changes.pulls)),
+        *_contents(change.changes, full),
+    ):
+        if line:
+            yield f"  {line}"
+
+
+def _number(change: NumberChange) -> Iterator[str]:
+    yield f"{change.image}  {output.word(change.kind)}"
+    yield from (f"  {_value(value)}" for value in change.values)

@@ -1,0 +1,370 @@
+"""This page defines the command line of builder matrix and builder report.
+
+The runs of an image as text come first, then the matrix with its text and JSON, then the report.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.base.words import counted
+from builder.cli import output, progress
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_note, print_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.evidence.matrix import CellWord, Matrix, MatrixCell, RunPair
+    from builder.evidence.records import Evidence, Figure
+    from builder.evidence.standing import ImageEvidence, JudgedRun
+
+
+# Runs as text: those of an image with their figures, and those of two images side by side.
+
+_SHOWN_FINDINGS = 5
+_VERDICT_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": None}
+
+
+def standings(evidence: ImageEvidence) -> str:
+    """The standing of an image with each of its models, for a fact of `show`."""
+    lines = []
+    for pairing in evidence.pairings:
+        told = f" with {pairing.model}" if pairing.model else ""
+        lines.append(f"{output.standing_word(pairing.standing)}{told}" + (f": {pairing.why}" if pairing.why else ""))
+    return "\n".join(lines)
+
+
+def of_image(evidence: ImageEvidence) -> Iterator[str]:
+    """The last runs of an image, their figures with their spread, and what did not pass."""
+    if evidence.last:
+        yield ""
+        rows = [(*_run(each.run), " ".join(_remarks(each))) for each in evidence.last]
+        yield from _table(("RUN", "VERDICT", "WHEN", "OF"), rows)
+    figures = [(each.run, figure) for each in evidence.last for figure in each.run.figures]
+    if figures:
+        yield ""
+        measured = [(f"{run.name}: {_named(figure)}", _mean(figure), _spread(figure)) for run, figure in figures]
+        yield from _table(("FIGURE", "MEAN", "SPREAD"), measured)
+    for each in evidence.last:
+        yield from _findings(each.run)
+    for problem in evidence.problems:
+        yield f"not counted: {problem}"
+
+
+def side_by_side(pairs: Sequence[RunPair], names: tuple[str, str]) -> Iterator[str]:
+    """The runs of two images beside each other, with the change of each figure."""
+    if not pairs:
+        return
+    rows = [row for pair in pairs for row in _pair_rows(pair)]
+    yield from _table(("", *names, ""), rows)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    head, *lines = output.lines(headings, rows, output.text_width() - 2)
+    yield output.styled(head, bold=True)
+    yield from lines
+
+
+def _run(run: Evidence) -> tuple[str, str, str]:
+    return f"{run.kind} {run.name}", _verdict(run), words.ago_text(run.started)
+
+
+def _verdict(run: Evidence) -> str:
+    return output.styled(run.verdict, fg=_VERDICT_COLOURS.get(run.verdict))
+
+
+def _remarks(each: JudgedRun) -> Iterator[str]:
+    """The model, what was counted, and what is to be known of the run."""
+    run = each.run
+    told = [run.subject.model or "the image", ", ".join(f"{count:,} {name}" for name, count in run.counts.items())]
+    told += [
+        f"accepted: {run.accepted}" if run.accepted else "",
+        f"stale: {'; '.join(each.stale)}" if each.stale else "",
+    ]
+    told += [f"not ours: {run.foreign}" if run.foreign else "", _machine(run)]
+    yield "; ".join(part for part in told if part)
+
+
+def _machine(run: Evidence) -> str:
+    machine = run.subject.machine
+    if machine is None:
+        return ""
+    gpus = f"{machine.gpus} x {machine.gpu}" if machine.gpus > 1 else machine.gpu
+    return f"on {gpus or machine.cpu}" if gpus or machine.cpu else ""
+
+
+def _named(figure: Figure) -> str:
+    at = ", ".join(f"{name} {value}" for name, value in figure.at.items())
+    return f"{figure.name} at {at}" if at else figure.name
+
+
+def _mean(figure: Figure) -> str:
+    unit = "" if figure.unit in {"bytes", "ratio"} else figure.unit
+    return f"{words.amount_text(figure.mean, figure.unit)} {unit}".rstrip() if figure.values else "-"
+
+
+def _spread(figure: Figure) -> str:
+    count = len(figure.values)
+    if count < 2:
+        return "of one value" if count else "not measured"
+    share = f" ({figure.std / abs(figure.mean):.1%})" if figure.mean else ""
+    return f"± {words.amount_text(figure.std, figure.unit)}{share} of {count}"
+
+
+def _findings(run: Evidence) -> Iterator[str]:
+    if not run.findings:
+        return
+    yield ""
+    yield output.styled(f"{run.kind} {run.name}", bold=True)
+    rows = [
+        (
+            f"  {output.finding_word(finding)}",
+            f"{finding.check}, {finding.at}: {finding.text}" if finding.at else finding.text,
+        )
+        for finding in run.findings[:_SHOWN_FINDINGS]
+    ]
+    yield from output.lines(("", ""), rows, output.text_width())[1:]
+    if left := len(run.findings) - len(rows):
+        yield f"  … and {left} more: --json has them"
+
+
+def _verdict_of(each: JudgedRun | None) -> str:
+    if each is None:
+        return "-"
+    return ", ".join(
+        [_verdict(each.run), *(["stale"] if each.stale else []), *(["not ours"] if each.run.foreign else [])]
+    )
+
+
+def _pair_remarks(pair: RunPair) -> str:
+    told = [pair.model or "", f"not comparable: {', '.join(pair.unlike)}" if pair.unlike else ""]
+    if pair.goldens:
+        told.append(f"{words.counted(len(pair.goldens), 'conversation')} with other tokens")
+    return "; ".join(part for part in told if part)
+
+
+def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
+    yield f"{pair.kind} {pair.name}", _verdict_of(pair.before), _verdict_of(pair.after), _pair_remarks(pair)
+    for each in pair.figures:
+        change = "" if each.change is None or pair.unlike else f"{each.change:+.1%}"
+        unit = "" if each.figure.unit in {"bytes", "ratio"} else each.figure.unit
+        remark = ", ".join(part for part in (change, unit) if part) or "-"
+        yield f"  {_named(each.figure)}", _beside(each.before), _beside(each.after), remark
+
+
+def _beside(figure: Figure | None) -> str:
+    if figure is None or not figure.values:
+        return "-"
+    mean = words.amount_text(figure.mean, figure.unit)
+    return f"{mean} ± {words.amount_text(figure.std, figure.unit)}" if len(figure.values) > 1 else mean
+
+
+# ``builder matrix``.
+
+
+@click.command()
+@click.option(
+    "--models", multiple=True, metavar="MODEL,…", shell_complete=names("models", "recipes"), help="Only these models."
+)
+@click.option(
+    "--images",
+    multiple=True,
+    metavar="IMAGE,…",
+    shell_complete=names("numbered", "definitions"),
+    help="Only these numbers, or all numbers of a repository or definition.",
+)
+@click.option("--html", "as_html", is_flag=True, help="Print the table as a page, for a file.")
+@json_option
+@pass_context
+def matrix(context: Context, models: tuple[str, ...], images: tuple[str, ...], as_html: bool, as_json: bool) -> None:
+    """Show which image goes with which model.
+
+    A row for each number and proof, a column for each model: proven, changed, failed, stale, unclear or never tried, by
+    the project's own last run. What others ran is marked, and counts for nothing here. --json names the file of each
+    run.
+
+    Below the table stands the command that proves the first pair that is missing or stale.
+    """
+    from builder.commands import evidence_files as command
+
+    if as_html and as_json:
+        raise click.UsageError("--html and --json are two forms of the table")
+    with progress.showing("reading the runs"):
+        table = command.matrix_of(context.workspace(), _split(models), _split(images))
+
+    if as_html:
+        output.print_document(command.page(table))
+    elif as_json:
+        output.print_json(document(table))
+    else:
+        print_matrix(table)
+
+
+def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of an option that may be given several times, or once with commas."""
+    return tuple(name for text in texts for name in text.split(",") if name)
+
+
+# The table of numbers, models and proofs as text and as JSON.
+
+_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
+# One character each, for tables with more models than words fit beside each other.
+_MARKS: Mapping[CellWord, str] = {
+    "proven": "+",
+    "changed": "~",
+    "failed": "x",
+    "stale": "o",
+    "unclear": "?",
+    "never tried": ".",
+}
+_SHORT = {"never tried": "-"}
+_OTHERS = "*"
+
+
+def print_matrix(matrix: Matrix) -> None:
+    """Prints the table: words under the names of the models, under letters, or marks, as the terminal has room."""
+    if not matrix.images or not matrix.models:
+        empty = "no model is paired with an image, or was run on one: `builder pair MODEL IMAGE` pairs them"
+        output.print_result(empty if matrix.images else "no images yet: `builder build TARGET` makes the first")
+        return
+    letters = [_letter(place) for place in range(len(matrix.models))]
+    headings, words = list(matrix.models), True
+    if not _fits(rows := _rows(matrix, words=True), headings):
+        headings = letters
+    if not _fits(rows, headings):
+        words, rows = False, _rows(matrix, words=False)
+    output.print_table(("IMAGE", "PROOF", *headings), rows)
+    output.print_line()
+    if headings is letters:
+        output.print_facts(list(zip(letters, matrix.models, strict=True)))
+        output.print_line()
+    if not words:
+        output.print_result(", ".join(f"{mark} {word}" for word, mark in _MARKS.items()))
+    if any(cell.others for tried in matrix.cells.values() for cell in tried):
+        output.print_result(f"{_OTHERS} ran elsewhere as well, which counts for nothing here: --json has those runs")
+    counts = ", ".join(f"{count:,} {word}" for word, count in matrix.counts().items() if count)
+    pairs = counted(len(matrix.images) * len(matrix.models), "pair")
+    each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
+    output.print_result(f"of {pairs}{each}: {counts}")
+    if missing := _first_missing(matrix):
+        prove = f"builder prove {missing.image} {missing.model}"
+        output.print_result(f"to prove the first that is missing or stale: `{prove}`")
+
+
+def document(matrix: Matrix) -> dict[str, Any]:
+    """The table as JSON: every cell, with the file of its run."""
+    return {
+        "images": [str(image) for image in matrix.images],
+        "models": list(matrix.models),
+        "proofs": list(matrix.proofs),
+        "cells": [
+            _cell(matrix.cell(image, model, proof))
+            for image in matrix.images
+            for model in matrix.models
+            for proof in matrix.proofs
+        ],
+    }
+
+
+def _first_missing(matrix: Matrix) -> MatrixCell | None:
+    """The first pair that was never proven, or whose proof is stale."""
+    cells = (matrix.cell(image, model, "prove") for image in matrix.images for model in matrix.models)
+    return next((cell for cell in cells if cell.word in {"never tried", "stale"}), None)
+
+
+def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:
+    """A row for each image and proof that was tried with one of the models, at least the first proof."""
+    rows = []
+    for image in matrix.images:
+        tried = {cell.proof for model in matrix.models for cell in matrix.cells.get((image, model), ())}
+        shown = [proof for proof in matrix.proofs if proof in tried] or list(matrix.proofs[:1])
+        for place, proof in enumerate(shown):
+            cells = (matrix.cell(image, model, proof) for model in matrix.models)
+            shown_cells = (_shown(cell.word, bool(cell.others), words=words) for cell in cells)
+            rows.append(("" if place else str(image), proof, *shown_cells))
+    return rows
+
+
+def _fits(rows: Sequence[tuple[str, ...]], headings: Sequence[str]) -> bool:
+    everything = (("IMAGE", "PROOF", *headings), *rows)
+    widths = (max(output.columns_of(row[place]) for row in everything) for place in range(len(headings) + 2))
+    return sum(widths) + len(output.GAP) * (len(headings) + 1) <= output.text_width()
+
+
+@functools.cache
+def _shown(word: CellWord, ran_elsewhere: bool, *, words: bool) -> str:
+    text = _SHORT.get(word, word) if words else _MARKS[word]
+    return _word(word, text) + (_OTHERS if ran_elsewhere else "")
+
+
+def _word(word: str, text: str = "") -> str:
+    return output.styled(text or word, fg=_COLOURS.get(word))
+
+
+def _letter(place: int) -> str:
+    """A, B … Z, AA, AB …"""
+    before, last = divmod(place, 26)
+    return (_letter(before - 1) if before else "") + chr(ord("A") + last)
+
+
+def _cell(cell: MatrixCell) -> dict[str, Any]:
+    return {
+        "image": str(cell.image),
+        "model": cell.model,
+        "proof": cell.proof,
+        "word": cell.word,
+        "why": cell.why,
+        "run": cell.file or None,
+        "started": cell.started or None,
+        "seconds": cell.seconds or None,
+        "others": {"word": cell.others, "run": cell.others_file} if cell.others else None,
+    }
+
+
+# ``builder report``.
+
+_FILE, _FOLDER = "report.html", "report"
+
+
+@click.command()
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"The file to write; {_FILE} here, unless given. With --publish the folder, ./{_FOLDER}.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+@click.option("--publish", is_flag=True, help="Write a folder for a static host: index.html and report.json.")
+@click.option("--full", is_flag=True, help="Show paths, names of machines and notes as well.")
+@pass_context
+def report(context: Context, output: Path | None, opens: bool, publish: bool, full: bool) -> None:
+    """Write one page that shows what serves what, and how well.
+
+    One HTML file without scripts, which asks nothing of any server: what is stale, missing or unproven first; every
+    model with its image, proof and history, drawn and as a table; what goes with what; every image and what changed
+    since the one before. It is made from images.lock, builds/ and evidence/ alone, on any machine, and the same each
+    time. Upstream's commits are told where this machine has them. Paths, names of machines and notes are left out,
+    unless --full is given.
+    """
+    from builder.commands import evidence_files as command
+
+    target = output or Path(_FOLDER if publish else _FILE)
+    with progress.showing("drawing the page"):
+        files = command.write_report(context.workspace(), target, publish=publish, full=full)
+    for file in files:
+        print_result(str(file))
+    if opens:
+        _open(files[0])
+
+
+def _open(file: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(file.resolve().as_uri()):
+        print_note(f"no browser could be started: open {file} yourself")

@@ -1,0 +1,342 @@
+"""This page defines the command line of builder list and builder show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.base.words import ago_text, size_text
+from builder.cli import output, upgrade_cli
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_json, print_line, print_note, print_result, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.base.hub_cache import CachedModel
+    from builder.base.project import Project
+    from builder.commands.showing import ShownImage
+    from builder.evidence.standing import ImageEvidence
+    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
+    from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Status
+    from builder.numbers.status import ImageOverview, ImageRow
+
+
+# ``builder list``.
+
+_COLOURS = {"current": "green", "good": "green", "bad": "red", "missing": "red", "moved": "red"}
+
+
+@click.command("list")
+@click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
+@click.option("--models", is_flag=True, help="A row for each model, what the cache has of it, and the images before.")
+@json_option
+@pass_context
+def list_(context: Context, target: str | None, models: bool, as_json: bool) -> None:
+    """Show the numbered images and the models paired with each.
+
+    TARGET limits the list to a definition, a repository, a model, or the image of a recipe.
+    """
+    from builder.commands import listing
+
+    workspace = context.workspace()
+    lock, overview = listing.list_images(workspace, target)
+    lost = listing.lost_lock(workspace)
+    if as_json:
+        if lost:
+            print_note(lost)
+        cached = listing.cached_models(workspace, lock)
+        evidence = listing.whole_evidence(workspace, target, lock, overview)
+        upgrades = listing.interrupted_upgrades(workspace, lock)
+        print_json(_document(lock, overview, cached, evidence, upgrades))
+        return
+    if overview.engine_error:
+        print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
+    for repository in overview.stray:
+        adopts = f"`builder adopt {repository}` gives what has that name a number"
+        print_note(f"{repository}:latest is not its current number; the next build or rollback mends that, {adopts}")
+    for repository, owner in overview.foreign.items():
+        print_note(f"{repository}:latest is not the image that is current here: {owner} has it")
+    for upgrade in listing.interrupted_upgrades(workspace, lock):
+        print_note(str(upgrade))
+    if lost or not overview.rows:
+        empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
+        print_result(lost or empty)
+        return
+    evidence = listing.evidence(workspace, target, lock, overview)
+    for problem in (problem for each in evidence.values() for problem in each.problems):
+        print_note(f"not counted: {problem}")
+    if models:
+        cached = listing.cached_models(workspace, lock)
+        rows = [
+            row
+            for name, model in sorted(lock.models.items())
+            for row in _model_rows(name, model, cached.get(name), evidence)
+        ]
+        output.print_table(("MODEL", "IMAGE", "STATUS", "NOTE"), rows)
+    else:
+        rows = [shown for row in overview.rows for shown in _image_rows(row, lock, evidence.get(row.name))]
+        output.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
+
+
+def _document(
+    lock: Lock,
+    overview: ImageOverview,
+    cached: Mapping[str, CachedModel],
+    evidence: Mapping[ImageName, ImageEvidence],
+    upgrades: Sequence[InterruptedUpgrade],
+) -> dict[str, Any]:
+    """The list as JSON."""
+    return {
+        "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
+        "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
+        "interrupted_upgrades": [upgrade_cli.document(upgrade) for upgrade in upgrades],
+    }
+
+
+def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
+    """The row of an image, and its note below. Its status is left out where it is `untested` and a model that it serves
+    has another. Its standing is that with the model which asks for attention first."""
+    vllm = row.image.versions.get("vllm")
+    models = [(model, lock.models[model].pairing.status) for model in row.models]
+    shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
+    words = [
+        _where(row),
+        "current" if row.current else "",
+        output.mark(row.image.status) if shows_status else "",
+    ]
+    words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
+    words.append(output.standing_word(evidence.standing if evidence else None))
+    image = (
+        str(row.name),
+        ago_text(row.image.built),
+        size_text(row.image.size),
+        vllm.version if vllm else "-",
+        ", ".join(map(_coloured, filter(None, words))),
+        ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
+    )
+    notes = [f"note: {row.image.note}"] if row.image.note else []
+    notes += [f"not checked: {name}: {reason}" for name, reason in row.image.unchecked.items()]
+    notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
+    return [image, *(("", "", "", "", "", note) for note in notes)]
+
+
+def _coloured(word: str) -> str:
+    return styled(word, fg=_COLOURS[word]) if word in _COLOURS else word
+
+
+def _put_back(name: ImageName, lock: Lock) -> Iterator[tuple[str, str]]:
+    """The models that were put back from an image by themselves, with the note of that."""
+    for model, record in sorted(lock.models.items()):
+        before = record.previous[0] if record.previous else None
+        if before and before.image == name and before.note.startswith("put back on "):
+            yield model, before.note
+
+
+def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence | None) -> str:
+    """A model, with its status and standing on the image where they differ from the image's."""
+    own = [status] if status not in {"untested", row.image.status} else []
+    words = ", ".join(word for word in (*own, output.beside_model(evidence, model)) if word)
+    return f"{model} ({words})" if words else model
+
+
+def _where(row: ImageRow) -> str:
+    """The place of the image in words; the registry is not queried."""
+    if row.image.digest is None or row.state not in {"present", "missing"}:
+        return row.state if row.state != "present" else ""
+    return "pushed" if row.state == "present" else "in registry"
+
+
+def _model_rows(
+    name: str, model: Model, cached: CachedModel | None, evidence: Mapping[ImageName, ImageEvidence]
+) -> list[tuple[str, ...]]:
+    """The rows of a model: its pairing, the state of its files in the cache, and its previous pairings, the latest
+    first."""
+
+    def status(pairing: Pairing) -> str:
+        standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None
+        return ", ".join(word for word in (output.mark(pairing.status), output.standing_word(standing)) if word)
+
+    now, *before = ((str(p.image), status(p), p.note or "-") for p in (model.pairing, *model.previous))
+    return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]
+
+
+def _cached(cached: CachedModel | None) -> str:
+    if cached is None:
+        return "  not downloaded"
+    revision = f" at {cached.revision[:7]}" if cached.revision else ""
+    return f"  {size_text(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
+
+
+def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, Any]:
+    """One numbered image as JSON, with its evidence where the project has any."""
+    image = row.image
+    return {
+        "image": str(row.name),
+        "repository": row.name.repository,
+        "number": row.name.number,
+        "definition": image.definition or None,
+        "adopted": image.adopted.image if image.adopted else None,
+        "current": row.current,
+        "pinned": image.pinned,
+        "state": row.state,
+        "status": image.status,
+        "note": image.note,
+        "unchecked": image.unchecked,
+        "built": image.built,
+        "pruned": image.pruned,
+        "platform": image.platform,
+        "size": image.size,
+        "fingerprint": image.fingerprint,
+        "digest": image.digest,
+        "vllm": _version(row, "vllm"),
+        "flashinfer": _version(row, "flashinfer"),
+        "mods": list(image.mods),
+        "models": list(row.models),
+        "evidence": evidence.json if evidence else None,
+    }
+
+
+def _version(row: ImageRow, source: str) -> dict[str, str | None] | None:
+    version = row.image.versions.get(source)
+    return {"version": version.version, "commit": version.commit} if version else None
+
+
+def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any]:
+    return {
+        "model": name,
+        **_pairing(model.pairing),
+        "previous": [str(before.image) for before in model.previous],
+        "history": [_pairing(before) for before in model.previous],
+        "cached": cached is not None and not cached.incomplete,
+        "cached_size": cached.size if cached else None,
+        "cached_revision": cached.revision if cached else None,
+    }
+
+
+def _pairing(pairing: Pairing) -> dict[str, Any]:
+    return {
+        "revision": pairing.revision,
+        "image": str(pairing.image),
+        "recipe": pairing.recipe,
+        "status": pairing.status,
+        "note": pairing.note,
+    }
+
+
+# ``builder show``.
+
+_FIRST_START = (
+    "compiles FlashInfer's kernels, which this image lacks: minutes, and up to 8 GiB for each of MAX_JOBS compilers"
+)
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.option("--packages", is_flag=True, help="List the Python packages, too.")
+@json_option
+@pass_context
+def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
+    """Show everything that is in an image.
+
+    IMAGE is a repository or a definition; without a number, its current image.
+    """
+    from builder.commands import showing
+
+    shown = showing.show_image(context.workspace(), image)
+    if as_json:
+        print_json(_show_document(shown, context.project))
+        return
+    output.print_facts(_facts(shown, context.project))
+    if shown.evidence:
+        from builder.cli import evidence_cli
+
+        for line in evidence_cli.of_image(shown.evidence):
+            print_line(line)
+    if packages:
+        print_line()
+        output.print_table(("PACKAGE", "VERSION"), list(shown.packages.items()))
+
+
+def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
+    row, image = shown.row, shown.row.image
+    base = _takes(shown, "base")
+    count = len(shown.packages)
+    kept = shown.steps or shown.adopted
+    facts = [
+        ("image", str(row.name)),
+        ("state", ", ".join([row.state, *(["current"] if row.current else []), *(["pinned"] if image.pinned else [])])),
+        ("status", output.mark(image.status) + (f": {image.note}" if image.note else "")),
+        ("pruned", f"{image.pruned} ({words.ago_text(image.pruned)})" if image.pruned else ""),
+        ("models", ", ".join(row.models) or "none"),
+        ("evidence", _standings(shown)),
+        ("recipe", image.recipe or "none"),
+        ("definition", image.definition),
+        ("adopted from", ", ".join((image.adopted.image, *image.adopted.digests)) if image.adopted else ""),
+        ("platform", image.platform),
+        ("adopted" if image.adopted else "built", f"{image.built} ({words.ago_text(image.built)})"),
+        ("size", words.size_text(image.size)),
+        ("GPU checks", _gpu_checks(shown)),
+        *(("not checked", f"{name}: {reason}") for name, reason in image.unchecked.items()),
+        *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
+        ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
+        ("mods", "" if image.adopted and not image.mods else _mods(image)),
+        ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
+        ("first start", _FIRST_START if shown.compiles_kernels else ""),
+        ("not known", shown.adopted.unknown if shown.adopted else ""),
+        ("fingerprint", image.fingerprint),
+        ("witnesses", _witnesses(shown)),
+        ("built again", image.rebuilt or ""),
+        ("input hash", image.input_hash),
+        ("build folder", project.relative(shown.directory) if kept else "gone"),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _standings(shown: ShownImage) -> str:
+    if shown.evidence is None:
+        return ""
+    from builder.cli import evidence_cli
+
+    return evidence_cli.standings(shown.evidence)
+
+
+def _witnesses(shown: ShownImage) -> str:
+    if not (count := len(shown.witnesses.statements)):
+        return ""
+    return f"{words.counted(count, 'machine')} made the same content, {shown.witnesses.signed} signed"
+
+
+def _gpu_checks(shown: ShownImage) -> str:
+    image = shown.row.image
+    if image.gpu:
+        return f"passed on {image.gpu}"
+    never = shown.uses_gpu and not image.adopted and "gpu" not in image.unchecked
+    return "never run: it was built beside no GPU" if never else ""
+
+
+def _mods(image: NumberedImage) -> str:
+    return ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"
+
+
+def _show_document(shown: ShownImage, project: Project) -> dict[str, Any]:
+
+    return {
+        **image_document(shown.row, shown.evidence),
+        "recipe": shown.row.image.recipe,
+        "gpu": shown.row.image.gpu,
+        "input_hash": shown.row.image.input_hash or None,
+        "base": _takes(shown, "base"),
+        "mod_hashes": shown.row.image.mods,
+        "packages": shown.packages,
+        "compiles_kernels": shown.compiles_kernels,
+        "labels": dict(shown.adopted.labels) if shown.adopted else None,
+        "build_metadata": dict(shown.adopted.metadata) if shown.adopted else None,
+        "build_directory": project.relative(shown.directory) if shown.steps or shown.adopted else None,
+    }
+
+
+def _takes(shown: ShownImage, step: str) -> dict[str, str]:
+    return next((each.takes for each in shown.steps if each.name == step), {})

@@ -1,0 +1,422 @@
+"""This page defines the command line of builder init and builder migrate."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import output
+from builder.cli.options import Context, json_option, pass_context
+from builder.cli.output import confirm, print_error, print_json, print_line, print_note, print_result, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from builder.base.events import Diagnosis
+    from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
+    from builder.moving.shipped import Contents, PlannedFile
+    from builder.moving.taking import ContainerState, TakenPart
+
+
+# ``builder init``.
+
+
+@click.command()
+@click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]")
+@click.option("--spark", "contents", flag_value="spark", help="What a DGX Spark serves with.")
+@click.option("--cpu", "contents", flag_value="cpu", help="What needs no GPU.")
+@click.option("--all", "contents", flag_value="all", help="All definitions, mods and recipes.")
+@click.option("--minimal", "contents", flag_value="minimal", help="Only what definitions of your own are written with.")
+@click.option("--git", is_flag=True, help="Begin a git repository, where the folder is in none.")
+@click.option("--update", is_flag=True, help="Bring newer files of this release into the project that is there.")
+@click.option("--yes", is_flag=True, help="With --update: write without asking, but over nothing that was edited.")
+@click.option("--force", is_flag=True, help="With --update --yes: write over edited files, too.")
+@json_option
+@pass_context
+def init(
+    context: Context,
+    folder: Path | None,
+    contents: Contents | None,
+    git: bool,
+    update: bool,
+    yes: bool,
+    force: bool,
+    as_json: bool,
+) -> int:
+    """Make a project: definitions, mods, recipes and pins.
+
+    It is made in FOLDER, or here. Without --spark, --cpu, --all or --minimal it gets what suits this machine.
+    Files that are there already are never replaced. Then it tells what it sees: chip, memory, engine, a checkout of
+    spark-vllm-docker, images that could get a number.
+
+    With --update a newer release brings its files into the project: the differences are shown first, and a file that
+    was edited here stays unless you say otherwise. Pins do not move: `builder lock` does that.
+    """
+    if update:
+        if folder is not None or git:
+            raise click.UsageError("--update is for the project that is here: no FOLDER and no --git go with it")
+        return _update(context, contents, yes=yes, force=force, as_json=as_json)
+    if yes or force:
+        raise click.UsageError("--yes and --force go with --update")
+    from builder.commands import init as command
+
+    request = command.InitRequest(folder or context.start, contents, git)
+    result = command.init_project(request, os.environ)
+    if as_json:
+        findings = list(command.findings(result.project, os.environ))
+        print_json(_document(result, findings))
+        return 0
+    _print_made(result)
+    for finding in command.findings(result.project, os.environ):
+        output.print_finding(finding)
+    _print_next(result)
+    return 0
+
+
+def _print_made(result: InitResult) -> None:
+    selected = result.selection
+    print_result(styled(f"{result.project.root} is a project", bold=True))
+    for kind, names in _parts(result).items():
+        if names:
+            print_result(f"  {kind}: {', '.join(names)}", hanging=4)
+    if result.reason:
+        print_result(f"  {result.reason}: `--{selected.contents}`; `builder init --update --all` brings the rest")
+    for file in result.kept:
+        print_result(f"  {file} was there, and is as it was")
+    if result.git:
+        print_result("  a git repository with nothing committed yet")
+
+
+def _parts(result: InitResult) -> dict[str, Sequence[str]]:
+    from pathlib import PurePath
+
+    selected = result.selection
+    recipes = [PurePath(file).stem for file in selected.recipes]
+    return {"definitions": selected.definitions, "mods": selected.mods, "recipes": recipes}
+
+
+def _print_next(result: InitResult) -> None:
+    go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
+    if result.first:
+        print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
+        print_result("  `builder recipes list` shows every recipe")
+    else:
+        print_result(f"next: {go}write dockerfiles/NAME/image.yaml, or `builder adopt IMAGE`")
+
+
+def _update(context: Context, contents: Contents | None, *, yes: bool, force: bool, as_json: bool) -> int:
+    from builder.commands import init
+
+    update = init.plan_update(context.project, contents)
+    if not as_json:
+        _print_update(update)
+    asks = not yes and not as_json and sys.stdin.isatty()
+    is_news = bool(update.writable or update.pins.pins)
+    is_wanted = yes or not is_news or (asks and confirm(f"write {_counted(update)}?"))
+    replace = {
+        each.path
+        for each in update.edited
+        if (yes and force) or (asks and confirm(f"{each.path} was edited here: replace it?"))
+    }
+    written: tuple[str, ...] = ()
+    if is_wanted and (is_news or replace or yes):
+        written = init.update_project(update, replace, os.environ)
+    waiting = [each.path for each in (*update.writable, *update.edited) if each.path not in written]
+    waiting += [] if written else list(update.pins.pins)
+    if as_json:
+        print_json(_update_document(update, written))
+    elif written:
+        print_result(f"{words.counted(len(written), 'file')} written; this is {update.now}")
+    elif not waiting:
+        print_result(f"all is as in {update.now}")
+    else:
+        print_result("nothing was written; --yes writes what was not edited, --yes --force all of it")
+    return 1 if waiting and not written and not as_json else 0
+
+
+def _print_update(update: InitUpdate) -> None:
+    if update.before and update.before != update.now:
+        print_result(f"the files here came with {update.before}; this is {update.now}")
+    rows: list[tuple[str, str]] = [
+        (each.state, each.path) for each in update.files if each.state not in {"same", "kept"}
+    ]
+    rows += [("pins", f"images.lock: {name}") for name in update.pins.pins]
+    if rows:
+        output.print_table(("", "FILE"), rows)
+    for each in (*update.writable, *update.edited):
+        if each.before is not None:
+            _print_difference(each)
+    for each in update.edited:
+        edited = f"note: {each.path} was edited here, or did not come with this program"
+        print_note(f"{edited}: only a yes of yours, or --yes --force, writes over it")
+
+
+def _print_difference(planned: PlannedFile) -> None:
+    for line in planned.difference():
+        print_line(output.line(line))
+
+
+def _counted(update: InitUpdate) -> str:
+    return words.counted(len(update.writable) + bool(update.pins.pins), "file")
+
+
+def _document(result: InitResult, findings: Sequence[Diagnosis]) -> dict[str, Any]:
+    return {
+        "project": str(result.project.root),
+        "contents": result.selection.contents,
+        "reason": result.reason or None,
+        **{kind: list(names) for kind, names in _parts(result).items()},
+        "written": sorted(result.written),
+        "kept": list(result.kept),
+        "git": result.git,
+        "findings": [output.document(finding) for finding in findings],
+    }
+
+
+def _update_document(update: InitUpdate, written: Sequence[str]) -> dict[str, Any]:
+    return {
+        "from": update.before or None,
+        "release": update.now,
+        "contents": update.contents,
+        "files": [{"path": each.path, "state": each.state} for each in update.files if each.state != "same"],
+        "pins": list(update.pins.pins),
+        "written": sorted(written),
+    }
+
+
+# ``builder migrate``.
+
+_MOST_NAMED = 12
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="PATH")
+@click.argument("recipes", nargs=-1, metavar="[RECIPE]…")
+@click.option(
+    "--env-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The settings to read, in place of .env in PATH.",
+)
+@click.option("--replace", is_flag=True, help="Replace recipes, mods and settings that are here and differ.")
+@click.option("--no-adopt", is_flag=True, help="Give no image a number.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@json_option
+@pass_context
+def migrate(
+    context: Context,
+    path: Path,
+    recipes: tuple[str, ...],
+    env_file: Path | None,
+    replace: bool,
+    no_adopt: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Take over a checkout of spark-vllm-docker.
+
+    PATH is its folder. Its recipes and mods come into the project, or only the RECIPEs named, with the mods that they
+    name; its .env becomes settings in builder.yaml; and the images that its scripts have made get numbers, as they are.
+    PATH itself is only read.
+
+    Shows first what would be done, and whether each recipe can be served; asks before anything is written. What is
+    here already and differs stays as it is, but for files that came with builder and that nobody edited: yours replace
+    those. Secrets in .env are never written down.
+    """
+    from builder.commands import init as command
+
+    workspace = context.workspace()
+    request = command.MigrateRequest(path, recipes, env_file, replace, not no_adopt)
+    planned = command.plan_migration(workspace, request)
+    if not as_json:
+        _print_plan(planned)
+    result = None
+    if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and confirm("do this?"))):
+        result = command.migrate(workspace, planned)
+    if as_json:
+        print_json(_migrate_document(planned, result))
+    elif result is None:
+        print_result("nothing was written; --yes does it" if planned.changes_something else "there is nothing to do")
+    else:
+        _print_result(result)
+    return 1 if result and result.errors else 0
+
+
+def _print_plan(planned: Migration) -> None:
+    rows = [*_part_rows(planned), *_container_rows(planned), *_key_rows(planned)]
+    if rows:
+        output.print_table(("", "THERE", "HERE"), list(_without_repetition(rows)))
+    for image in planned.untagged:
+        print_result(f"{image.id} has no name any more ({image.contents}); to give it a number: `{image.command}`")
+    if planned.replace:
+        _print_differences(planned)
+    settings = planned.settings
+    if settings and settings.changed:
+        print_line()
+        for line in settings.difference():
+            colour = {"+": "green", "-": "red"}.get(line[:1])
+            print_line(styled(line, fg=colour) if colour else line)
+        print_line()
+    for note in _notes(planned):
+        print_note(f"note: {note}")
+
+
+def _without_repetition(rows: list[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
+    before = ""
+    for kind, name, text in rows:
+        yield (kind if kind != before else "", name, text)
+        before = kind
+
+
+def _part_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+    for part in sorted(planned.parts, key=lambda part: (part.kind != "recipe", part.name)):
+        text = _state(planned, part)
+        if part.kind == "recipe" and (problems := planned.problems.get(part.name)):
+            counted = words.counted(len(problems), "problem")
+            text += f"; cannot be served, {counted}: line {problems[0].location.line}: {problems[0].message}"
+        if part.kind == "mod" and part.name in planned.run_time:
+            text += f"; cannot be baked: {planned.run_time[part.name]}"
+        yield (part.kind, part.name, text)
+    for name, remedy in planned.missing.items():
+        yield ("mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}")
+
+
+def _state(planned: Migration, part: TakenPart) -> str:
+    if part.state == "new":
+        return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
+    if part.state == "differs":
+        return "replaces what is here" if planned.replace else "differs from what is here, which stays"
+    if part.state == "shipped":
+        return "replaces the one that came with builder, which nobody edited"
+    if part.state == "unrecorded":
+        return "the same here; where it came from is written down"
+    return "the same here" if part.state == "same" else f"left out: {part.reason}"
+
+
+def _container_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+    for state in planned.containers:
+        yield ("container", state.container, f"{_source(planned, state)}; {words.counted(state.recipes, 'recipe')}")
+    for image in planned.images:
+        size = words.size_text(image.size)
+        yield ("image", image.tag, f"gets the next number of {image.repository}, as it is ({size})")
+
+
+def _source(planned: Migration, state: ContainerState) -> str:
+    if state.number:
+        return f"{state.number} serves it"
+    if state.tag:
+        number = any(image.tag == state.tag for image in planned.images)
+        return "the image below serves it" if number else f"the engine's {state.tag} serves it, without a number"
+    if state.definition:
+        return f"`builder build {state.definition}` makes it"
+    if planned.engine_error:
+        return "no definition makes it"
+    return "neither an image nor a definition: pull or build it, then `builder adopt`"
+
+
+def _key_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+    for outcome in planned.settings.outcomes if planned.settings else ():
+        yield (".env", outcome.key, outcome.text)
+
+
+def _print_differences(planned: Migration) -> None:
+    from builder.cli import diff_cli
+
+    for part in planned.wanted:
+        if part.state == "differs":
+            print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
+            for line in diff_cli.of_files(part.differences(), full=True):
+                print_line(line)
+
+
+def _notes(planned: Migration) -> Iterator[str]:
+    if planned.settings and planned.settings.error:
+        yield f"no setting is taken over: {planned.settings.error}"
+    yield from map(str, planned.env_problems)
+    for entry, name in planned.renamed.items():
+        yield f"a recipe names the mod {entry}, which is mods/{name} here: write that into the recipe"
+    if planned.engine_error:
+        yield f"nothing is known of images: {planned.engine_error}"
+    if planned.unread:
+        lists = "`docker image ls --filter dangling=true` lists them"
+        yield f"{words.counted(planned.unread, 'image')} without a name could not be looked into in time: {lists}"
+    if planned.launch_scripts:
+        yield f"not taken: {', '.join(planned.launch_scripts)}: what such a script starts is the `command:` of a recipe"
+    if planned.dockerfiles:
+        changed = ", ".join(planned.dockerfiles)
+        yield f"not taken: your changes to {changed}; they belong into an image definition, in dockerfiles/"
+
+
+def _print_result(result: MigrationResult) -> None:
+    for kind in ("mod", "recipe"):
+        names = [part.name for part in result.written if part.kind == kind and part.state != "unrecorded"]
+        if names:
+            listed = f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""
+            print_result(f"{words.counted(len(names), kind)} copied{listed}")
+    if result.settings_written:
+        print_result("builder.yaml is written; `builder nodes check` tries what it says of nodes")
+    for image in result.adopted:
+        adopted = image.record.adopted
+        print_result(f"{adopted.image if adopted else image.image} is {image.image}")
+    for what, error in result.errors:
+        print_error(error, f"{what}:")
+    if any(part.kind == "recipe" for part in result.written):
+        print_result("`builder recipes check` tells more of the recipes; `builder run RECIPE` serves one")
+
+
+def _migrate_document(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:
+    settings = planned.settings
+    return {
+        "checkout": str(planned.checkout.root),
+        "upstream": {"url": planned.upstream.url, "commit": planned.upstream.commit} if planned.upstream else None,
+        "parts": [_part_document(planned, part) for part in planned.parts],
+        "missing_mods": list(planned.missing),
+        "containers": [_container_document(state) for state in planned.containers],
+        "images": [{"image": image.tag, "repository": image.repository} for image in planned.images],
+        "untagged": [
+            {
+                "image": each.id,
+                "vllm": each.vllm,
+                "size": each.size,
+                "created": each.created,
+                "command": each.command,
+            }
+            for each in planned.untagged
+        ],
+        "settings": [{"key": outcome.key, "here": outcome.text} for outcome in (settings.outcomes if settings else ())],
+        "difference": list(settings.difference()) if settings else [],
+        "notes": list(_notes(planned)),
+        "done": result is not None,
+        "written": [f"{part.kind}s/{part.name}" for part in result.written] if result else [],
+        "settings_written": bool(result and result.settings_written),
+        "adopted": [str(image.image) for image in result.adopted] if result else [],
+        "errors": [{"what": what, "message": error.message} for what, error in result.errors] if result else [],
+    }
+
+
+def _part_document(planned: Migration, part: TakenPart) -> dict[str, Any]:
+    problems = planned.problems.get(part.name, ()) if part.kind == "recipe" else ()
+    return {
+        "kind": part.kind,
+        "name": part.name,
+        "state": part.state,
+        "reason": part.reason or None,
+        "origin": part.origin.address if part.origin else None,
+        "problems": [str(problem) for problem in problems],
+        "run_time": planned.run_time.get(part.name) if part.kind == "mod" else None,
+    }
+
+
+def _container_document(state: ContainerState) -> dict[str, Any]:
+    return {
+        "container": state.container,
+        "recipes": state.recipes,
+        "number": state.number or None,
+        "image": state.tag or None,
+        "definition": state.definition or None,
+    }

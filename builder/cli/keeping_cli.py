@@ -1,0 +1,220 @@
+"""This page defines the command line of builder adopt and builder prune."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import output, progress
+from builder.cli.options import Context, json_option, parse_age, pass_context
+from builder.cli.output import confirm, print_json, print_line, print_note, print_result, styled
+
+if TYPE_CHECKING:
+    from builder.commands.keeping import AdoptedImage, Pruned, PrunePlan
+
+
+# ``builder adopt``.
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE[:TAG]")
+@click.option(
+    "--as", "repository", metavar="REPOSITORY", help="The repository that gets the number, in place of its own."
+)
+@click.option("--model", "models", multiple=True, metavar="MODEL", help="Serve this model with it. May be given again.")
+@click.option("--no-promote", is_flag=True, help="Leave the current image as it is.")
+@json_option
+@pass_context
+def adopt(
+    context: Context, image: str, repository: str | None, models: tuple[str, ...], no_promote: bool, as_json: bool
+) -> None:
+    """Give an image that was built elsewhere a number, as it is.
+
+    IMAGE is a name, a digest or an id in the engine. Nothing is built or copied: it gets the next number of its
+    repository and becomes the current image. What is in it is read in a container without a network. An image in which
+    no vLLM is found serves no model: with --model, nothing is recorded.
+    """
+    from builder.commands import keeping as command
+
+    request = command.AdoptRequest(image, repository, models, promote=not no_promote)
+    with progress.showing(f"reading {image}"):
+        result = command.adopt_image(context.workspace(), request)
+    if as_json:
+        print_json(_document(result))
+        return
+    _print(image, result)
+
+
+def _print(image: str, result: AdoptedImage) -> None:
+    if not result.already:
+        print_result(styled(f"adopted {image} as {result.image}", bold=True) + f": {_contents(result)}")
+    elif result.restored:
+        print_result(f"{image} is {result.image}, which was missing from this engine and has its tag again")
+    else:
+        print_result(f"{image} is {result.image} already")
+    for model in result.models:
+        print_result(f"  paired with {model}")
+    if result.current != result.image:
+        go = f"builder promote {result.image}"
+        print_result(f"  current is {result.current}; `{go}` makes {result.image} current")
+    if result.same:
+        print_result(f"  the same content as {', '.join(map(str, result.same))}")
+    if result.unknown:
+        print_note(f"note: {result.unknown}")
+
+
+def _contents(result: AdoptedImage) -> str:
+    sources = (
+        f"{name} {version.version}" + (f" ({version.commit[:9]})" if version.commit else "")
+        for name, version in sorted(result.record.versions.items(), reverse=True)
+    )
+    packages = f"{result.packages} Python packages" if result.packages else ""
+    parts = (words.size_text(result.record.size), result.record.platform, *sources, packages)
+    return ", ".join(part for part in parts if part)
+
+
+def _document(result: AdoptedImage) -> dict[str, Any]:
+    """The adopted image as JSON."""
+    record = result.record
+    return {
+        "image": str(result.image),
+        "already": result.already,
+        "restored": result.restored,
+        "adopted": record.adopted.image if record.adopted else None,
+        "digests": list(record.adopted.digests) if record.adopted else [],
+        "platform": record.platform,
+        "fingerprint": record.fingerprint,
+        "size": record.size,
+        "versions": {name: {"version": v.version, "commit": v.commit} for name, v in sorted(record.versions.items())},
+        "packages": result.packages,
+        "models": list(result.models),
+        "current": str(result.current),
+        "same": [str(name) for name in result.same],
+        "unknown": result.unknown,
+    }
+
+
+# ``builder prune``.
+
+KEEP = 3
+
+
+@click.command()
+@click.option("--keep", type=click.IntRange(min=0), default=KEEP, show_default=True, metavar="N",
+              help="Keep the N newest numbers of each image.")  # fmt: skip
+@click.option(
+    "--older-than", callback=parse_age, metavar="AGE", help="Only images that were built longer ago: 30d, 12h, 2w."
+)
+@click.option("--yes", is_flag=True, help="Remove without asking.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed, and remove nothing.")
+@json_option
+@pass_context
+def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, dry_run: bool, as_json: bool) -> None:
+    """Remove images that are no longer needed, and what builds left.
+
+    An image that is current, pinned, paired with a model, used by a container, among the newest, or the base of an
+    image that stays is never removed; nor is anything that this project did not build. What an image compiled on this
+    machine while it served is removed with it, and so are files that were fetched for mods and that none names any
+    more, and checkpoints that were made again since and that no pairing names. A removed number stays on record and
+    can be rebuilt. The command asks before it removes anything; where it cannot ask, it only shows what it would
+    remove, unless --yes is given.
+    """
+    from builder.commands import keeping as command
+
+    with progress.showing("looking at what may go"):
+        pruning = command.plan_prune(context.workspace(), keep, older_than or timedelta(0), datetime.now(UTC))
+    if not as_json:
+        _print_plan(pruning)
+    result = None
+    if (
+        not pruning.is_empty
+        and not dry_run
+        and (yes or (not as_json and sys.stdin.isatty() and confirm("remove these?")))
+    ):
+        with progress.showing("removing"):
+            result = command.prune_images(context.workspace(), pruning)
+    if as_json:
+        _print_document(pruning, result)
+    elif result:
+        _print_removed(result)
+    elif not pruning.is_empty:
+        print_result("nothing was removed" + ("" if dry_run else "; --yes removes without asking"))
+
+
+def _print_plan(pruning: PrunePlan) -> None:
+    rows = [(str(kept.name), ", ".join(kept.reasons)) for kept in pruning.kept]
+    if rows:
+        output.print_table(("STAYS", "BECAUSE"), rows)
+    if pruning.is_empty:
+        print_result("nothing to remove")
+        return
+    print_line()
+    going = [(str(image.name), words.ago_text(image.built), words.size_text(image.frees)) for image in pruning.going]
+    if going:
+        output.print_table(("GOES", "BUILT", "FREES"), going)
+    for image in pruning.going:
+        if image.holder:
+            print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
+    if pruning.nameless:
+        print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
+    for cache in pruning.compiled:
+        print_result(f"and what {cache.name} compiled when it served: {words.size_text(cache.size)} in {cache.folder}")
+    _print_caches(pruning)
+    layers = "unpacked layers, each counted once; their packed copies come on top"
+    print_result(
+        f"frees {words.size_text(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else "")
+    )
+
+
+def _print_caches(pruning: PrunePlan) -> None:
+    for checkpoint in pruning.checkpoints:
+        print_result(f"and {checkpoint.title}: {words.size_text(checkpoint.size)}")
+    if pruning.wheels:
+        print_result(f"and what was read of wheels that are pinned no longer: {words.size_text(pruning.wheels_size)}")
+    if pruning.downloads:
+        print_result(f"and downloads that no mod names any more: {words.size_text(pruning.downloads_size)}")
+
+
+def _print_removed(result: Pruned) -> None:
+    for line in result.refused:
+        print_result(line)
+    gone = f": {', '.join(map(str, result.gone))}" if result.gone else ""
+    print_result(f"removed {words.counted(len(result.gone), 'image')}{gone}")
+    if result.compiled:
+        print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
+    if result.cache:
+        print_result(f"BuildKit let go of {words.size_text(result.cache)}: its own copies, packed and unpacked")
+
+
+def _print_document(pruning: PrunePlan, result: Pruned | None) -> None:
+    content: dict[str, Any] = {
+        "going": [
+            {"image": str(image.name), "built": image.built, "frees": image.frees, "holder": image.holder}
+            for image in pruning.going
+        ],
+        "kept": [{"image": str(image.name), "reasons": list(image.reasons)} for image in pruning.kept],
+        "nameless": list(pruning.nameless),
+        "compiled": [
+            {"image": str(cache.name), "folder": str(cache.folder), "frees": cache.size} for cache in pruning.compiled
+        ],
+        "checkpoints": [
+            {"checkpoint": each.name, "revision": each.revision or None, "frees": each.size}
+            for each in pruning.checkpoints
+        ],
+        "wheels": pruning.wheels_size,
+        "downloads": pruning.downloads_size,
+        "frees": pruning.frees,
+        "removed": None,
+    }
+    if result:
+        content["removed"] = {
+            "images": [str(name) for name in result.gone],
+            "compiled": [str(name) for name in result.compiled],
+            "refused": list(result.refused),
+            "build_cache": result.cache,
+        }
+    print_json(content)

@@ -1,0 +1,202 @@
+"""This page defines the command line of builder lock.
+
+The update of pins comes first, then the two repairs: recover and renumber.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
+from builder.cli.output import print_json, print_result
+
+if TYPE_CHECKING:
+    from builder.commands.lock import MovedPin
+    from builder.pins.chain import Update
+
+
+# ``builder lock``.
+
+STALE = 4
+SHOWN_COMMITS = 20
+
+
+@click.command()
+@click.argument("definitions", nargs=-1, metavar="[DEFINITION]…", shell_complete=names("definitions"))
+@update_option
+@platform_option
+@click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a pin that is needed.")
+@click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/ and the engine.")
+@click.option(
+    "--renumber", is_flag=True, help="After a merge: keep both images where two branches used the same number."
+)
+@json_option
+@pass_context
+def lock(
+    context: Context,
+    definitions: tuple[str, ...],
+    update: tuple[str, ...],
+    platform: str | None,
+    check: bool,
+    recover: bool,
+    renumber: bool,
+    as_json: bool,
+) -> int:
+    """Resolve or move pins without building.
+
+    Without --update only pins that are missing or stale are resolved: a newer upstream moves nothing. What can be
+    resolved is written; the rest is listed at the end, and the exit code is 6. A base image that others build is pulled
+    to read what it brings (vLLM, FlashInfer, packages); one that is not pinned yet, only if its definition is named.
+    """
+    if recover or renumber:
+        if (recover and renumber) or definitions or update or check or platform:
+            raise click.UsageError("--recover and --renumber stand alone")
+
+        return (recover_command if recover else renumber_command)(context, as_json)
+    if check:
+        return _check(context, definitions, platform, as_json)
+    return _resolve(context, definitions, parse_update(update), platform, as_json)
+
+
+def _check(context: Context, definitions: tuple[str, ...], platform: str | None, as_json: bool) -> int:
+    from builder.commands import lock
+
+    missing = lock.check(context.workspace(), definitions, platform)
+    if as_json:
+        print_json({"missing": list(missing)})
+    else:
+        for line in missing or ("images.lock covers all that is asked",):
+            print_result(f"not pinned: {line}" if missing else line)
+    return STALE if missing else 0
+
+
+def _resolve(
+    context: Context, definitions: tuple[str, ...], update: Update, platform: str | None, as_json: bool
+) -> int:
+    from builder.commands import lock
+
+    result = lock.update_lock(context.workspace(), definitions, update, platform)
+    if as_json:
+        print_json({"moved": [_document(moved) for moved in result.moved]})
+    else:
+        for moved in result.moved:
+            _print(moved)
+        if not (result.moved or result.faults):
+            print_result("nothing moved")
+    if result.error:
+        raise result.error
+    return 0
+
+
+def _document(moved: MovedPin) -> dict[str, Any]:
+    packages = [{"name": p.name, "before": p.before, "after": p.after} for p in moved.packages]
+    older = [{"name": p.name, "before": p.before, "after": p.after, "why": p.why or None} for p in moved.older]
+    return {
+        **({"packages": packages} if packages else {}),
+        **({"older": older} if older else {}),
+        "definition": moved.definition,
+        "platform": moved.platform,
+        "name": moved.name,
+        "before": moved.before,
+        "after": moved.after,
+    }
+
+
+def _print(moved: MovedPin) -> None:
+    print_result(f"{moved.definition} {moved.name}: {moved.before or 'not pinned'} → {moved.after or 'gone'}")
+    if moved.packages:
+        from builder.cli import diff_cli
+
+        for line in diff_cli.packages("Python packages in it", moved.packages, full=False):
+            print_result(f"  {line}" if line else line)
+    for older in moved.older:
+        print_result(f"  {older}", hanging=4)
+    between = moved.between
+    if between is None:
+        return
+    dropped = f", {between.dropped} left behind" if between.dropped else ""
+    print_result(f"  {between.total} commits upstream in between{dropped}")
+    for commit in between.commits[:SHOWN_COMMITS]:
+        print_result(f"    {commit.commit[:12]} {commit.date[:10]} {commit.title}")
+    if between.total > SHOWN_COMMITS:
+        print_result(f"    … and {between.total - SHOWN_COMMITS} more")
+
+
+# ``builder lock --recover`` and ``builder lock --renumber``.
+
+# The exit code where something is left to the user: a definition that could not be read.
+NEEDS_ATTENTION = 1
+
+
+def recover_command(context: Context, as_json: bool) -> int:
+    """Rebuilds a lost images.lock, and prints what could not be recovered."""
+    from builder.commands import lock as command
+
+    result = command.recover_lock(context.workspace())
+    if as_json:
+        print_json(
+            {
+                "images": [str(name) for name in result.images],
+                "unknown": list(result.unknown),
+                "findings": list(result.findings),
+                "damaged": result.damaged or None,
+            }
+        )
+        return NEEDS_ATTENTION if result.findings else 0
+    count = words.counted(len(result.images), "image")
+    print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
+    if result.damaged:
+        print_result(f"the damaged one is kept as {result.damaged}")
+    print_result("not known:")
+    for line in result.unknown:
+        print_result(f"  {line}")
+    if result.findings:
+        print_result("to look at:")
+    for line in result.findings:
+        print_result(f"  {line}")
+    return NEEDS_ATTENTION if result.findings else 0
+
+
+def renumber_command(context: Context, as_json: bool) -> int:
+    """Keeps both images where two branches gave one number to different ones."""
+    from builder.commands import lock as command
+
+    result = command.renumber_lock(context.workspace())
+    if as_json:
+        print_json(
+            {
+                "renumbered": [
+                    {
+                        "from": str(renumbered.origin),
+                        "to": str(renumbered.to),
+                        "fingerprint": renumbered.image.fingerprint,
+                        "build_directory": renumbered.directory,
+                    }
+                    for renumbered in result.renumbered
+                ],
+                "chosen": list(result.chosen),
+                "tagged": [str(name) for name in result.tagged],
+                "written": result.written,
+                "absent": [{"model": m, "image": str(name), "remedy": way} for m, name, way in result.absent],
+            }
+        )
+        return 0
+    for renumbered in result.renumbered:
+        print_result(f"{renumbered.origin}, built {renumbered.image.built}, is now {renumbered.to}")
+        if not renumbered.directory:
+            print_result(f"  its build directory was found nowhere: take it back with git as builds/{renumbered.to}")
+    for line in result.chosen:
+        print_result(f"both sides changed {line}: the first one's was kept")
+    for name in result.tagged:
+        print_result(f"{name} has its tag in this engine")
+    for model, name, way_back in result.absent:
+        print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
+    if result.written:
+        folders = "builds evidence" if context.project.evidence.exists() else "builds"
+        print_result(f"images.lock is whole again; to go on: `git add images.lock {folders}`")
+    elif not result.tagged:
+        print_result("nothing to mend")
+    return 0

@@ -1,0 +1,365 @@
+"""This page defines the command line of builder bench, builder probe and builder prove.
+
+The benchmark comes first, then measurements as tables and JSON, then the probe and the proof.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import output
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_json, print_line, print_note, print_result, styled, verbosity_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.commands.measuring import KeptOutcome
+    from builder.evidence.records import Evidence, Figure
+    from builder.evidence.store import ProvedImage
+    from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
+
+
+# ``builder bench``.
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.option(
+    "--profile",
+    default="quick",
+    show_default=True,
+    metavar="NAME",
+    shell_complete=names("profiles"),
+    help="quick, community, deep, or one under `bench:` in builder.yaml.",
+)
+@click.option(
+    "--compare",
+    "pair",
+    nargs=2,
+    metavar="A B",
+    shell_complete=names("numbered"),
+    help="Serve two numbers in turn, and tell if B is better or worse.",
+)
+@click.option(
+    "--image",
+    default="",
+    metavar="IMAGE:N",
+    shell_complete=names("numbered"),
+    help="Serve this number, whichever is paired.",
+)
+@json_option
+@verbosity_options
+@pass_context
+def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | None, image: str, as_json: bool) -> int:
+    """Measure how fast a model is served, or two images in turn.
+
+    Throughput at depth by llama-benchy, the acceptance of drafted tokens, the memory that is left, the tokens that fit
+    the cache and the time of the start. A server that runs is used; else one is started for it, and stopped at the end.
+    The result is kept in evidence/ beside images.lock.
+
+    With --compare, each number is served by itself, A B A B and so on: at least three rounds of each, eight at most,
+    until the noise is smaller than the difference that counts.
+
+    Ends with 1 if the server failed meanwhile, or B is worse.
+    """
+    from builder.cli import progress
+    from builder.commands import measuring as command
+
+    with progress.reporter() as report:
+        workspace = context.workspace(report)
+        compared = command.compare_bench(workspace, what, pair, profile) if pair else None
+        kept = command.run_bench(workspace, what, profile, image) if compared is None else None
+    if compared is not None:
+        if as_json:
+            output.print_json(comparison_document(compared))
+        else:
+            print_comparison(compared)
+        return int(compared.judgement == "worse" or bool(compared.failures))
+    if kept is None:
+        return 1
+    if as_json:
+        output.print_json(document(kept))
+    else:
+        print_outcome(kept, str(context.project.root))
+    return int(kept.outcome.verdict != "pass")
+
+
+# Measurements as tables and as JSON.
+
+_COLOURS = {"pass": "green", "fail": "red", "unclear": "yellow", "better": "green", "worse": "red"}
+_WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
+# A finding that passed is no fault: it reports what the figures leave out.
+_FINDING_WORDS = {**_WORDS, "pass": "note"}
+_MOST_FINDINGS = 6
+
+
+def print_outcome(kept: KeptOutcome, folder: str) -> None:
+    """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
+    outcome = kept.outcome
+    verdict = styled(_WORDS.get(outcome.verdict, outcome.verdict), fg=_COLOURS.get(outcome.verdict), bold=True)
+    print_result(
+        f"{outcome.name} of {kept.server} from {kept.image}: {verdict} ({words.duration_text(outcome.seconds)})"
+    )
+    if outcome.counts and outcome.kind == "probe":
+        print_result("  " + ", ".join(f"{count} {name}" for name, count in outcome.counts.items()), hanging=4)
+    if outcome.figures:
+        rows = [(_name(figure.name, figure.at), *_numbers(figure)) for figure in outcome.figures]
+        output.print_table(("figure", "mean", "± std", "runs", "unit"), rows)
+    for finding in outcome.findings[:_MOST_FINDINGS]:
+        place = f" ({finding.at})" if finding.at else ""
+        word = _FINDING_WORDS.get(finding.verdict, finding.verdict)
+        print_result(f"  {word}: {finding.check}{place}: {finding.text}", hanging=4)
+    if len(outcome.findings) > _MOST_FINDINGS:
+        print_result(f"  and {len(outcome.findings) - _MOST_FINDINGS} more, see --json")
+    if kept.file:
+        print_result(f"kept in {str(kept.file).removeprefix(folder).lstrip('/')}")
+
+
+def print_comparison(compared: ComparedNumbers) -> None:
+    """Prints how the second number compares with the first."""
+    word = styled(compared.judgement, fg=_COLOURS.get(compared.judgement), bold=True)
+    rounds = words.counted(compared.rounds, "round")
+    print_result(f"{compared.second} against {compared.first}: {word}, by {rounds} of each in turn")
+    rows = [(_name(figure.name, figure.at), *_compared(figure)) for figure in compared.figures]
+    if rows:
+        output.print_table(("figure", "first", "second", "change", "band of noise", "n", "verdict"), rows)
+    for failure in compared.failures:
+        print_result(f"  failed: {failure}", hanging=4)
+    print_line()
+
+
+def document(kept: KeptOutcome) -> dict[str, Any]:
+    """A measurement as JSON."""
+    outcome = kept.outcome
+    return {
+        "server": kept.server,
+        "image": kept.image,
+        "kind": outcome.kind,
+        "name": outcome.name,
+        "version": outcome.version,
+        "set": outcome.set,
+        "started": outcome.started,
+        "seconds": round(outcome.seconds, 3),
+        "verdict": outcome.verdict,
+        "counts": dict(outcome.counts),
+        "figures": [_figure(figure) for figure in outcome.figures],
+        "findings": [vars(finding) for finding in outcome.findings],
+        "file": str(kept.file) if kept.file else None,
+    }
+
+
+def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
+    """A comparison as JSON."""
+    return {
+        "first": str(compared.first),
+        "second": str(compared.second),
+        "rounds": compared.rounds,
+        "verdict": compared.judgement,
+        "failures": list(compared.failures),
+        "figures": [
+            {
+                "name": figure.name,
+                "at": dict(figure.at),
+                "unit": figure.unit,
+                "means": list(figure.means),
+                "change": figure.comparison.change,
+                "band": [figure.comparison.low, _finite(figure.comparison.high)],
+                "values": list(figure.comparison.values),
+                "verdict": figure.comparison.verdict,
+            }
+            for figure in compared.figures
+        ],
+    }
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "at": dict(figure.at),
+        "unit": figure.unit,
+        "better": figure.better,
+        "n": len(figure.values),
+        "mean": figure.mean,
+        "std": figure.std,
+        "values": list(figure.values),
+    }
+
+
+def _name(name: str, at: Mapping[str, int | str]) -> str:
+    """A figure with its conditions: tg128 @ d32768 c4, as the community's tables have them."""
+    size = at.get(name, "") if name in {"pp", "tg"} else ""
+    depth = f" @ d{at['depth']}" if at.get("depth") else ""
+    several = f" c{at['concurrency']}" if at.get("concurrency") not in {None, 1} else ""
+    share = f" @ {at['share']} %" if "share" in at else ""
+    prompt = f" pp{at['pp']}" if name in {"ttfr", "ttft"} and "pp" in at else ""
+    return f"{name}{size}{prompt}{depth}{several}{share}"
+
+
+def _numbers(figure: Figure) -> tuple[str, str, str, str]:
+    if figure.unit == "bytes":
+        return words.size_text(round(figure.mean)), "", str(len(figure.values)), ""
+    spread = _number(figure.std) if len(figure.values) > 1 else ""
+    return _number(figure.mean), spread, str(len(figure.values)), figure.unit
+
+
+def _compared(figure: ComparedFigure) -> tuple[str, ...]:
+    comparison = figure.comparison
+    high = f"{comparison.high:+.1%}" if _finite(comparison.high) is not None else "?"
+    first, second = (_number(mean) for mean in figure.means)
+    count = str(min(comparison.values))
+    return first, second, f"{comparison.change:+.1%}", f"{comparison.low:+.1%} … {high}", count, comparison.verdict
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if abs(value) < 100 else f"{value:.1f}"
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < 1e6 else None
+
+
+# ``builder probe``.
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
+@click.option(
+    "--image",
+    default="",
+    metavar="IMAGE:N",
+    shell_complete=names("numbered"),
+    help="Serve this number, whichever is paired.",
+)
+@json_option
+@verbosity_options
+@pass_context
+def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_json: bool) -> int:
+    """Check a served model: tool calls, and checks of your own.
+
+    \b
+    NAME is
+      tools-long   12 calls with 46 tools offered, each answer fed back, with
+                   0, 50 and 75 % of the context full
+      or that of a folder probes/NAME with a probe.yaml: a command of your own
+
+    Without a name, all of them run. Each is repeated as often as its results differ. A server that
+    runs is used; else one is started for it, and stopped at the end. The results are kept in evidence/ beside
+    images.lock.
+
+    Ends with 1 unless all of them passed.
+    """
+    from builder.cli import progress
+    from builder.commands import measuring as command
+
+    with progress.reporter() as report:
+        results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
+    if as_json:
+        print_json({"probes": [document(kept) for kept in results]})
+    else:
+        for kept in results:
+            print_outcome(kept, str(context.project.root))
+    return int(any(kept.outcome.verdict != "pass" for kept in results))
+
+
+# ``builder prove``.
+
+_PROVE_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
+_PROVE_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
+_COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
+_SHOWN = 10
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
+@click.argument("models", nargs=-1, metavar="[MODEL]…", shell_complete=names("models", "recipes"))
+@click.option("--accept", is_flag=True, help="Accept the changes that the last proof found: they are meant.")
+@click.option("--note", metavar="TEXT", help="The reason to keep with --accept.")
+@json_option
+@pass_context
+def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, note: str | None, as_json: bool) -> int:
+    """Prove an image's chat templates and parsers, without a GPU.
+
+    vLLM's front end is started in the image, without a network and without weights, once for all models that are paired
+    with it, or for each MODEL (a recipe may be named as well). Conversations are rendered, and recorded outputs of
+    models parsed back, whole and in pieces: nothing of a message may be lost, and arguments come back as they were. The
+    prompts are compared with those of the number before: a difference is shown as text and is called changed, not
+    failed; --accept says that it is meant.
+
+    \b
+    Ends with
+      0  if every model is proven
+      1  if something failed or changed, or came to no verdict
+    """
+    from builder.commands import proving as command
+
+    if note is not None and not accept:
+        raise click.UsageError("--note goes with --accept")
+    if accept:
+        results = command.accept_changes(context.project, image, models, note or "accepted")
+    else:
+        results = command.prove_image(context.workspace(), image, models)
+    if as_json:
+        print_json({"image": str(results[0].image), "proofs": [_document(result) for result in results]})
+    else:
+        for result in results:
+            print_proof(result)
+    return int(any(result.evidence.verdict != "pass" for result in results))
+
+
+def print_proof(result: ProvedImage) -> None:
+    """Prints the verdict for one model, and what it rests on."""
+    evidence = result.evidence
+    word = styled(_PROVE_WORDS[evidence.verdict], fg=_PROVE_COLOURS[evidence.verdict], bold=True)
+    print_result(f"{word}: {evidence.subject.model} on {result.image}{summary(evidence)}")
+    if evidence.accepted:
+        print_result(f"  accepted: {evidence.accepted}")
+        return
+    if result.stand_in:
+        print_result(f"  with a tokenizer that stands in for the model's own: {result.stand_in}")
+    for finding in evidence.findings[:_SHOWN]:
+        at = f" {finding.at}" if finding.at else ""
+        first, *rest = finding.text.splitlines() or [""]
+        print_result(f"  {output.finding_word(finding)} {finding.check}{at}: {first}")
+        for line in rest:
+            print_result(f"    {line}")
+    if len(evidence.findings) > _SHOWN:
+        print_result(f"  and {len(evidence.findings) - _SHOWN} more: {result.file}")
+    if evidence.verdict == "changed":
+        print_note(f"  `builder prove {result.image} --accept` says that it is meant")
+
+
+def summary(evidence: Evidence) -> str:
+    """The conversations and outputs of a proof, as they stand behind its verdict; empty where there were none."""
+    conversations, outputs, of_before, too_long, limits = (evidence.counts.get(name, 0) for name in _COUNTS)
+    if not conversations and not outputs:
+        return ""
+    rendered = words.counted(conversations, "conversation")
+    parsed = words.counted(outputs, "output")
+    compared = f", {of_before} compared with the number before" if of_before else ""
+    left_out = f", {too_long} longer than the context" if too_long else ""
+    own = f", {words.counted(limits, 'limit')} of the template" if limits else ""
+    return f", {rendered} and {parsed} in {words.duration_text(evidence.seconds)}{compared}{left_out}{own}"
+
+
+def _document(result: ProvedImage) -> dict[str, Any]:
+    evidence = result.evidence
+    return {
+        "model": evidence.subject.model,
+        "verdict": evidence.verdict,
+        "version": evidence.version,
+        "recipe": evidence.subject.recipe,
+        "revision": evidence.subject.revision,
+        "template": evidence.subject.template,
+        "stand_in": result.stand_in,
+        "compared_with": result.reference,
+        "counts": dict(evidence.counts),
+        "seconds": round(evidence.seconds, 1),
+        "accepted": evidence.accepted,
+        "findings": [vars(finding) for finding in evidence.findings],
+        "file": result.file,
+    }

@@ -1,0 +1,568 @@
+"""This page defines the command line of builder mods.
+
+Copies from other repositories come first, for mods and for recipes. The commands, their JSON and their text follow.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import output
+from builder.cli.main import Group
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from builder.base.project import Project
+    from builder.building.mod_dry_run import ModVerdict, TriedPatch
+    from builder.commands.mods import ListedMod
+    from builder.definitions.mod import FileCopy, Mod, ModPatch, ScriptFacts
+    from builder.moving.copies import Kind, Origin, PlannedCopy
+
+
+# ``add`` and ``update`` of ``builder mods`` and ``builder recipes``: copies from other repositories.
+
+if TYPE_CHECKING:
+    # Makes copies, and returns notes on them.
+    _Making = Callable[[Project, Sequence[PlannedCopy]], tuple[str, ...]]
+
+# Files that are run, or say what is: mod.yaml names commands.
+_SCRIPTS = (".sh", ".py", "mod.yaml")
+ADDRESS = "GIT-URL[//PATH][@REF]"
+yes_option = click.option("--yes", is_flag=True, help="Replace without asking, but nothing that would be lost.")
+force_option = click.option(
+    "--force", is_flag=True, help="With --yes: replace also what was edited here, or was never copied."
+)
+all_option = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
+_ref = click.option("--ref", metavar="REF", help="The branch, tag or commit to move to, and to follow from now on.")
+
+
+@click.command("add")
+@click.argument("address", metavar=f"{ADDRESS}|NAME")
+@click.option("--as", "name", metavar="NAME", help="The name that the mod gets here.")
+@all_option
+@yes_option
+@force_option
+@pass_context
+def add_mods(context: Context, address: str, name: str | None, everything: bool, yes: bool, force: bool) -> int:
+    """Copy a mod from another repository, with where it came from.
+
+    The address is that of a git repository, then // and the mod's folder, then @ and a branch, tag or commit (else the
+    default branch): https://github.com/OWNER/REPOSITORY//mods/NAME@main. The address of the folder's page on GitHub
+    will do, too, and so will the NAME of a mod that builder or `mod_sources` in builder.yaml knows a place of. The
+    scripts that a build would run are shown before anything is taken. Where the project has the mod already, the
+    differences are shown before anything is replaced.
+    """
+    from builder.commands import mods
+
+    planned = mods.plan_copies(context.project, address, name, print_message, everything=everything)
+    return make_copies(context, planned, mods.add_mods, yes=yes, force=force)
+
+
+@click.command("update")
+@click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
+@_ref
+@yes_option
+@force_option
+@pass_context
+def update_mods(context: Context, mods: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
+    """Move copied mods to what their repositories have now.
+
+    Without names all copies are looked up. The differences are shown before anything is replaced.
+    """
+    return _update(context, "mod", mods, ref, yes=yes, force=force)
+
+
+def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...]:
+    """Asks for each mod that is known to be somewhere whether to fetch it, shows its scripts, and asks whether to take
+    it; returns the names of those that were taken."""
+    from builder.commands import mods
+
+    taken = []
+    for name, address in mods.known_addresses(project, names_lacking).items():
+        if not confirm(f"the recipe names the mod {name}, which the project lacks: fetch it from {address}?"):
+            continue
+        planned = mods.plan_copies(project, address, name, print_message, everything=False)
+        print_scripts(planned)
+        if confirm(f"take mods/{name}?"):
+            _put_in_place(project, planned, mods.add_mods)
+            taken.append(name)
+    return tuple(taken)
+
+
+def print_scripts(planned: Sequence[PlannedCopy]) -> None:
+    """Shows what a build would run of mods of other repositories, and names their other files with their sizes."""
+    for each in planned:
+        scripts = [file for file in each.files if file.executable or file.path.endswith(_SCRIPTS)]
+        for file in scripts:
+            print_result(styled(f"{each.kind}s/{each.name}/{file.path}, from {each.origin.address}", bold=True))
+            print_line(file.content.decode("utf-8", "replace").rstrip("\n"))
+        others = [f"{file.path} ({words.size_text(len(file.content))})" for file in each.files if file not in scripts]
+        if others:
+            print_result(f"other files of {each.kind}s/{each.name}: {', '.join(others)}")
+
+
+@click.command("update")
+@click.argument("recipes", nargs=-1, metavar="[RECIPE]…", shell_complete=names("recipes"))
+@_ref
+@yes_option
+@force_option
+@pass_context
+def update_recipes(context: Context, recipes: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
+    """Move copied recipes to what their repositories have now.
+
+    Without names all copies are looked up. The differences are shown before anything is replaced.
+    """
+    return _update(context, "recipe", recipes, ref, yes=yes, force=force)
+
+
+def _update(
+    context: Context, kind: Kind, names_typed: Sequence[str], ref: str | None, *, yes: bool, force: bool
+) -> int:
+    from builder.commands import mods
+
+    planned = mods.plan_copies_update(context.project, kind, names_typed, ref, print_message)
+    code = make_copies(context, planned.copies, mods.update_copies, yes=yes, force=force)
+    planned.require_all()
+    return code
+
+
+def make_copies(
+    context: Context,
+    planned: Sequence[PlannedCopy],
+    make: _Making,
+    *,
+    yes: bool,
+    force: bool,
+    scripts_shown: bool = False,
+) -> int:
+    """Shows what would be replaced and, unless they were shown, the scripts of new mods; asks, and makes the copies."""
+    from builder.commands import mods
+
+    replacing = [each for each in planned if each.replaces and not each.is_shipped]
+    new = [each for each in planned if each.kind == "mod" and each.changes and each not in replacing]
+    for each in replacing:
+        _print_difference(each)
+    if not scripts_shown:
+        print_scripts(new)
+    if yes and not force:
+        mods.require_lossless(planned)
+    if new and not (yes or scripts_shown) and sys.stdin.isatty():
+        taken = ", ".join(f"mods/{each.name}" for each in new)
+        if not confirm(f"take {taken}?", default=True):
+            print_result("nothing was changed")
+            return 1
+    if replacing and not yes and not (sys.stdin.isatty() and confirm("replace them?")):
+        print_result("nothing was changed; --yes replaces without asking")
+        return 1
+    _put_in_place(context.project, planned, make)
+    return 0
+
+
+def _put_in_place(project: Project, planned: Sequence[PlannedCopy], make: _Making) -> None:
+    notes = make(project, planned)
+    for each in planned:
+        print_result(_outcome(each))
+    for note in notes:
+        print_note(f"note: {note}")
+
+
+def _print_difference(planned: PlannedCopy) -> None:
+    from builder.cli import diff_cli
+
+    before = planned.previous.commit[:12] if planned.previous else "what is here"
+    print_result(styled(f"{planned.kind}s/{planned.name}: {before} → {planned.origin.commit[:12]}", bold=True))
+    for line in diff_cli.of_files(planned.changes, full=True):
+        print_line(line)
+    if planned.edited:
+        print_result(f"edited here since it was copied, and lost: {', '.join(planned.edited)}")
+    elif planned.loses:
+        print_result("what is here was not copied from anywhere, and would be lost")
+
+
+def _outcome(planned: PlannedCopy) -> str:
+    what, commit = f"{planned.kind}s/{planned.name}", planned.origin.commit[:12]
+    if planned.before is None:
+        return f"{what}: copied, commit {commit}"
+    if planned.replaces and planned.is_shipped:
+        return f"{what}: commit {commit} replaces the one that came with builder, which nobody edited"
+    return f"{what}: replaced by commit {commit}" if planned.changes else f"{what}: unchanged in commit {commit}"
+
+
+# ``builder mods``: ``list``, ``check``, ``pin`` and ``new``; ``add`` and ``update`` are in ``copies``.
+
+
+class _AgainstCommand(click.Command):
+    """A command whose ``--against`` takes all values up to the next option; an option of click takes one value."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        spread: list[str] = []
+        taking = False
+        for before, arg in pairwise(["", *args]):
+            is_option = arg.startswith("-")
+            if is_option and before == "--against":  # click would take it for the value
+                raise click.BadOptionUsage("against", "Option '--against' requires an argument.", ctx)
+            if taking and not is_option and before != "--against":
+                spread.append("--against")
+            spread.append(arg)
+            taking = arg.partition("=")[0] == "--against" if is_option else taking
+        return super().parse_args(ctx, spread)
+
+
+@click.group(cls=Group)
+def mods() -> None:
+    """List mods, check what they apply to, copy or begin one."""
+
+
+mods.add_command(add_mods)
+mods.add_command(update_mods)
+
+
+@mods.command("list")
+@json_option
+@pass_context
+def list_(context: Context, as_json: bool) -> None:
+    """Show every mod: what it changes, what it needs, where it came from, and who uses it."""
+    from builder.commands.mods import list_mods
+
+    all_mods = list_mods(context.project)
+    if as_json:
+        print_json(list_json(all_mods))
+        return
+    if not all_mods:
+        print_result("no mods yet: `builder mods new NAME` begins one")
+    for listed in all_mods:
+        print_result(styled(listed.name, bold=True))
+        if listed.mod and listed.mod.description:
+            print_result(f"  {listed.mod.description}", hanging=0)
+        headings = ("", "conflicts", "")  # the widest name, so that the facts of all mods line up
+        for line in output.lines(headings, _facts(listed), output.text_width())[1:]:
+            print_line(line)
+
+
+def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
+    from builder.commands.mods import changes
+
+    users = (
+        *(f"definition {name}" for name in listed.definitions),
+        *(f"recipe {name}" for name in listed.recipes),
+        *(f"image {name}" for name in listed.images),
+    )
+    facts = [("broken", listed.problem)]
+    if listed.mod:
+        requires = ", ".join(f"{name} {specifier}" for name, specifier in listed.mod.requires.items())
+        facts = [
+            ("changes", "; ".join(changes(listed.mod))),
+            ("requires", requires),
+            ("conflicts", ", ".join(listed.mod.conflicts)),
+            ("after", ", ".join(listed.mod.after)),
+        ]
+    if listed.origin:
+        facts += [
+            ("from", f"{listed.origin.address}, commit {listed.origin.commit[:12]}"),
+            ("edited", f"since it was copied: {', '.join(listed.edited)}" if listed.edited else ""),
+        ]
+    return [("", name, value) for name, value in (*facts, ("used by", ", ".join(users) or "nobody")) if value]
+
+
+@mods.command(cls=_AgainstCommand)
+@click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
+@click.option(
+    "--against", "refs", multiple=True, metavar="REF…", help="Versions, tags or commits to try in place of the pins."
+)
+@json_option
+@pass_context
+def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_json: bool) -> int:
+    """Tell whether patches apply, without building.
+
+    Each MOD (all, if none is named) is tried on what images.lock pins for the recipes and definitions that use it, or
+    else for those that could. Nothing is resolved, and no engine is needed.
+
+    With --against it is tried on other versions: 0.20.0 is a released wheel of vLLM, v0.20.0, main or a commit is taken
+    from its repository, and transformers=5.1.0 means another package. It takes all values up to the next option, so
+    name the mods first: builder mods check MOD --against 0.20.0 0.21.0
+
+    Ends with 1 if a mod does not apply, or requires another version.
+    """
+    from builder.commands.mods import check_mods, check_pinned_mods, require_valid
+
+    if refs:
+        verdicts = check_mods(context.project, mods, refs, os.environ, print_message)
+    else:
+        verdicts = check_pinned_mods(context.project, mods, os.environ, print_message)
+    if as_json:
+        print_json(check_json(verdicts))
+    else:
+        for line in lines(verdicts, output.text_width()):
+            print_line(line)
+    if not mods:
+        require_valid(context.project)
+    return 0 if all(verdict.holds for verdict in verdicts) else 1
+
+
+@mods.command()
+@click.argument("mod", shell_complete=names("mods"))
+@pass_context
+def pin(context: Context, mod: str) -> None:
+    """Pin the files that a mod takes from addresses.
+
+    Fetches what is there today, and writes its SHA-256 into mod.yaml. A build fails where an address has another
+    content than that.
+    """
+    from builder.commands.mods import pin_mod_files
+
+    for pinned in pin_mod_files(context.project, mod, os.environ, print_message):
+        print_result(pinned.address)
+        if pinned.before == pinned.sha256:
+            print_result(f"  sha256 {pinned.sha256}, as before")
+        else:
+            before = f" in place of {pinned.before}" if pinned.before else ""
+            print_result(f"  sha256 {pinned.sha256}{before}")
+
+
+@mods.command()
+@click.argument("name")
+@pass_context
+def new(context: Context, name: str) -> None:
+    """Begin a mod that works as it is, with every key explained and a test."""
+    from builder.commands.mods import new_mod
+
+    files = new_mod(context.project, name)
+    for file in files:
+        print_result(context.project.relative(file))
+    begun = files[0].parent.name
+    print_result(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")
+
+
+# The results of ``builder mods`` as JSON.
+
+
+def list_json(mods: Sequence[ListedMod]) -> dict[str, Any]:
+    """The list of mods. A mod that cannot be read has no ``changes``, and its ``problem`` says why."""
+    return {"mods": [_listed(listed) for listed in mods]}
+
+
+def check_json(verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
+    """The check of mods: the targets that each was tried on, and the outcome of each of its patches there."""
+    return {
+        "mods": [_checked(mod, list(own)) for mod, own in groupby(verdicts, lambda verdict: verdict.mod)],
+    }
+
+
+def _listed(listed: ListedMod) -> dict[str, Any]:
+    mod = listed.mod
+    return {
+        "mod": listed.name,
+        "problem": listed.problem,
+        "description": mod.description if mod else "",
+        "changes": {
+            "packages": list(mod.packages),
+            "files": [_copy(copy) for copy in mod.copies],
+            "patches": [_patch(patch) for patch in mod.patches],
+            "run": mod.run,
+            "network": mod.network,
+            "env": mod.env,
+        }
+        if mod
+        else None,
+        "requires": mod.requires if mod else {},
+        "conflicts": list(mod.conflicts) if mod else [],
+        "after": list(mod.after) if mod else [],
+        "content_hash": mod.content_hash if mod else None,
+        "definitions": list(listed.definitions),
+        "recipes": list(listed.recipes),
+        "images": list(listed.images),
+        "source": _origin(listed.origin) if listed.origin else None,
+        "edited": list(listed.edited),
+    }
+
+
+def _patch(patch: ModPatch) -> dict[str, str | int]:
+    version = {"version": patch.version} if patch.version else {}
+    return {"file": patch.file, "package": patch.package, "strip": patch.strip, **version}
+
+
+def _copy(copy: FileCopy) -> dict[str, str]:
+    return {"from": copy.source, "to": copy.to, **({"sha256": copy.sha256} if copy.sha256 else {})}
+
+
+def _origin(origin: Origin) -> dict[str, str]:
+    return {
+        "url": origin.url,
+        "path": origin.path,
+        "ref": origin.ref,
+        "commit": origin.commit,
+        "content": origin.content,
+    }
+
+
+def _checked(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
+    return {
+        "mod": mod.name,
+        "requires": mod.requires,
+        "checks": [_verdict(verdict) for verdict in verdicts],
+        "script": _script(verdicts[0].script),
+    }
+
+
+def _script(facts: ScriptFacts | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        "file": facts.name,
+        "applies_patches": facts.applies_patches,
+        "patches": list(facts.patches),
+        "downloads": list(facts.downloads),
+        "run_time": [{"does": use.does, "instead": use.instead} for use in facts.run_time],
+    }
+
+
+def _verdict(verdict: ModVerdict) -> dict[str, Any]:
+    return {
+        "target": verdict.target,
+        "state": verdict.state,
+        "holds": verdict.holds,
+        "hint": verdict.is_hint,
+        "excluded_by": verdict.excluded,
+        "missing": verdict.missing,
+        "patches": [_tried(tried) for tried in verdict.tried],
+    }
+
+
+def _tried(tried: TriedPatch) -> dict[str, Any]:
+    return {
+        "file": tried.file,
+        "package": tried.package,
+        "against": tried.against,
+        "state": tried.outcome.state,
+        "problem": tried.outcome.problem,
+        "shifts": [
+            {
+                "file": shift.file,
+                "hunk": shift.hunk or None,
+                "hunks": shift.hunks,
+                "line": shift.line,
+                "offset": shift.offset if shift.context is None else None,
+                "context": list(shift.context) if shift.context else None,
+            }
+            for shift in tried.outcome.shifts
+        ],
+    }
+
+
+# The text that ``builder mods check`` prints for each mod.
+
+
+def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
+    """A block for each mod with a line for each target; for a mod without patches, what is known of it instead."""
+    for mod, own in groupby(verdicts, lambda verdict: verdict.mod):
+        yield styled(mod.name, bold=True)
+        requires = ", ".join(f"{name} {specifier}" for name, specifier in mod.requires.items())
+        rows = [("", "requires", requires)] if requires else []
+        of_mod = list(own)
+        below = [] if mod.patches else list(_below(of_mod))
+        if all(verdict.state == "no patches" for verdict in of_mod):
+            below.insert(0, verdict_text(of_mod[0]))
+        else:
+            rows += [row for verdict in of_mod for row in _rows(verdict)]
+        yield from output.lines(("", "", ""), rows, columns)[1:]
+        for line in below:
+            yield from output.fold(f"  {line}", columns, hanging=0)
+
+
+def verdict_text(verdict: ModVerdict) -> str:
+    """Describes a verdict: the patches that apply, and file and hunk of those that do not."""
+    if verdict.missing:
+        return f"not tried: {verdict.missing}"
+    several = len(verdict.tried) > 1
+    texts = dict.fromkeys(_patch_text(tried, verdict.target, several) for tried in verdict.tried)
+    if verdict.excluded:
+        texts = dict.fromkeys([f"excluded: {verdict.excluded}", *texts])
+    return "; ".join(texts) or _nothing_tried(verdict)
+
+
+def _rows(verdict: ModVerdict) -> Iterator[tuple[str, str, str]]:
+    """The line of a verdict; for patches that a script applies, a line for each, as it may well leave some out."""
+    texts = [verdict_text(verdict)]
+    if verdict.is_hint and verdict.tried and not verdict.excluded:
+        several = len(verdict.tried) > 1
+        texts = [f"hint: {_hint_text(tried, verdict.target, several)}" for tried in verdict.tried]
+    for number, text in enumerate(texts):
+        yield ("", "" if number else verdict.target or "-", text)
+
+
+def _hint_text(tried: TriedPatch, target: str, several: bool) -> str:
+    if tried.outcome.state != "fails":
+        text = _patch_text(tried, target, several)
+        return text if not several or text.startswith(tried.file) else f"{tried.file}: {text}"
+    first, *others = tried.outcome.problem.split("; ")
+    more = f", and {words.counted(len(others), 'place')} more" if others else ""
+    file = f"{tried.file} " if several else ""
+    return f"{file}does not apply to {tried.against}: {first}{more}"
+
+
+def _nothing_tried(verdict: ModVerdict) -> str:
+    mod, script = verdict.mod, verdict.script
+    if mod.patches:
+        packages = dict.fromkeys(patch.package for patch in mod.patches)
+        ways = " or ".join(f"`--against {package}=VERSION`" for package in packages)
+        return f"its patches are to {' and '.join(packages)}: {ways} tries them"
+    if script is None:
+        return "no patches to check"
+    if script.instead:
+        return "it cannot be baked"
+    if script.only_copies:
+        return f"no patches to check; {script.name} only copies files"
+    if script.patches:
+        files = ", ".join(script.patches)
+        return f"{script.name} applies {files} itself, and nothing here tells to what: not tried"
+    if script.applies_patches:
+        return f"{script.name} applies patches that do not lie beside it: nothing tells whether they fit"
+    return f"no patches to check; {script.name} is tried only in a build"
+
+
+def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
+    """The lines on what is known of a mod that declares no patches, and on what would prove it."""
+    mod, script = verdicts[0].mod, verdicts[0].script
+    if script and script.instead:
+        yield script.instead
+        if script.changes_nothing and not mod.described:
+            yield "a recipe that names it is built without it"
+        return
+    if script and any(verdict.is_hint and verdict.tried for verdict in verdicts):
+        yield f"a hint only: {script.name} applies them itself, perhaps elsewhere, perhaps not all"
+    if script and script.unnamed:
+        yield f"{script.name} does not name {', '.join(script.unnamed)}"
+    if script and script.downloads and mod.network:
+        way = "; `files:` of a mod.yaml would" if {"curl", "wget"} & set(script.downloads) else ""
+        yield f"it downloads with {' and '.join(script.downloads)}: nothing pins what comes{way}"
+    is_proven = "its `check:` proves it" if mod.checks else "a `check:` in its mod.yaml would prove it"
+    yield f"{is_proven} in each image that is built"
+
+
+def _patch_text(tried: TriedPatch, target: str, several: bool) -> str:
+    outcome = tried.outcome
+    file = f"{tried.file}: " if several else ""
+    on = "" if tried.against == target else f" on {tried.against}"
+    if outcome.state == "not tried":
+        return f"{file}not tried: {outcome.problem}"
+    if outcome.state == "fails":
+        return f"{file}FAILS{on}: {outcome.problem}"
+    if outcome.state == "in place":
+        return f"{file}in place already{on.replace(' on ', ' in ')}"
+    reduced = [str(shift) for shift in outcome.shifts if shift.context]
+    if reduced:
+        return f"{file}applies{on} (fuzz): {'; '.join(reduced)}"
+    if outcome.shifts:
+        count, furthest = len(outcome.shifts), max(abs(shift.offset) for shift in outcome.shifts)
+        hunks, lines_away = words.counted(count, "hunk"), words.counted(furthest, "line")
+        return f"{file}applies{on} (offset): {hunks} up to {lines_away} away"
+    return f"applies{on}"

@@ -1,0 +1,262 @@
+"""``builder nodes``, with ``discover`` and ``check``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli import output
+from builder.cli.main import Group
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import confirm, print_json, print_line, print_message, print_result, styled
+
+if TYPE_CHECKING:
+    from builder.commands.nodes import DiscoveredNode, Discovery, NodeFinding, NodeImage, NodeServer, NodeState
+
+
+_timeout_option = click.option(
+    "--timeout",
+    type=click.IntRange(1, 3600),
+    metavar="SECONDS",
+    help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
+)
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+@click.group(cls=Group, invoke_without_command=True)
+@_timeout_option
+@json_option
+@pass_context
+def nodes(context: Context, timeout: int | None, as_json: bool) -> None:
+    """Show which node has which image, and what it serves.
+
+    Stale is a `latest` that is not this project's current number, and a container whose model is paired with another
+    image by now.
+
+    All nodes are asked at once. Ends with 1 if a node did not answer.
+    """
+    ctx = click.get_current_context()
+    if ctx.invoked_subcommand is not None:
+        if as_json or timeout:
+            option = "--json" if as_json else "--timeout"
+            raise click.UsageError(f"`{option}` goes after the name of the command", ctx)
+        return
+    from builder.commands import nodes as command
+
+    states = command.nodes_state(context.project, os.environ, timeout, print_message)
+    if as_json:
+        print_json({"nodes": [_node(state) for state in states]})
+    elif not states:
+        print_result(
+            "no nodes: name them in builder.yaml, `nodes: {spark2: ssh://USER@HOST}`; `builder nodes discover` fills "
+            "in their links"
+        )
+    else:
+        rows = [row for state in states for row in _rows(state)]
+        output.print_table(("NODE", "IMAGE", "STATE", "SERVES"), rows)
+    if any(state.error for state in states):
+        ctx.exit(1)
+
+
+@nodes.command()
+@click.argument("node_names", nargs=-1, metavar="[NODE]…", shell_complete=names("nodes"))
+@click.option("--yes", is_flag=True, help="Write builder.yaml without asking.")
+@_timeout_option
+@json_option
+@pass_context
+def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: int | None, as_json: bool) -> int:
+    """Fill in the link of each node in builder.yaml: address, interface and RoCE devices.
+
+    Each machine is asked, by ssh or here, what `ibdev2netdev` or the kernel says of its RoCE devices. Two links that
+    are up are a pair of machines, or a switch; four are a ring of three machines. Shows what would change in
+    builder.yaml, and asks before it writes.
+
+    Ends with 1 if a machine could not be asked.
+    """
+    from builder.commands import nodes as command
+
+    discovery = command.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
+    written = False
+    if not as_json:
+        _print_discovery(discovery)
+    if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and confirm("write builder.yaml?"))):
+        command.write_nodes(context.project, discovery)
+        written = True
+    if as_json:
+        print_json(_discovery(discovery, written=written))
+    elif written:
+        print_result("builder.yaml is written; `builder nodes check` tries it")
+    elif discovery.changed:
+        print_result("nothing was written; --yes writes without asking")
+    else:
+        print_result("builder.yaml says so already")
+    return 1 if any(node.error for node in discovery.nodes) else 0
+
+
+@nodes.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option(
+    "--node", "node_names", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Only this node."
+)
+@_timeout_option
+@json_option
+@pass_context
+def check(context: Context, what: str | None, node_names: tuple[str, ...], timeout: int | None, as_json: bool) -> int:
+    """Try everything that nodes need to serve one model together.
+
+    For each node: ssh, the engine, the image by its fingerprint, the interface and its address, the RoCE devices, that
+    no two interfaces share a subnet, the model, and the clock. With a RECIPE or MODEL, its image and its model have to
+    be on each node; without, those that another node has.
+
+    Ends with 1 if anything is wrong.
+    """
+    from builder.commands import nodes as command
+
+    findings = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
+    if as_json:
+        print_json({"findings": [_finding(finding) for finding in findings]})
+    else:
+        _print_findings(findings)
+    return 1 if any(finding.verdict == "error" for finding in findings) else 0
+
+
+def _print_discovery(discovery: Discovery) -> None:
+    rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
+    output.print_table(("NODE", "SETTING", "VALUE"), rows)
+    if discovery.changed:
+        print_line()
+        for line in discovery.difference():
+            colour = {"+": "green", "-": "red"}.get(line[:1])
+            print_line(styled(line, fg=colour) if colour else line)
+
+
+def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
+    if node.choice is None:
+        return [(node.node, "unknown", node.error + (f"; {node.hint}" if node.hint else ""))]
+    choice = node.choice
+    settings = [
+        ("link", choice.shape),
+        ("interface", choice.interface),
+        ("address", choice.address),
+        ("rdma", ", ".join(choice.rdma)),
+        *(("env", f"{name}={value}") for name, value in choice.env.items()),
+        *(("problem", problem) for problem in choice.problems),
+    ]
+    shown = [(setting, value) for setting, value in settings if value]
+    return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
+
+
+def _discovery(discovery: Discovery, *, written: bool) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "node": node.node,
+                "engine": node.host,
+                "error": node.error or None,
+                "link": node.choice.shape if node.choice else None,
+                "address": node.choice.address or None if node.choice else None,
+                "interface": node.choice.interface or None if node.choice else None,
+                "rdma": list(node.choice.rdma) if node.choice else [],
+                "env": dict(node.choice.env) if node.choice else {},
+                "problems": list(node.choice.problems) if node.choice else [],
+            }
+            for node in discovery.nodes
+        ],
+        "difference": list(discovery.difference()),
+        "written": written,
+    }
+
+
+def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
+    headings = ("NODE", "CHECK", "STATE", "")
+    cells = [headings, *((finding.node, finding.subject, finding.verdict, "") for finding in findings)]
+    # The widest of each column, so that the rows of all nodes stand in line.
+    widest = tuple(max(column, key=len) for column in zip(*cells, strict=True))
+    print_line(
+        styled(
+            "  ".join(heading.ljust(len(word)) for heading, word in zip(headings, widest, strict=True)).rstrip(),
+            bold=True,
+        )
+    )
+    before = ""
+    for finding in findings:
+        name = finding.node if finding.node != before else ""
+        before = finding.node
+        for line in output.lines(
+            widest, [(name, finding.subject, finding.verdict, finding.message)], output.text_width()
+        )[1:]:
+            print_line(
+                line.replace(f" {finding.verdict} ", f" {styled(finding.verdict, fg=_COLOURS[finding.verdict])} ", 1)
+            )
+        if finding.remedy:
+            print_result(f"  → {finding.remedy}", hanging=4)
+
+
+def _finding(finding: NodeFinding) -> dict[str, Any]:
+    return {
+        "node": finding.node,
+        "check": finding.subject,
+        "verdict": finding.verdict,
+        "message": finding.message,
+        "remedy": finding.remedy or None,
+    }
+
+
+def _rows(state: NodeState) -> list[tuple[str, ...]]:
+    if state.error:
+        return [(state.node, "-", "unknown", state.error)]
+    recorded = {str(image.image) for image in state.images}
+    rows: list[tuple[str, ...]] = [
+        (state.node, str(image.image), _state_words(image), _serving_words(state, str(image.image)))
+        for image in state.images
+    ]
+    others = dict.fromkeys(server.image for server in state.serving if server.image not in recorded)
+    rows += [(state.node, image or "-", "not in images.lock", _serving_words(state, image)) for image in others]
+    return rows or [(state.node, "-", "none", "-")]
+
+
+def _state_words(image: NodeImage) -> str:
+    latest = "stale latest" if image.stale else "latest" if image.latest else ""
+    words = (image.state if image.state != "present" else "", latest)
+    return ", ".join(word for word in words if word) or "present"
+
+
+def _serving_words(state: NodeState, image: str) -> str:
+    return ", ".join(_server_words(server) for server in state.serving if server.image == image) or "-"
+
+
+def _server_words(server: NodeServer) -> str:
+    words = [server.state if server.state != "running" else "", "stale" if server.stale else ""]
+    more = ", ".join(word for word in words if word)
+    return server.name + (f" ({more})" if more else "")
+
+
+def _node(state: NodeState) -> dict[str, Any]:
+    return {
+        "node": state.node,
+        "engine": state.host,
+        "error": state.error or None,
+        "images": [
+            {
+                "image": str(image.image),
+                "state": image.state,
+                "latest": image.latest,
+                "current": image.current,
+                "stale": image.stale,
+            }
+            for image in state.images
+        ],
+        "serving": [
+            {
+                "name": server.name,
+                "image": server.image,
+                "model": server.model or None,
+                "state": server.state,
+                "stale": server.stale,
+            }
+            for server in state.serving
+        ],
+    }

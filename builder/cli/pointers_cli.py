@@ -1,0 +1,298 @@
+"""This page defines the command line of builder pair, mark, pin, unpin, promote and rollback.
+
+The moved pointers as text and JSON come first, then the commands.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from builder.cli import output
+from builder.cli.options import Context, WordChoice, json_option, names, numbers, pass_context
+from builder.cli.output import print_json, print_result
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from builder.commands.pointing import WeightsChange
+    from builder.lock.model import ImageName, Status
+    from builder.numbers.pointers import PointerMove
+
+
+# Pointers that moved, as text and as JSON.
+
+SHOWN_DIFFERENCES = 8
+
+
+def print_moves(
+    moves: Sequence[PointerMove],
+    differences: tuple[str, ...],
+    staying: tuple[str, ...],
+    would: str = "",
+    foreign: Collection[str] = (),
+) -> None:
+    """Prints one line for each pointer, from → to; the ``latest`` of the ``foreign`` repositories stays. Then the
+    differences between the images, and the models that stay."""
+    for move in moves:
+        what = move.what if move.is_model else f"{move.what}:latest"
+        if move.what in foreign:
+            what = f"{move.what}, what is current here"  # the tag stays, which is reported
+        print_result(f"{would}{what}: {output.moved(str(move.origin or 'nothing'), str(move.to))}")
+    for line in differences[:SHOWN_DIFFERENCES]:
+        print_result(f"  {line}")
+    if len(differences) > SHOWN_DIFFERENCES:
+        print_result(f"  … and {len(differences) - SHOWN_DIFFERENCES} more; `builder diff` shows all")
+    to = next((move.to for move in moves if not move.is_model), None)
+    for model in staying:
+        print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
+
+
+def moves_json(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
+    """The moves as JSON."""
+    return [
+        {
+            "what": move.what,
+            "kind": "model" if move.is_model else "repository",
+            "from": str(move.origin) if move.origin else None,
+            "to": str(move.to),
+        }
+        for move in moves
+    ]
+
+
+# ``builder pair`` and ``builder mark``.
+
+STATUSES = ("good", "bad", "unmarked", "untested")
+
+
+@click.command()
+@click.argument("model", metavar="MODEL|RECIPE", shell_complete=names("models", "recipes"))
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
+@click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
+@click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
+@click.option(
+    "--checkpoint", metavar="NAME[@REVISION]", shell_complete=names("checkpoints"), help="The weights to serve it with."
+)
+@json_option
+@pass_context
+def pair(
+    context: Context, model: str, image: str, force: bool, note: str, checkpoint: str | None, as_json: bool
+) -> None:
+    """Serve a model with an image.
+
+    Other models stay where they are. `builder rollback MODEL` returns.
+    """
+    from builder.commands import pointing as command
+
+    result = command.pair_model(context.workspace(), model, image, force=force, note=note, checkpoint=checkpoint)
+    moved, weights = (result.move,) if result.move else (), result.weights
+    if as_json:
+        print_json(
+            {
+                "model": result.model,
+                "image": str(result.image),
+                "recipe": result.recipe,
+                "moves": moves_json(moved),
+                "differences": list(result.differences),
+                "weights": {"from": weights.before and str(weights.before), "to": str(weights.now)}
+                if weights
+                else None,
+            }
+        )
+    elif moved:
+        print_moves(moved, result.differences, ())
+        print_result(f"  by {result.recipe}" if result.recipe else "  no recipe: `builder build RECIPE` gives it one")
+    elif weights:
+        _print_weights(result.model, result.image, weights)
+    else:
+        print_result(f"{result.model} was paired with {result.image} already")
+
+
+def _print_weights(model: str, image: ImageName, weights: WeightsChange) -> None:
+    """Other weights with the same image: a rollback goes to another image, so the way back is told here."""
+    before = weights.before
+    own = before.short if before else "its own weights"
+    print_result(f"{model} with {image}: {output.moved(own, weights.now.short)}")
+    if before:
+        print_result(f"  back: `builder pair {model} {image} --checkpoint {before.short}`")
+
+
+@click.command()
+@click.argument("what", metavar="MODEL|RECIPE|IMAGE:N", shell_complete=names("models", "recipes", "numbered"))
+@click.argument("status", type=WordChoice(STATUSES))
+@click.option("--note", metavar="TEXT", help="What was observed. Without it the note of the same status stays.")
+@json_option
+@pass_context
+def mark(context: Context, what: str, status: str, note: str | None, as_json: bool) -> None:
+    """Record how well an image works, or a model on its image. A recipe stands for its model, an image without a number
+    for the current one.
+
+    An image that is marked bad is passed over by rollback, and neither promoted nor paired without --force.
+    """
+    from builder.commands import pointing as command
+
+    recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word of images.lock
+    result = command.mark_image(context.workspace(), what, recorded, note)
+    if as_json:
+        print_json(
+            {
+                "what": result.what,
+                "image": str(result.image),
+                "status": result.status,
+                "note": result.note,
+                "changed": result.changed,
+                "pointed_at_by": list(result.pointed_at_by),
+            }
+        )
+        return
+    on = "" if result.what == str(result.image) else f" on {result.image}"
+    marked = "unmarked" if result.status == "untested" else f"marked {result.status}"
+    sentence = f"{result.what}{on} {'is' if result.changed else 'was'} {marked}"
+    print_result(sentence + ("" if result.changed else " already") + (f": {result.note}" if result.note else ""))
+    for pointer in result.pointed_at_by:
+        print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
+
+
+# ``builder pin`` and ``builder unpin``.
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
+@json_option
+@pass_context
+def pin(context: Context, image: str, as_json: bool) -> None:
+    """Keep an image when others are pruned. A model or a recipe stands for the image that serves it, an image without a
+    number for the current one."""
+    _set(context, image, as_json, pinned=True)
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
+@json_option
+@pass_context
+def unpin(context: Context, image: str, as_json: bool) -> None:
+    """Stop keeping an image when others are pruned."""
+    _set(context, image, as_json, pinned=False)
+
+
+def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
+    from builder.commands import pointing as command
+
+    name, changed = command.pin_image(context.workspace(), image, pinned=pinned)
+    if as_json:
+        print_json({"image": str(name), "pinned": pinned, "changed": changed})
+        return
+    word = "pinned" if pinned else "not pinned"
+    which = "" if image.endswith(f":{name.number}") else f", which is what {image} means now,"
+    print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was {word} already")
+
+
+# ``builder promote``.
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
+@click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
+@click.option("--note", default="", metavar="TEXT", help="Why, with --force; required where evidence is missing.")
+@json_option
+@pass_context
+def promote(context: Context, image: str, force: bool, note: str, as_json: bool) -> None:
+    """Make an image the current one: what `latest` means.
+
+    Models stay with the images that they are paired with.
+    """
+    from builder.commands import pointing as command
+
+    result = command.promote_image(context.workspace(), image, force=force, note=note)
+    if as_json:
+        print_json(
+            {
+                "image": str(result.image),
+                "moves": moves_json(result.moves),
+                "differences": list(result.differences),
+                "staying": list(result.staying),
+            }
+        )
+    elif result.moves:
+        print_moves(result.moves, result.differences, result.staying, foreign=result.foreign)
+    else:
+        print_result(f"{result.image} was current already")
+
+
+# ``builder rollback``.
+
+_STAYS = {False: "still serves from", True: "would still serve from"}
+
+
+@click.command()
+@click.argument("target", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
+@click.option(
+    "--to",
+    type=click.IntRange(min=1),
+    metavar="N",
+    shell_complete=numbers,
+    help="Go to number N instead of the previous one.",
+)
+@click.option("--force", is_flag=True, help="Go to number N even if it is marked bad, or lacks required evidence.")
+@click.option("--dry-run", is_flag=True, help="Show what would move, and move nothing.")
+@click.option("--restart", is_flag=True, help="Restart the servers of what moves, from the image that it goes to.")
+@json_option
+@pass_context
+def rollback(
+    context: Context, target: str, to: int | None, force: bool, dry_run: bool, restart: bool, as_json: bool
+) -> None:
+    """Go back to the image before, or to a number. Never builds; run twice, it returns.
+
+    Numbers that are marked bad or pruned, that did not pass their proof, or hold no vLLM are passed over, and named.
+    --to goes to any number, after what is known of it is printed. Ends with 1 if there is nothing to go back to.
+
+    \b
+    MODEL    a model's pairing moves, other models stay
+    TARGET   a definition or repository: its `latest` moves, models stay
+             a recipe: both its image's `latest` and its model move
+    """
+    from builder.commands import rollback as command
+
+    if restart and (dry_run or as_json):
+        raise click.UsageError(f"--restart goes with no {'--dry-run' if dry_run else '--json'}")
+    roll_back = command.preview_rollback if dry_run else command.roll_back
+    result = roll_back(context.workspace(), target, to, force=force)
+    if as_json:
+        print_json(
+            {
+                "moved": not dry_run,
+                "moves": moves_json(result.moves),
+                "passed_over": [str(name) for name in result.passed],
+                "reasons": {str(name): reason for name, reason in result.passed.items()},
+                "differences": list(result.differences),
+                "staying": list(result.staying),
+                "serving": [
+                    {"name": server.name, "model": server.model, "image": server.image} for server in result.serving
+                ],
+            }
+        )
+        return
+    would = "would move " if dry_run else ""
+    print_moves(result.moves, result.differences, result.staying, would, result.foreign)
+    for name, reason in result.passed.items():
+        print_result(f"  passed over: {name} {reason}")
+    for server in result.serving:
+        if restart:
+            _restart(context, server.name)
+        else:
+            print_result(
+                f"  {server.name} {_STAYS[dry_run]} {server.image}: `builder restart {server.name}` changes over"
+            )
+
+
+def _restart(context: Context, name: str) -> None:
+    from builder.cli import progress
+    from builder.cli.serve_cli import print_served
+    from builder.commands import servers as command
+    from builder.serving.preparation import ServeRequest
+
+    with progress.reporter() as report:
+        result = command.restart_server(context.workspace(report), ServeRequest(name, {}), detach=False)
+    print_served(result)

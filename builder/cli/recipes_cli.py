@@ -1,0 +1,398 @@
+"""This page defines the command line of builder recipes and builder export."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import mods_cli, output
+from builder.cli.main import Group
+from builder.cli.options import (
+    Context,
+    WordChoice,
+    backend,
+    container_options,
+    json_option,
+    names,
+    node_options,
+    overrides,
+    pass_context,
+    requested,
+    serve_options,
+)
+from builder.cli.output import confirm, print_document, print_json, print_line, print_message, print_note, print_result
+from builder.commands.recipes import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from builder.base.errors import Problem
+    from builder.commands.recipes import CheckedRecipe, RecipeRow
+    from builder.definitions.command import ServeCommand
+    from builder.definitions.recipe import Recipe
+
+
+# ``builder recipes``.
+
+BROKEN = 2
+
+
+@click.group(cls=Group)
+def recipes() -> None:
+    """Show recipes, check or copy them, and see what they start."""
+
+
+recipes.add_command(mods_cli.update_recipes)
+
+
+@recipes.command("list")
+@json_option
+@pass_context
+def list_(context: Context, as_json: bool) -> None:
+    """Show the project's recipes, and the image that serves each."""
+    from builder.commands import recipes
+
+    overview = recipes.list_recipes(context.workspace())
+    if as_json:
+        print_json({"recipes": [_row_document(row) for row in overview.rows]})
+        return
+    if overview.engine_error:
+        print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
+    if not overview.rows:
+        print_result("no recipes in recipes/")
+        return
+    rows = [_row(row) for row in overview.rows]
+    output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), rows)
+
+
+@recipes.command()
+@click.argument("recipe", shell_complete=names("recipes"))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@serve_options
+@node_options
+@json_option
+@pass_context
+def show(
+    context: Context, /, recipe: str, extra: tuple[str, ...], nodes: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """Show what a recipe starts, and the image that serves it.
+
+    With --node, what each node starts; a NAME that builder.yaml does not have is the address of a node.
+    """
+    from builder.commands import recipes
+
+    request = recipes.ShowRequest(recipe, overrides(options), extra, nodes, backend(options["ray"]))
+    shown, engine_error = recipes.show_recipe(context.workspace(), request)
+    if as_json:
+        document = {**_row_document(shown.row), "note": shown.note, "command": _command_document(shown.command)}
+        print_json({**document, "nodes": [asdict(node) for node in shown.nodes]})
+        return
+    if engine_error:
+        print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
+    parsed = shown.row.checked.recipe
+    if parsed is not None:
+        output.print_facts(_facts(parsed, shown.row, shown.command))
+    if shown.note:
+        print_note(shown.note)
+    for node in shown.nodes:
+        print_line(f"\n{node.node}:")
+        for argv in filter(None, (node.ray, node.argv)):
+            print_line(_shell_lines(argv))
+    if not shown.nodes:
+        print_line(f"\n{_shell_lines(shown.command.argv)}")
+
+
+@recipes.command("add")
+@click.argument("address", metavar=f"{mods_cli.ADDRESS}|FILE")
+@click.option("--as", "name", metavar="NAME", help="The name that the recipe gets here.")
+@mods_cli.all_option
+@click.option("--with-mods", is_flag=True, help="Copy the mods that it names, too, where the project lacks them.")
+@click.option("--mend", is_flag=True, help="Take the recipe in FILE, and correct what a page changed in it.")
+@mods_cli.yes_option
+@mods_cli.force_option
+@pass_context
+def add(
+    context: Context,
+    address: str,
+    name: str | None,
+    everything: bool,
+    with_mods: bool,
+    mend: bool,
+    yes: bool,
+    force: bool,
+) -> int:
+    """Copy a recipe from another repository, with where it came from.
+
+    The address is that of a git repository, then // and the recipe's path, then @ and a branch, tag or commit (else the
+    default branch). Mods that the recipe names and the project lacks come along with --with-mods, or when you agree;
+    so do those that the repository lacks and builder knows another place of.
+
+    With --mend, FILE holds a recipe that was pasted from a page; it may be one of the project's recipes. Quotes,
+    dashes, bullets, spaces, indentation and the backslashes of the command become what was typed. The command shows
+    each line that changes, and checks the result. It ends with 2 if the recipe cannot be served.
+    """
+    if mend:
+        if everything or with_mods or force:
+            raise click.UsageError("--mend takes one file: --all, --with-mods and --force do not go with it")
+        return _mend(context, address, name, yes=yes)
+    from builder.commands import recipes
+
+    planned = recipes.plan_recipe_copies(context.project, address, name, print_message, everything=everything)
+    named = ", ".join(mod.name for mod in planned.mods)
+    asks = bool(named) and not with_mods and not yes and sys.stdin.isatty()
+    if asks:
+        mods_cli.print_scripts(planned.mods)
+        with_mods = confirm(f"copy the mods that the recipe names as well ({named})?", default=True)
+    together = recipes.together(planned, with_mods=with_mods)
+    make = recipes.add_recipes
+    code = mods_cli.make_copies(context, together, make, yes=yes, force=force, scripts_shown=asks)
+    lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
+    shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
+    if lacking and not with_mods:
+        print_note(f"the project lacks mods that are named: {lacking}; --with-mods brings them along")
+    if shipped and not with_mods:
+        print_note(f"{shipped}: the project has the mod that came with builder; --with-mods takes the repository's own")
+    if code == 0:
+        taken = mods_cli.offer_mods(context.project, planned.missing) if sys.stdin.isatty() else ()
+        for mod, remedy in planned.missing.items():
+            if mod not in taken:
+                print_note(f"neither the project nor that repository has the mod {mod}{remedy and f'; {remedy}'}")
+    return code
+
+
+@recipes.command()
+@click.argument("paths", nargs=-1, metavar="[PATH|FOLDER|NAME]…", shell_complete=names("recipes"))
+@json_option
+@pass_context
+def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
+    """Look for everything wrong in recipes.
+
+    Checks the files and folders named, or all recipes of the project. Ends with 2 if a recipe cannot be served; notes
+    are worth knowing, and keep none from that.
+    """
+    from builder.commands import recipes
+
+    checked = recipes.check_recipes(context.project, paths)
+    if as_json:
+        print_json({"recipes": [_checked_document(recipe) for recipe in checked]})
+        return BROKEN if any(recipe.problems for recipe in checked) else 0
+    return _print_checked(checked)
+
+
+def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
+    """Prints what is wrong in recipes; returns 2 if one cannot be served, else 0."""
+    broken = [recipe for recipe in checked if recipe.problems]
+    # Those that cannot be served last, so that a terminal still shows them where there are many notes.
+    for recipe in (*(each for each in checked if not each.problems), *broken):
+        for note in recipe.notes:
+            print_result(f"{note.location}: note: {_one_line(note)}")
+        for problem in recipe.problems:
+            print_result(str(problem))
+    print_result(f"{words.counted(len(checked), 'recipe')} checked: {_summary(checked)}")
+    return BROKEN if broken else 0
+
+
+def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
+    from builder.cli import diff_cli
+    from builder.commands import recipes
+
+    mended = recipes.plan_mended(context.project, file, name)
+    for line in diff_cli.of_files([mended.change] if mended.change else [], full=True):
+        print_line(line)
+    shown = context.project.relative(mended.path)
+    if mended.replaces and not mended.change:
+        print_result(f"{shown}: there is nothing to correct")
+    elif mended.replaces and not yes and not (sys.stdin.isatty() and confirm("write this?")):
+        print_result("nothing was changed; --yes writes without asking")
+        return 1
+    checked = recipes.put_mended(context.project, mended)
+    print_result(f"{shown} is written" if mended.change or not mended.replaces else f"{shown} is unchanged")
+    return _print_checked([checked])
+
+
+def _one_line(note: Problem) -> str:
+    return str(note).removeprefix(f"{note.location}: ")
+
+
+def _summary(checked: Sequence[CheckedRecipe]) -> str:
+    """The number of recipes with problems, with notes alone, and with neither."""
+    broken = [recipe for recipe in checked if recipe.problems]
+    noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
+    well = len(checked) - len(broken)
+    problems = words.counted(sum(len(recipe.problems) for recipe in broken), "problem")
+    with_notes = ", with notes" if noted == well else f", {noted} of them with notes"
+    with_notes = with_notes if noted else ""
+    if not broken:
+        return f"all is well{with_notes}"
+    return f"{problems} in {len(broken)} of them" + (f"; the other {well} can be served{with_notes}" if well else "")
+
+
+def _row(row: RecipeRow) -> tuple[str, ...]:
+    recipe = row.checked.recipe
+    name = row.checked.file.removeprefix("recipes/").removesuffix(".yaml").removesuffix(".yml")
+    if recipe is None or row.checked.problems:
+        return (name, "-", "broken", "`builder recipes check` says what is wrong")
+    image = str(row.image) if row.image else recipe.container
+    return (name, image, _state(row), recipe.model or "-")
+
+
+def _state(row: RecipeRow) -> str:
+    if row.image is None:
+        return "not built"
+    return f"{row.state}, {'paired' if row.paired else 'not paired'}"
+
+
+def _facts(recipe: Recipe, row: RecipeRow, command: ServeCommand) -> list[tuple[str, str]]:
+    machines = "one machine only" if recipe.solo_only else "several machines only" if recipe.cluster_only else "any"
+    facts = [
+        ("recipe", recipe.file),
+        ("name", recipe.name),
+        ("description", recipe.description),
+        ("model", recipe.model or command.model or "unknown"),
+        ("revision", recipe.revision or ""),
+        ("draft model", recipe.draft_model or ""),
+        ("answers to", ", ".join(command.served)),
+        ("listens on", f"{command.host or 'any address'}, port {command.port or 'unknown'}"),
+        ("image", f"{row.image or recipe.container} ({_state(row)})"),
+        ("mods", ", ".join(recipe.mods) or "none"),
+        ("volumes", ", ".join(recipe.volumes)),
+        ("machines", machines),
+        ("environment", " ".join(f"{name}={shlex.quote(value)}" for name, value in command.env.items())),
+        *(("note", note.message) for note in row.checked.notes),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _shell_lines(argv: tuple[str, ...]) -> str:
+    """Quotes the command for a shell, one option on each line; a script is its text."""
+    if argv[:2] == ("bash", "-c") and len(argv) == 3:
+        return argv[2]
+    lines: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("-"):
+            lines.append([])
+        lines[-1].append(shlex.quote(word))
+    return " \\\n  ".join(" ".join(line) for line in lines if line)
+
+
+def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
+    return {
+        "file": checked.file,
+        "problems": [_problem_document(problem) for problem in checked.problems],
+        "notes": [_problem_document(note) for note in checked.notes],
+    }
+
+
+def _problem_document(problem: Problem) -> dict[str, Any]:
+    return {"line": problem.location.line, "column": problem.location.column, "message": problem.message}
+
+
+def _row_document(row: RecipeRow) -> dict[str, Any]:
+    recipe = row.checked.recipe
+    facts = (
+        {}
+        if recipe is None
+        else {
+            "name": recipe.name,
+            "description": recipe.description,
+            "model": recipe.model,
+            "revision": recipe.revision,
+            "draft_model": recipe.draft_model,
+            "container": recipe.container,
+            "mods": list(recipe.mods),
+            "volumes": list(recipe.volumes),
+            "cluster": recipe.cluster,
+            "solo_only": recipe.solo_only,
+            "cluster_only": recipe.cluster_only,
+        }
+    )
+    serving = {"image": str(row.image) if row.image else None, "paired": row.paired, "state": row.state}
+    return {**_checked_document(row.checked), **facts, **serving}
+
+
+def _command_document(command: ServeCommand) -> dict[str, Any]:
+    return {
+        "argv": list(command.argv),
+        "env": command.env,
+        "script": command.is_script,
+        "port": command.port,
+        "host": command.host,
+        "model": command.model,
+        "served_names": list(command.served),
+    }
+
+
+# ``builder export``.
+
+_WIDTH = max(map(len, FORMATS))
+_LINES = "\n".join(f"{name:<{_WIDTH}}   {each.line}" for name, each in FORMATS.items())
+_HELP = f"""\
+Export what serves a recipe or a model, for other tools.
+
+\b
+{_LINES}
+
+llama-swap and litellm are for all models that are paired where none is named: several models behind one port.
+
+With several --node, compose and script give one text for each node that takes part: NODE.yaml or NODE.sh in the
+folder of --output. Start those of the further nodes first, that of the first node last.
+"""
+
+
+@click.command(help=_HELP)
+@click.argument("what", required=False, metavar="[RECIPE|MODEL]", shell_complete=names("recipes", "models"))
+@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Write to this file; for several nodes to this folder.",
+)
+@click.option("--address", default="127.0.0.1", metavar="HOST", help="opencode, litellm: the machine that they ask.")
+@serve_options
+@node_options
+@container_options
+@pass_context
+def export(
+    context: Context,
+    /,
+    what: str | None,
+    extra: tuple[str, ...],
+    kind: str,
+    output: Path | None,
+    address: str,
+    nodes: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Exports, as the help says."""
+    from builder.commands import recipes as command
+
+    request = command.ExportRequest(
+        what, kind, overrides(options), extra, address, nodes, backend(options["ray"]), requested(options)
+    )
+    exported = command.export_recipe(context.project, request, os.environ)
+    for warning in exported.warnings:
+        print_note(warning)
+    several = len(exported.texts) > 1
+    if output is None:
+        for each in exported.texts:
+            print_document((_heading(each.node, kind) if several else "") + each.text)
+        return
+    files = command.write_export(output, exported, executable=FORMATS[kind].executable)
+    for file, each in zip(files, exported.texts, strict=True):
+        print_result(f"{file}: {exported.image}" + (f" on {each.node}" if several else ""))
+    if several:
+        print_result(f"start {files[0]} last")
+
+
+def _heading(node: str, kind: str) -> str:
+    """Stands between the texts of several nodes: a stream of YAML has several documents."""
+    return f"---\n# node {node}\n" if kind == "compose" else f"# ---- node {node} ----\n"

@@ -1,0 +1,452 @@
+"""This page defines the command line of builder logs, restart, run, status, stop and up.
+
+The commands follow in this order, with the JSON of a started server between run and status.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import mods_cli, output, progress, upgrade_cli
+from builder.cli.options import (
+    Context,
+    backend,
+    json_option,
+    names,
+    overrides,
+    pass_context,
+    requested,
+    serving_options,
+)
+from builder.cli.output import print_json, print_line, print_log, print_message, print_note, print_result, styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from builder.base.events import Report
+    from builder.commands.servers import ServeResult, ServerState, ServingOverview, Stopped
+    from builder.commands.up import UpPart, UpResult
+    from builder.serving.preparation import PreparedServer
+
+
+# ``builder logs``.
+
+
+@click.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option("--follow", "-f", is_flag=True, help="Keep printing what comes.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), metavar="N", help="Start with the last N lines.")
+@click.option(
+    "--node", metavar="NAME", shell_complete=names("nodes"), help="The server on this node, if there are several."
+)
+@pass_context
+def logs(context: Context, what: str | None, follow: bool, tail: int | None, node: str | None) -> None:
+    """Show what a server prints. Without a name: the only one that runs."""
+    from builder.commands import servers as command
+
+    lines = command.follow_server_log if follow else command.server_logs
+    for line in lines(context.workspace(), what, node, tail):
+        print_log(line)
+
+
+# ``builder restart``.
+
+
+@click.command()
+@serving_options
+@json_option
+@pass_context
+def restart(
+    context: Context,
+    /,
+    what: str,
+    extra: tuple[str, ...],
+    nodes: tuple[str, ...],
+    detach: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Restart a server, from the image that is paired now.
+
+    After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
+    here.
+    """
+    from builder.cli import progress
+    from builder.commands import servers as command
+    from builder.serving.preparation import ServeRequest
+
+    request = ServeRequest(
+        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
+    )
+    with progress.reporter() as report:
+        result = command.restart_server(context.workspace(report), request, detach=detach)
+    if as_json:
+        print_json({"server": document(result)})
+    else:
+        print_served(result)
+
+
+# ``builder run``.
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
+@serving_options
+@json_option
+@pass_context
+def run_command(
+    context: Context,
+    /,
+    what: str,
+    extra: tuple[str, ...],
+    nodes: tuple[str, ...],
+    detach: bool,
+    force: bool,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Serve a model with the image that it is paired with.
+
+    Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
+    when the machine starts. With several --node they serve it together, and the first one answers.
+    """
+    from builder.cli import progress
+    from builder.commands import servers as command
+    from builder.serving.preparation import ServeRequest
+
+    request = ServeRequest(
+        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
+    )
+    if dry_run and as_json:
+        raise click.UsageError("--dry-run goes with no --json")
+    with progress.reporter() as report:
+        if dry_run:
+            print_prepared(command.preview_run(context.workspace(report), request))
+            return
+        result = command.run_server(context.workspace(report), request, detach=detach)
+    if as_json:
+        print_json({"server": document(result)})
+    else:
+        print_served(result)
+
+
+def print_served(result: ServeResult) -> None:
+    """Prints the server's address, or its state if it does not answer yet."""
+    server = result.server
+    if back := result.put_back:
+        print_result(f"{back.model}: {back.origin} → {back.to}, because {back.why}")
+    where = f"{styled(server.name, bold=True)} serves from {server.image}"
+    if result.seconds is None:
+        how = "is starting already" if result.already else "starts"
+        print_result(f"{server.name} {how} from {server.image}; `builder status` says how far it is")
+    elif result.already:
+        print_result(f"{where} already: {server.address}")
+    else:
+        print_result(f"{where}, ready after {words.duration_text(result.seconds)}: {server.address}")
+
+
+def print_prepared(prepared: PreparedServer) -> None:
+    """Prints what would be started: the image, the place and the command of each container."""
+    for planned in prepared.containers:
+        settings = planned.settings
+        where = f" on {planned.engine.node}" if planned.engine.node else ""
+        listens = f", port {prepared.port}" if prepared.port and planned is prepared.head else ""
+        print_result(f"{styled(settings.name, bold=True)} would serve from {settings.image}{where}{listens}")
+        print_result(f"  {shlex.join(settings.argv)}", hanging=4)
+    if prepared.note:
+        print_note(prepared.note)
+
+
+# A server that was started as JSON, for the commands that start one.
+
+
+def document(result: ServeResult) -> dict[str, Any]:
+    """The server for programs."""
+    server = result.server
+    return {
+        "name": server.name,
+        "model": server.model or None,
+        "image": server.image,
+        "address": server.address or None,
+        "already": result.already,
+        "ready_seconds": None if result.seconds is None else round(result.seconds, 1),
+        "put_back_from": str(result.put_back.origin) if result.put_back else None,
+    }
+
+
+# ``builder status``.
+
+_PAUSE_SECONDS = 1.0
+_COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
+
+
+@click.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option("--watch", "-w", is_flag=True, help="Repeat every second, until ^C.")
+@json_option
+@pass_context
+def status(context: Context, what: str | None, watch: bool, as_json: bool) -> None:
+    """Show what is being served, and its health.
+
+    Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
+    """
+    from builder.commands import servers
+
+    while True:
+        overview = servers.server_status(context.workspace(), what)
+        if as_json:
+            print_json(_document(overview), indent=None if watch else 1)
+        else:
+            if watch and sys.stdout.isatty():
+                click.clear()
+            _print(overview)
+        if not watch:
+            return
+        if not as_json and not sys.stdout.isatty():
+            print_line()
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _document(overview: ServingOverview) -> dict[str, Any]:
+    """The state of the servers as JSON."""
+    return {
+        "services": [_service(state) for state in overview.states],
+        "silent_nodes": list(overview.silent),
+        "interrupted_upgrades": [upgrade_cli.document(upgrade) for upgrade in overview.interrupted],
+    }
+
+
+def _print(overview: ServingOverview) -> None:
+    for node in overview.silent:
+        print_note(f"no answer from node {node}")
+    for upgrade in overview.interrupted:
+        print_note(str(upgrade))
+    if not overview.states:
+        print_result("nothing is being served: `builder run RECIPE` serves a model")
+    for number, state in enumerate(overview.states):
+        if number:
+            print_line()
+        text = f"{state.state}, {state.phase}" if state.phase else state.state
+        word = styled(text, fg=_COLOURS.get(state.state, "red"))
+        print_result(f"{styled(state.running.name, bold=True)}: {word}")
+        output.print_facts(list(_facts(state)), "  ")
+        for ended in state.ended:
+            print_result(f"  {ended.node} ended with {ended.exit_code}:", hanging=4)
+            for line in ended.lines:
+                print_result(f"    {line}", hanging=6)
+        if state.ended:
+            print_result(f"  `builder restart {state.running.name}` starts it anew on all of its nodes")
+
+
+def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
+    server = state.running
+    if server.model:
+        yield "model", server.model
+    yield "image", server.image
+    if server.started_by:
+        yield "by", f"{server.started_by}, which starts and stops it"
+    if superseded := state.superseded:
+        yield "paired with", f"{superseded.paired} now: `builder restart {server.name}` serves from it"
+    if state.put_back:
+        yield "put back", f"from {state.put_back.image}: {state.put_back.note}"
+    if server.address:
+        yield "address", server.address
+    if server.missing:
+        yield "missing", ", ".join(server.missing)
+    restarts = words.counted(state.restarts, "restart")
+    yield "up", f"{words.duration_text(state.up)}, {restarts}" if state.up is not None else restarts
+    if state.numbers:
+        yield "requests", f"{state.numbers.running} running, {state.numbers.waiting} waiting"
+        yield "tokens", f"{state.numbers.generated_tokens} generated, {state.numbers.prompt_tokens} read"
+        if state.rates:
+            yield "tokens/s", f"{state.rates.generated:.1f} generated, {state.rates.prompt:.1f} read"
+        if (share := state.numbers.acceptance) is not None:
+            counts = f"{state.numbers.accepted} of {state.numbers.drafted} drafted tokens"
+            yield "speculation", f"{share:.1%} accepted: {counts}"
+        yield "KV cache", f"{state.numbers.cache_used:.1%} used"
+
+
+def _service(state: ServerState) -> dict[str, Any]:
+    numbers, rates = state.numbers, state.rates
+    return {
+        "name": state.running.name,
+        "model": state.running.model or None,
+        "image": state.running.image,
+        "paired_with_now": str(state.superseded.paired) if state.superseded else None,
+        "address": state.running.address or None,
+        "started_by": state.running.started_by or None,
+        "state": state.state,
+        "phase": state.phase or None,
+        "up_seconds": None if state.up is None else round(state.up, 1),
+        "started": state.running.head.service.started,
+        "restarts": state.restarts,
+        "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
+        "missing_nodes": list(state.running.missing),
+        "put_back": ({"from": str(state.put_back.image), "note": state.put_back.note} if state.put_back else None),
+        "ended_nodes": [
+            {"node": ended.node, "exit_code": ended.exit_code, "lines": list(ended.lines)} for ended in state.ended
+        ],
+        "requests_running": numbers.running if numbers else None,
+        "requests_waiting": numbers.waiting if numbers else None,
+        "prompt_tokens": numbers.prompt_tokens if numbers else None,
+        "generated_tokens": numbers.generated_tokens if numbers else None,
+        "prompt_tokens_per_second": round(rates.prompt, 2) if rates else None,
+        "generated_tokens_per_second": round(rates.generated, 2) if rates else None,
+        "draft_tokens": numbers.drafted if numbers else None,
+        "accepted_tokens": numbers.accepted if numbers else None,
+        "acceptance": numbers.acceptance if numbers else None,
+        "cache_used": numbers.cache_used if numbers else None,
+    }
+
+
+# ``builder stop``.
+
+
+@click.command()
+@click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
+@click.option(
+    "--time",
+    "seconds",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    default=60,
+    show_default=True,
+    help="How long it may take to finish, before it is killed.",
+)
+@json_option
+@pass_context
+def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> None:
+    """Stop the server of a model.
+
+    It may finish its requests, and is killed when its time is up. Without a name: the only one that runs.
+    """
+    from builder.commands import servers as command
+
+    with progress.showing("stopping"):
+        result = command.stop_server(context.workspace(), what, seconds)
+    if as_json:
+        print_json({"server": _stop_document(result)})
+        return
+    for name in result.killed:
+        print_note(f"{name} was killed: it had not ended in {seconds} seconds")
+    took = words.duration_text(result.seconds)
+    print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
+
+
+def _stop_document(stopped: Stopped) -> dict[str, Any]:
+    return {
+        "name": stopped.server.name,
+        "model": stopped.server.model or None,
+        "image": stopped.server.image,
+        "seconds": round(stopped.seconds, 1),
+        "killed": list(stopped.killed),
+    }
+
+
+# ``builder up``.
+
+_DONE = {
+    "here": "is here already",
+    "built": "built",
+    "pulled": "pulled",
+    "rebuilt": "built again, as it was",
+    "copied": "copied",
+    "downloaded": "downloaded",
+    "left": "left as it is",
+    "started": "started",
+}
+
+
+@click.command()
+@serving_options
+@json_option
+@pass_context
+def up(
+    context: Context,
+    /,
+    what: str,
+    extra: tuple[str, ...],
+    nodes: tuple[str, ...],
+    detach: bool,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Bring a model up: its image, its weights, its server.
+
+    Builds the image of a recipe that has none yet; a number that is missing here is pulled from the registry of
+    builder.yaml, or built again. Then downloads the model, starts the server as `builder run` does, waits until it
+    answers, and prints the address. What is here already is left as it is: interrupted, the same command goes on. With
+    --node it does so on those machines.
+
+    Where the recipe names mods that the project lacks and builder knows a place of, it asks whether to bring each of
+    them, and shows its scripts before it is taken. Nothing is fetched unasked.
+    """
+    from builder.commands import up as command
+    from builder.serving.preparation import ServeRequest
+
+    request = ServeRequest(
+        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
+    )
+    if not as_json and sys.stdin.isatty():
+        mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
+    with _reporter() as report:
+        result = command.bring_up(context.workspace(report), request, detach=detach)
+    if as_json:
+        print_json(_up_document(result))
+    else:
+        print_served(result.served)
+
+
+@contextmanager
+def _reporter() -> Iterator[Report]:
+    """Shows each part as the command for it alone would, and a line once it is done."""
+    from builder.commands.up import PartBegan, PartEnded
+
+    with ExitStack() as stack:
+        current: Report = print_message
+
+        def report(event: object) -> None:
+            nonlocal current
+            if isinstance(event, PartBegan):
+                stack.close()
+                current = stack.enter_context(progress.reporter())
+            elif isinstance(event, PartEnded):
+                stack.close()
+                current = print_message
+                _print_part(event.result)
+            else:
+                current(event)
+
+        yield report
+
+
+def _print_part(part: UpPart) -> None:
+    took = "" if part.outcome in {"here", "left"} else f" in {words.duration_text(part.seconds)}"
+    note = f": {part.note}" if part.note and part.outcome == "left" else ""
+    print_note(f"{part.part}: {part.subject} {_DONE[part.outcome]}{took}{note}")
+
+
+def _up_document(result: UpResult) -> dict[str, Any]:
+    return {
+        "parts": [
+            {
+                "part": part.part,
+                "subject": part.subject,
+                "outcome": part.outcome,
+                "seconds": round(part.seconds, 1),
+                "note": part.note or None,
+            }
+            for part in result.parts
+        ],
+        "server": document(result.served),
+    }

@@ -1,0 +1,226 @@
+"""This page defines the command line of builder copy, export-image, import-image, pull, push and download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.base import words
+from builder.cli import output
+from builder.cli.options import Context, json_option, names, pass_context
+from builder.cli.output import print_json, print_result, verbosity_options
+
+if TYPE_CHECKING:
+    from builder.commands.transfers import Downloaded, PushedImage
+
+
+# ``builder copy``.
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=names("nodes"))
+@verbosity_options
+@pass_context
+def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
+    """Copy a numbered image to other machines.
+
+    NODE is a name of builder.yaml. All nodes are served at the same time, and each gets only the layers that it lacks:
+    through the registry of builder.yaml, or through one that runs on this machine during the copy. On each node the
+    content is compared with images.lock before the number is set, and `latest` if it is current. If one node fails, the
+    others go on; the exit code is then 1.
+    """
+    from builder.cli import progress
+    from builder.commands import transfers
+
+    with progress.reporter() as report:
+        result = transfers.copy_image(context.workspace(report), image, nodes)
+    failed = {node: outcome.error for node, outcome in result.outcomes.items() if outcome.error}
+    reached = ", ".join(node for node in result.outcomes if node not in failed)
+    if reached:
+        output.print_result(f"{result.image} is on {reached}{', and latest there' if result.latest else ''}")
+    for node, error in failed.items():
+        output.print_error(error, f"{result.image} is not on {node}:")
+    return 1 if failed else 0
+
+
+# ``builder export-image`` and ``builder import-image``.
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("export-image")
+@click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
+@click.argument("file", metavar="FILE", type=_FILE)
+@click.option("--force", is_flag=True, help="Replace FILE where it exists.")
+@verbosity_options
+@json_option
+@pass_context
+def export_image(context: Context, image: str, file: Path, force: bool, as_json: bool) -> None:
+    """Write a numbered image into a file.
+
+    For a machine without a network: `builder import-image FILE` imports it there. FILE is an OCI archive that `docker
+    load` reads as well, with the build directory, the entry of images.lock and the evidence beside the image. FILE
+    appears once it is complete.
+    """
+    from builder.cli import progress
+    from builder.commands import image_files as command
+
+    with progress.reporter() as report:
+        result = command.export_image(context.workspace(report), image, file, replace=force)
+    if as_json:
+        print_json({"image": str(result.image), "file": str(file), "size": result.size, "layers": result.layers})
+        return
+    print_result(
+        f"{result.image} is in {file}: {words.counted(result.layers, 'layer')}, {words.size_text(result.size)}"
+    )
+
+
+@click.command("import-image")
+@click.argument("file", metavar="FILE", type=_FILE)
+@verbosity_options
+@json_option
+@pass_context
+def import_image(context: Context, file: Path, as_json: bool) -> None:
+    """Import a numbered image from a file.
+
+    FILE was written by `builder export-image`. The image gets its number only if every byte of it is what was exported;
+    its build directory and its entry in images.lock come with it, and its evidence as that of others. The current
+    number and the pairings of models stay as they are: the number becomes current only if the repository has no current
+    one, and serves only models that no image serves yet. A number that is another image here is not overwritten.
+    """
+    from builder.cli import progress
+    from builder.commands import image_files as command
+
+    with progress.reporter() as report:
+        result = command.import_image(context.workspace(report), file)
+    if as_json:
+        print_json(
+            {
+                "image": str(result.image),
+                "already": result.already,
+                "layers": result.layers,
+                "size": result.bytes,
+                "current": result.current,
+                "models": list(result.models),
+                "evidence": result.evidence,
+            }
+        )
+        return
+    outcome = (
+        "is here already"
+        if result.already
+        else f"imported, {words.counted(result.layers, 'layer')}, {words.size_text(result.bytes)}"
+    )
+    print_result(f"{result.image} {outcome}")
+    if result.models:
+        print_result(f"it serves {', '.join(result.models)}")
+    if result.evidence:
+        print_result(f"{words.counted(result.evidence, 'run')} of others came along: `builder show {result.image}`")
+    if not result.current:
+        print_result(f"`builder promote {result.image}` makes it current")
+
+
+# ``builder pull``.
+
+
+@click.command()
+@click.argument("image", metavar="IMAGE:N|RECIPE", shell_complete=names("numbered", "recipes", "models"))
+@verbosity_options
+@pass_context
+def pull(context: Context, image: str) -> None:
+    """Pull a numbered image from the registry.
+
+    For a recipe or a model: the image that serves it. It is pulled by the digest in images.lock, and gets its number
+    only when its content is what was recorded.
+    """
+    from builder.cli import progress
+    from builder.commands import transfers as command
+
+    with progress.reporter() as report:
+        result = command.pull_image(context.workspace(report), image)
+    outcome = f"pulled, {result.layers}" if result.layers else "is here already"
+    print_result(f"{result.image} {outcome}")
+
+
+# ``builder push``.
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, metavar="IMAGE:N…", shell_complete=names("numbered"))
+@verbosity_options
+@pass_context
+def push(context: Context, images: tuple[str, ...]) -> None:
+    """Push numbered images to the registry.
+
+    The registry is that of builder.yaml; images.lock records the digests. The current number becomes `latest` there
+    too. A number that the registry has with other content is not overwritten. To log in: `docker login REGISTRY`.
+    """
+    from builder.cli import progress
+    from builder.commands import transfers as command
+
+    with progress.reporter() as report:
+        pushed_images = command.push_images(context.workspace(report), images)
+    for image in pushed_images:
+        print_pushed(image)
+
+
+def print_pushed(pushed: PushedImage) -> None:
+    """Prints the result of one push."""
+    outcome = "is there already" if pushed.already else "pushed"
+    print_result(
+        f"{pushed.image} {outcome}{', now latest' if pushed.latest else ''}: {pushed.reference}@{pushed.digest}"
+    )
+    if not pushed.already:
+        print_result(f"  sign it with: `cosign sign {pushed.reference.rpartition(':')[0]}@{pushed.digest}`")
+
+
+# ``builder download``.
+
+
+@click.command()
+@click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
+@click.option("--revision", metavar="R", help="A branch, tag or commit, in place of the recorded one.")
+@click.option(
+    "--to", "nodes", multiple=True, metavar="NODE", shell_complete=names("nodes"), help="Copy to a node, too."
+)
+@json_option
+@verbosity_options
+@pass_context
+def download(context: Context, what: str, revision: str | None, nodes: tuple[str, ...], as_json: bool) -> None:
+    """Fetch a model and its draft model, for here and for nodes.
+
+    They go into the Hugging Face cache, at the revision that the recipe names, or else the one that was recorded when
+    the model was paired. An interrupted download resumes. HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are obeyed.
+    """
+    from builder.cli import progress
+    from builder.commands import transfers as command
+
+    with progress.reporter() as report:
+        downloads = command.download_model(context.workspace(report), command.DownloadRequest(what, revision, nodes))
+    if as_json:
+        print_json({"models": [_document(model) for model in downloads], "copied_to": list(nodes)})
+        return
+    for model in downloads:
+        took = (
+            f"{words.size_text(model.fetched)} in {words.duration_text(model.seconds)}"
+            if model.fetched
+            else "it was here already"
+        )
+        print_result(f"{model.model} at {model.commit[:7]}: {took}")
+        print_result(f"  {model.folder}")
+    if nodes:
+        print_result(f"copied to {', '.join(nodes)}")
+
+
+def _document(model: Downloaded) -> dict[str, Any]:
+    return {
+        "model": model.model,
+        "commit": model.commit,
+        "folder": str(model.folder),
+        "size": model.size or None,
+        "fetched_bytes": model.fetched,
+        "seconds": round(model.seconds, 1),
+    }

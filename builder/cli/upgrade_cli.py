@@ -1,0 +1,141 @@
+"""This page defines the command line of builder upgrade.
+
+The command comes first, then interrupted upgrades as JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from builder.cli.options import Context, json_option, names, parse_update, pass_context, update_option
+from builder.cli.output import print_json, print_result, styled, verbosity_options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from builder.commands.upgrade import UpgradeReport
+    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
+
+
+# ``builder upgrade``.
+
+_SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
+
+
+@click.command()
+@click.argument("what", metavar="MODEL|TARGET", shell_complete=names("models", "definitions", "recipes"))
+@update_option
+@click.option("--allow-older", is_flag=True, help="Build even where packages or sources go back to older versions.")
+@click.option("--abort", is_flag=True, help="Give up an upgrade that was interrupted, and serve as before.")
+@click.option("--dry-run", is_flag=True, help="Print the plan of the candidate, and change nothing.")
+@json_option
+@verbosity_options
+@pass_context
+def upgrade(
+    context: Context,
+    what: str,
+    update: tuple[str, ...],
+    allow_older: bool,
+    abort: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Move a model to what is new upstream, if it is as good.
+
+    Builds a candidate with the sources resolved anew (all of them, or those of --update), proves it, serves it under a
+    name and port of its own, beside the model's server or, where memory does not suffice for both, in its place, and
+    takes the probes and benchmarks that the model requires. Then pins, pairing and `latest` move together, and the
+    server changes over; or nothing moves, and the candidate stays with its evidence.
+
+    Where a package or a source would go back to an older version, for example because the package index is behind the
+    pins, nothing is built unless --allow-older is given.
+
+    An upgrade that was interrupted goes on where it was when the same command is given again. After kill -9 the
+    candidate may still run: `builder run`, `builder restart` and this command stop it, and serve the model as before.
+
+    \b
+    Ends with
+      0  if the model is on the new image, or there is nothing newer
+      1  if the candidate was rejected
+    """
+    from builder.cli import progress
+    from builder.cli.build_cli import print_plan
+    from builder.commands import upgrade as command
+
+    if dry_run:
+        if abort or as_json:
+            raise click.UsageError(f"--dry-run goes with no {'--abort' if abort else '--json'}")
+        for image, outlook in command.preview_upgrade(context.workspace(), what, parse_update(update)):
+            print_plan(image, outlook, force=False)
+        return 0
+    with progress.reporter() as report:
+        workspace = context.workspace(report)
+        if abort:
+            result = command.abort_upgrade(workspace, what)
+        else:
+            result = command.upgrade_image(workspace, what, parse_update(update), older=allow_older)
+    if as_json:
+        _print_document(result)
+    else:
+        _print(result)
+    return int(result.upgrade.result == "rejected")
+
+
+def _print(result: UpgradeReport) -> None:
+    """Prints the result in ten lines or so: where it is, what changed, what was measured, and why."""
+    print_result(f"{styled(result.upgrade.subject, bold=True)}: {_sentence(result)}")
+    _print_lines("changed", result.changes, _SHOWN_CHANGES)
+    _print_lines("measured", result.measured, _SHOWN_FIGURES)
+    _print_lines("because", result.upgrade.why, _SHOWN_REASONS)
+    print_result(f"  served from {result.served}" if result.served else "  nothing is being served, as before")
+
+
+def _sentence(result: UpgradeReport) -> str:
+    upgrade = result.upgrade
+    before = upgrade.before or "nothing"
+    if upgrade.result == "promoted":
+        return f"{before} → {upgrade.candidate}"
+    if upgrade.result == "unchanged":
+        return f"nothing newer: with everything resolved anew, a build makes {before} again"
+    name = f"; {upgrade.candidate} stays, unpaired" if upgrade.candidate else ""
+    return f"stays on {before}, {'given up' if upgrade.result == 'aborted' else 'the candidate was rejected'}{name}"
+
+
+def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
+    for line in lines[:most]:
+        print_result(f"  {label}: {line}", hanging=4)
+    if len(lines) > most:
+        print_result(f"  {label}: and {len(lines) - most} more")
+
+
+def _print_document(result: UpgradeReport) -> None:
+    upgrade = result.upgrade
+    print_json(
+        {
+            "subject": result.upgrade.subject,
+            "result": upgrade.result,
+            "before": upgrade.before or None,
+            "candidate": upgrade.candidate or None,
+            "models": list(upgrade.models),
+            "changes": list(result.changes),
+            "measured": list(result.measured),
+            "why": list(upgrade.why),
+            "served": result.served or None,
+        }
+    )
+
+
+# Interrupted upgrades as JSON, for `status` and `list`.
+
+
+def document(interrupted: InterruptedUpgrade) -> dict[str, Any]:
+    """An interrupted upgrade as JSON: where it was, and the command that goes on with it."""
+    upgrade = interrupted.upgrade
+    return {
+        "subject": interrupted.subject,
+        **{name: getattr(upgrade, name, None) or None for name in ("stage", "before", "candidate", "started")},
+        "problem": interrupted.problem or None,
+        "goes_on_with": f"builder upgrade {interrupted.text}",
+    }

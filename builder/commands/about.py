@@ -1,0 +1,664 @@
+"""These commands check a project and explain the program.
+
+Shell completion comes first, then explain, the JSON Schemas, the version, doctor and verify.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from builder.base import files
+from builder.base.errors import BuilderError, EngineError, FileProblemsError, TransferError, UsageError
+from builder.base.events import Diagnosis, ignore
+from builder.base.redaction import redacted
+from builder.base.words import did_you_mean
+from builder.building import mod_choice
+from builder.commands import explaining
+from builder.definitions import checkpoint_definition, configuration, mod, recipe, recipe_problems
+from builder.definitions.image import definition_names, load_image
+from builder.engine import client as endpoints
+from builder.engine import machine, versions
+from builder.evidence import matrix, store
+from builder.lab.compare import changes
+from builder.lock import checkpoints_lock, lock_file
+from builder.lock.kinds import TAKE_BACK
+from builder.lock.model import ImageName
+from builder.moving import node_checks, node_facts, release, taking
+from builder.numbers import adopted, build_directory, named_registry, status
+from builder.numbers.workspace import Workspace
+from builder.pins import vendored
+from builder.plan import making
+from builder.serving import readiness
+from builder.serving.selection import select_image, serve_settings
+from builder.sources import git
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.lock.model import Lock, NumberedImage
+    from builder.moving.release import ProgramRelease
+
+
+# The names that a shell completes on the command line, read from the project's files alone.
+
+
+def definitions(project: Project) -> tuple[str, ...]:
+    """The image definitions."""
+    return definition_names(project)
+
+
+def recipes(project: Project) -> tuple[str, ...]:
+    """The recipes, by name."""
+    return recipe.recipe_names(project)
+
+
+def checkpoints(project: Project) -> tuple[str, ...]:
+    """The checkpoint definitions."""
+    return checkpoint_definition.checkpoint_names(project)
+
+
+def mods(project: Project) -> tuple[str, ...]:
+    """The mods."""
+    return mod.mod_names(project)
+
+
+def models(project: Project) -> tuple[str, ...]:
+    """The models that are paired with an image."""
+    return tuple(sorted(lock_file.read_lock(project.lock).models))
+
+
+def numbered(project: Project) -> tuple[str, ...]:
+    """The numbered images, the newest of each repository first."""
+    images = lock_file.read_lock(project.lock).images
+    return tuple(f"{name}:{number}" for name in sorted(images) for number in sorted(images[name].numbers, reverse=True))
+
+
+def numbers(project: Project, target: str) -> tuple[str, ...]:
+    """The numbers of the images that ``target`` may be rolled back to, the newest first."""
+    from builder.definitions.build_target import find_target
+    from builder.numbers import status
+
+    lock = lock_file.read_lock(project.lock)
+    if target in lock.models:
+        repository: str | None = lock.models[target].pairing.image.repository
+    else:
+        repository = status.named_repository(project, lock, target)
+        recipe = None if repository else find_target(project, target, lock.models).recipe
+        repository = recipe.repository if recipe else repository
+    images = lock.images.get(repository or "")
+    return tuple(str(number) for number in sorted(images.numbers, reverse=True)) if images else ()
+
+
+def sources(project: Project) -> tuple[str, ...]:
+    """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
+    from builder.building import mod_choice
+
+    definitions = mod_choice.definitions(project).values()
+    own = sorted({name for definition in definitions for name in definition.sources})
+    with_python = any(definition.python for definition in definitions)
+    return ("base", *own, *(["python"] if with_python else []))
+
+
+def nodes(project: Project) -> tuple[str, ...]:
+    """The nodes of builder.yaml."""
+    return tuple(node.name for node in configuration.load_configuration(project).nodes)
+
+
+def profiles(project: Project) -> tuple[str, ...]:
+    """The profiles of `builder bench`."""
+    return tuple(profile.name for profile in configuration.load_configuration(project).bench)
+
+
+def probes(project: Project) -> tuple[str, ...]:
+    """The probes of a served model."""
+    from builder.lab.measure import probes
+
+    return probes.names(project)
+
+
+# The explain command: an exit code, a key of a file, or a message on a recipe, in words.
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The explanation of ``subject``: a line each."""
+
+    kind: str
+    subject: str
+    lines: tuple[str, ...]
+
+
+def explain_text(text: str) -> tuple[Explanation, ...]:
+    """Explains an exit code, a key (``serve.gpus``; ``image.yaml:serve.gpus`` for that of one file, ``run-json:server``
+    for one that a command prints; its last part alone will do), or a message of `recipes check` as it was printed.
+    Raises UsageError for anything else."""
+    wanted = text.strip()
+    if re.fullmatch(r"\d{1,3}", wanted):
+        return (_exit_code(int(wanted)),)
+    explained = tuple(_keys(wanted))
+    if explained:
+        return explained
+    if note := explaining.find_note(wanted):
+        more = "" if note.keeps else "it keeps the recipe from nothing"
+        return (Explanation("message", note.says, tuple(filter(None, (note.means, more, note.do)))),)
+    raise UsageError(
+        f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`",
+        hint=_suggestion(wanted) or "`builder schema` lists the files; `builder COMMAND --help` tells of options",
+    )
+
+
+def _exit_code(number: int) -> Explanation:
+    for code in explaining.every():
+        if code.code == number:
+            return Explanation("exit code", str(number), code.meanings)
+    numbers = ", ".join(str(code.code) for code in explaining.every())
+    raise UsageError(f"builder ends with no exit code {number}", hint=f"there are: {numbers}")
+
+
+def _keys(wanted: str) -> Iterator[Explanation]:
+    """The keys that ``wanted`` names: by their whole path, or else those whose last parts it is."""
+    file, colon, path = wanted.rpartition(":")
+    files = [
+        each for each in explaining.every_key() if not colon or each.name == file or each.name.startswith(f"{file}.")
+    ]
+    if printed := explaining.outputs().get(file):
+        files = [printed]
+    every = [(each.name, key) for each in files for key in each.keys]
+    exact = [pair for pair in every if pair[1].path == path]
+    ending = [pair for pair in every if re.search(rf"(?:^|[.\]]){re.escape(path)}$", pair[1].path)]
+    for name, key in exact or (ending if path else []):
+        yield Explanation("key", f"{name}: {key.path}", tuple(filter(None, (key.kind, key.text))))
+
+
+def _suggestion(wanted: str) -> str:
+    paths = {key.path for file in explaining.every_key() for key in file.keys}
+    return did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
+
+
+# The JSON Schemas of the project's files, of images.lock and of what commands print, for editors and programs.
+
+FILES = {**explaining.SCHEMAS, **explaining.OUTPUTS}
+
+
+def text(name: str) -> str:
+    """The schema called ``name``, one of FILES, as JSON."""
+    return FILES[name].read_text(encoding="utf-8")
+
+
+def title(name: str) -> str:
+    """The title of the schema called ``name``: a line that describes the file."""
+    import json
+
+    line: str = json.loads(text(name))["title"]
+    return line
+
+
+# The ``--version`` option: the release of this program.
+
+
+def program_version() -> ProgramRelease:
+    """The release that is running, with its commit where that is recorded."""
+    return release.of_this_program()
+
+
+# The doctor command: finds what would make a build fail, before one is tried.
+
+GB = 1000**3
+# A GPU image is 19 to 35 GB, and BuildKit holds about as much again while it is made.
+ROOM_FOR_A_GPU_IMAGE = 80 * GB
+ROOM_FOR_ANY_IMAGE = 12 * GB
+# ccache may hold 50 GB, and the layers of a GPU image beside it.
+ROOM_FOR_BUILD_CACHE = 80 * GB
+PROC = Path("/proc")
+# BuildKit writes this where it leaves out the rest of a step's output.
+_CLIPPED = "[output clipped, log limit"
+_LARGEST_LOG = 256 << 20
+_LOGS_READ = 20
+
+
+def run_doctor(
+    project: Project, environ: Mapping[str, str], proc: Path = PROC, releases: str | None = None
+) -> tuple[Diagnosis, ...]:
+    """Runs every check. ``proc`` is the machine's /proc, which tells if it has an NVIDIA GPU, and which. ``releases``
+    is the address of a repository that is asked for a newer release, empty for the program's own; None asks none."""
+    results: list[Diagnosis] = []
+    is_here = True
+    try:
+        endpoint = endpoints.find_endpoint(environ)
+        is_here = node_facts.is_here(endpoint.host)
+        results += _engine(endpoint, proc)
+    except BuilderError as error:
+        endpoint = None
+        results.append(Diagnosis("engine", "error", error.message, error.hint))
+    if is_here:
+        results += _spark(project, environ, proc)
+    results += _files(project)
+    results += _lock(project, endpoint, environ)
+    results += _logs(project)
+    results += _settings(environ)
+    results += _proxies(environ)
+    if releases is not None:
+        results.append(_release(releases))
+    return tuple(results)
+
+
+def _release(address: str) -> Diagnosis:
+    """Tells whether there is a newer release of this program."""
+    here = release.of_this_program()
+    address = address or release.repository()
+    if not address:
+        remedy = "name the repository: `builder doctor --check-update ADDRESS`"
+        return Diagnosis("release", "warning", f"{here}; this installation does not say where it comes from", remedy)
+    try:
+        newer = release.newer(address)
+    except BuilderError as error:
+        return Diagnosis("release", "warning", f"{here}; {error.message}", error.hint)
+    shown = redacted(address)
+    if not newer:
+        return Diagnosis("release", "ok", f"{here}; {shown} has no newer one")
+    remedy = "install it, then `builder init --update` in each project"
+    return Diagnosis("release", "warning", f"{here}; {shown} has {newer}", remedy)
+
+
+def _engine(endpoint: Endpoint, proc: Path) -> Iterator[Diagnosis]:
+    engine = versions.require_supported(endpoint)
+    yield Diagnosis(
+        "engine", "ok", f"Docker {engine.engine} on {engine.platform} at {endpoint.host} ({endpoint.origin})"
+    )
+    yield Diagnosis("buildx", "ok", f"buildx {engine.buildx}")
+    if engine.store == "containerd":
+        yield Diagnosis("image store", "ok", "containerd")
+    else:
+        yield Diagnosis(
+            "image store",
+            "warning",
+            "the classic store: image ids differ from those of other machines, and layers are compressed again to push",
+            'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker',
+        )
+    if (proc / "driver/nvidia/version").exists():
+        yield _gpu(engine)
+    yield from _daemon(endpoint)
+    if engine.data_root:
+        yield from _disk(engine.data_root)
+
+
+def _daemon(endpoint: Endpoint) -> Iterator[Diagnosis]:
+    settings = machine.read_daemon_settings(endpoint)
+    if not settings.limits_memory:
+        yield Diagnosis(
+            "limits",
+            "warning",
+            "the engine cannot limit the memory of a container: `run --memory` does nothing",
+            "turn the kernel's memory controller on (cgroup v2, or `cgroup_enable=memory swapaccount=1`) and restart",
+        )
+    if settings.endless_logs:
+        yield Diagnosis(
+            "server logs",
+            "warning",
+            "the engine keeps the output of a server for as long as it runs, without a limit",
+            'set {"log-driver": "local"} in /etc/docker/daemon.json, which keeps 100 MB of each, and restart Docker',
+        )
+    if settings.build_cache is not None and settings.build_cache < ROOM_FOR_BUILD_CACHE:
+        yield Diagnosis(
+            "build cache",
+            "warning",
+            f"BuildKit keeps {settings.build_cache / GB:.0f} GB: what a GPU image compiled is gone by the next build",
+            'set "builder": {"gc": {"defaultKeepStorage": "80GB"}} or more in /etc/docker/daemon.json, or take it out',
+        )
+
+
+def _spark(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
+    """Checks this machine, and the images that models are paired with, where it is a DGX Spark."""
+    facts = node_facts.read_spark_facts(environ, proc)
+    if facts is None:
+        return
+    yield from node_checks.check_spark(facts, _architectures(project))
+    with suppress(BuilderError):  # a file with an error is reported elsewhere
+        lock, nodes = lock_file.read_lock(project.lock), configuration.load_configuration(project).nodes
+        for model in lock.models:
+            with suppress(BuilderError):
+                selection = select_image(project, lock, model)
+                yield from readiness.of_selection(project, selection, len(nodes))
+
+
+def _architectures(project: Project) -> dict[str, str]:
+    """The GPU architecture of each definition that has one; a file with an error is reported elsewhere."""
+    architectures = {}
+    for name in definition_names(project):
+        with suppress(BuilderError):
+            architecture = load_image(project, name, "linux/arm64").args.get("gpu_arch")
+            if architecture is not None:
+                architectures[name] = str(architecture)
+    return architectures
+
+
+def _gpu(engine: versions.Versions) -> Diagnosis:
+    if engine.nvidia:
+        return Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
+    return Diagnosis(
+        "GPU",
+        "error",
+        "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
+        "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
+        "and `sudo systemctl restart docker`",
+    )
+
+
+def _disk(folder: str) -> Iterator[Diagnosis]:
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return  # the engine is on another machine, or its folder is not readable
+    message = f"{free / GB:.0f} GB free in {folder}"
+    if free < ROOM_FOR_ANY_IMAGE:
+        yield Diagnosis("disk", "error", message, "free some space: even the cpu image needs 12 GB while it is built")
+    elif free < ROOM_FOR_A_GPU_IMAGE:
+        yield Diagnosis(
+            "disk", "warning", message, "a GPU image needs up to 35 GB, and as much again while it is built"
+        )
+    else:
+        yield Diagnosis("disk", "ok", message)
+
+
+def _files(project: Project) -> Iterator[Diagnosis]:
+    recipes = {recipe.name_of(project.relative(path)): path for path in recipe.recipe_files(project.recipes)}
+    missing_mods: list[str] = []
+
+    def check_recipe(name: str) -> None:
+        loaded = recipe.load_recipe(project, recipes[name])
+        missing_mods.extend(map(str, recipe_problems.missing_mods(project, loaded)))
+        recipe_problems.require_none((loaded,))
+
+    checks: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
+        ("definitions", definition_names(project), lambda name: _check_definition(project, name)),
+        ("mods", mod.mod_names(project), lambda name: mod.load_mod(project, name)),
+        ("recipes", tuple(recipes), check_recipe),
+    ]
+    if (project.root / configuration.FILE).exists():
+        checks.append((configuration.FILE, ("read",), lambda _: configuration.load_configuration(project)))
+    if checkpoints := checkpoint_definition.checkpoint_names(project):
+        checks.append(("checkpoints", checkpoints, lambda name: checkpoint_definition.load_checkpoint(project, name)))
+    if project.checkpoints_lock.exists():
+        checks.append(
+            (project.checkpoints_lock.name, ("read",), lambda _: checkpoints_lock.read_checkpoints_lock(project))
+        )
+    for subject, names, load in checks:
+        errors = []
+        for name in names:
+            try:
+                load(name)
+            except BuilderError as error:
+                errors.append(error.message)
+        if errors:
+            yield Diagnosis(subject, "error", "\n".join(dict.fromkeys(errors)), "correct the files named")
+        else:
+            yield Diagnosis(subject, "ok", ", ".join(names) or "none")
+    if missing_mods:
+        yield Diagnosis("recipe mods", "warning", "\n".join(missing_mods), "nothing is built for these without them")
+
+
+def _check_definition(project: Project, name: str) -> None:
+    definition = load_image(project, name, "linux/arm64")
+    mod_choice.require_known(project, (definition,), None)
+    making.require_parsed(definition)
+
+
+def _lock(project: Project, endpoint: Endpoint | None, environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+    try:
+        lock = lock_file.read_lock(project.lock)
+    except BuilderError as error:
+        yield Diagnosis("images.lock", "error", error.message, error.hint)
+        return
+    if lock_file.is_lost(project):
+        yield Diagnosis("images.lock", "error", lock_file.MESSAGE, TAKE_BACK)
+        return
+    count = sum(len(repository.numbers) for repository in lock.images.values())
+    yield Diagnosis("images.lock", "ok", f"numbered images: {count}, models: {len(lock.models)}")
+    if endpoint is None:
+        return
+    workspace = Workspace(project, endpoint, environ, ignore)
+    overview = status.status_overview(workspace, lock)
+    for row in overview.rows:
+        if row.state in {"missing", "moved"}:
+            yield Diagnosis("image", "warning", f"{row.name} is {row.state}", "`builder list` shows what is there")
+    for repository in overview.stray:
+        remedy = "the next build or rollback in this project mends it"
+        yield Diagnosis("tag", "warning", f"{repository}:latest is not its current number", remedy)
+    with suppress(BuilderError):  # an engine that fails is told above
+        yield from _models_without_gpu(project, lock, endpoint)
+        yield from taking.untagged_findings(workspace, [each for _, each in recipe.readable_recipes(project)])
+
+
+def _models_without_gpu(project: Project, lock: Lock, endpoint: Endpoint) -> Iterator[Diagnosis]:
+    """A warning of the models whose images need a GPU, where the engine can give a container none."""
+    waiting = []
+    for model in lock.models:
+        with suppress(BuilderError):  # a file with an error is reported elsewhere
+            selection = select_image(project, lock, model)
+            if serve_settings(project, selection).gpus == "all":
+                waiting.append(f"{model} on {selection.image}")
+    if waiting and not versions.has_nvidia(endpoint):
+        message = f"this engine can give a container no GPU, which these need: {', '.join(waiting)}"
+        remedy = "serve them on a machine with a GPU; `serve: {gpus: none}` in image.yaml is for images for the CPU"
+        yield Diagnosis("models", "warning", message, remedy)
+
+
+def _logs(project: Project) -> Iterator[Diagnosis]:
+    """Warns of cut logs: BuildKit keeps 2 MiB of a step's output, and a compiler's error stands at its end."""
+    latest = sorted((project.state / "logs").glob("*.log"))[-_LOGS_READ:]
+    clipped = [path for path in latest if _is_clipped(path)]
+    if clipped:
+        yield Diagnosis(
+            "build logs",
+            "warning",
+            f"BuildKit cut the output of a step short in {project.relative(clipped[-1])}",
+            "set BUILDKIT_STEP_LOG_MAX_SIZE=-1 for the engine (systemctl edit docker: Environment=…) and restart it",
+        )
+
+
+def _is_clipped(log: Path) -> bool:
+    try:
+        return _CLIPPED.encode() in files.read_plain_file(log, _LARGEST_LOG)
+    except OSError:
+        return False
+
+
+def _proxies(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+    """Reports a proxy on a loopback address, which means the container itself to a build step."""
+    from urllib.parse import urlsplit
+
+    for name, value in git.read_index_settings(environ).proxies:
+        if name == "NO_PROXY":
+            continue
+        host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
+        if host in {"localhost", "::1"} or host.startswith("127."):
+            remedy = "give the proxy an address that containers reach, such as the one of the bridge docker0"
+            yield Diagnosis("proxy", "error", f"{name} is {host}, which a build step takes for itself", remedy)
+
+
+def _settings(environ: Mapping[str, str]) -> Iterator[Diagnosis]:
+    settings = git.read_index_settings(environ)
+    if settings.ca_file:
+        yield Diagnosis(
+            "certificates", "ok", f"{settings.ca_file} is given to steps that use the network, and not kept"
+        )
+    if settings.index_url or settings.find_links:
+        yield Diagnosis("packages", "ok", " ".join([settings.index_url, *settings.find_links]).strip())
+
+
+# The verify command: compares images.lock with the engine, the build directories, and the project's files.
+
+SHOWN_REASONS = 3
+
+Kind = Literal["missing", "moved", "edited", "unknown", "changed", "foreign"]
+
+
+@dataclass(frozen=True)
+class Discrepancy:
+    """A difference from images.lock. ``missing`` and ``moved`` are of the engine, ``edited`` of the files that a build
+    left; ``unknown`` could not be checked; ``changed`` is no fault: a build makes another image today. Nor is
+    ``foreign``: another project in the engine has that name."""
+
+    subject: str
+    kind: Kind
+    message: str
+    remedy: str
+
+
+def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
+    """Finds every discrepancy, the gravest first. Raises LockError where images.lock itself cannot be read."""
+    lock = lock_file.read_lock(workspace.project.lock)
+    directories = tuple(_directories(workspace.project, lock))
+    return (
+        *_lost(workspace.project),
+        *_verify_engine(workspace, lock, {finding.subject for finding in directories}),
+        *directories,
+        *_vendored_patches(workspace.project, lock),
+        *_evidence(workspace.project),
+        *_witnesses(workspace.project, lock),
+        *_changed(workspace, lock),
+    )
+
+
+def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
+    """Finds the pushed numbers that the registry of builder.yaml lacks, or has other content for.
+
+    Raises UsageError where no registry is set.
+    """
+    pushed_to = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
+    return tuple(_in_registry(pushed_to, workspace.engine, lock_file.read_lock(workspace.project.lock)))
+
+
+def _in_registry(pushed_to: named_registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterator[Discrepancy]:
+    for repository, record in sorted(lock.images.items()):
+        for number, image in sorted(record.numbers.items(), reverse=True):
+            if image.digest is None:
+                continue
+            name = ImageName(repository, number)
+            reference = f"{pushed_to.repository(name)}:{number}"
+            try:
+                state = named_registry.state(endpoint, pushed_to, name, image)
+            except TransferError as error:
+                yield Discrepancy(pushed_to.address, "unknown", error.message, error.hint)
+                return
+            if state == "missing":
+                yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
+            elif state == "moved":
+                yield Discrepancy(reference, "moved", "the registry has other content there", f"`builder show {name}`")
+
+
+def _lost(project: Project) -> Iterator[Discrepancy]:
+    if lock_file.is_lost(project):
+        yield Discrepancy(project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)
+
+
+def _verify_engine(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
+    """Finds missing and moved tags. ``edited_names`` are images that cannot be built again before their build
+    directories are restored."""
+    overview = status.status_overview(workspace, lock)
+    if overview.engine_error:
+        yield Discrepancy("engine", "unknown", overview.engine_error, "`builder doctor` says more")
+    for row in overview.rows:
+        name = str(row.name)
+        first = ", once its build directory is what it was (see there)" if name in edited_names else ""
+        if row.state == "missing":
+            back = f"`builder pull {name}`" if row.image.digest else f"`builder rebuild {name}`{first}"
+            if row.image.adopted and not row.image.digest:
+                back = adopted.way_back(row.name, row.image)
+            yield Discrepancy(name, "missing", "the engine has no image of that name", back)
+        elif row.state == "moved":
+            free = f"docker tag {name} OTHER-NAME; docker image rm {name}"
+            remedy = f"`{free}` sets the name free, then `builder rebuild {name}` builds it again{first}"
+            if row.image.adopted:
+                remedy = f"`{free}` sets the name free, then {adopted.way_back(row.name, row.image)}"
+            yield Discrepancy(name, "moved", "the name stands for another image than the one that was built", remedy)
+    for repository in overview.stray:
+        current = f"{repository}:{lock.images[repository].current}"
+        latest = f"{repository}:latest"
+        yield Discrepancy(latest, "moved", f"does not stand for {current}", f"`builder promote {current}`")
+    for repository, owner in overview.foreign.items():
+        current = f"{repository}:{lock.images[repository].current}"
+        yield Discrepancy(f"{repository}:latest", "foreign", f"does not stand for {current}: {owner} has it", "")
+
+
+def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+    for repository, record in sorted(lock.images.items()):
+        for number, image in sorted(record.numbers.items(), reverse=True):
+            name = ImageName(repository, number)
+            if image.adopted:
+                yield from _adopted_directory(project, name, image)
+                continue
+            try:
+                directory = build_directory.read_build_directory(project, name)
+            except FileProblemsError as error:
+                yield Discrepancy(str(name), "edited", error.message, error.hint)
+                continue
+            folder = project.relative(directory.path)
+            for message in changes.build_directory_edits(directory, image):
+                yield Discrepancy(str(name), "edited", f"{folder}: {message}", f"`git checkout -- {folder}`")
+
+
+def _adopted_directory(project: Project, name: ImageName, image: NumberedImage) -> Iterator[Discrepancy]:
+    folder = build_directory.path_of(project, name)
+    contents = adopted.read_adopted(folder)
+    if contents is None or contents.fingerprint != image.fingerprint:
+        file = project.relative(folder / adopted.FILE)
+        fault = "is gone or damaged" if contents is None else "is of another image"
+        yield Discrepancy(str(name), "edited", f"{file} {fault}", f"`git checkout -- {project.relative(folder)}`")
+
+
+def _vendored_patches(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+    for definition, platforms in sorted(lock.pins.items()):
+        faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
+        discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
+        yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
+
+
+def _witnesses(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+    """Finds statements of witnesses that are of other content, or were changed after they were signed."""
+    for repository, record in sorted(lock.images.items()):
+        for number, image in sorted(record.numbers.items(), reverse=True):
+            for problem in matrix.read_statements(project, ImageName(repository, number), image.fingerprint).problems:
+                shown = problem.location.file
+                yield Discrepancy(shown, "edited", problem.message, f"`git checkout -- {shown}`")
+
+
+def _evidence(project: Project) -> Iterator[Discrepancy]:
+    """Finds files of evidence that are none, or were changed after they were written."""
+    for name, kept in store.of_project(project).items():
+        for problem in kept.problems:
+            file = problem.location.file
+            yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
+
+
+def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:
+    """Finds the current images that are no longer what a build makes."""
+    for repository, record in sorted(lock.images.items()):
+        if record.current is None:
+            continue
+        name, image = ImageName(repository, record.current), record.numbers[record.current]
+        if image.adopted:
+            continue
+        try:
+            build = changes.original_build(workspace, name, image)
+            reasons = changes.rebuild_reasons(workspace, name, image, build)
+        except EngineError:
+            return  # another finding says that no engine answers
+        except BuilderError as error:
+            yield Discrepancy(str(name), "changed", f"cannot be built today: {error.message}", error.hint)
+            continue
+        if reasons:
+            more = f" and {len(reasons) - SHOWN_REASONS} more" if len(reasons) > SHOWN_REASONS else ""
+            message = f"a build makes another image today: {', '.join(reasons[:SHOWN_REASONS])}{more}"
+            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")
+        elif build.mods:
+            message = f"{build.target} does not ask for all of its mods: a build of it alone makes another image"
+            yield Discrepancy(str(name), "changed", message, f"`{build.command}`")

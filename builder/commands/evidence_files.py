@@ -1,0 +1,134 @@
+"""These commands show the evidence of a project.
+
+The matrix comes first, then the report as one page or as a folder for a static host.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base import files
+from builder.base.errors import ConflictError, UsageError
+from builder.base.words import did_you_mean
+from builder.evidence import matrix, standing
+from builder.lab.measure import probes
+from builder.lab.report import collecting, html
+from builder.lock import lock_file
+from builder.lock.model import ImageName
+from builder.numbers import status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from builder.evidence.matrix import Matrix
+    from builder.evidence.standing import ImageEvidence
+    from builder.lab.report.page import ReportPage
+    from builder.lock.model import Lock
+    from builder.numbers.workspace import Workspace
+
+
+# The matrix command: numbers, models and proofs, each with the run that tells how they go together.
+
+
+def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
+    """Reads the table of all numbers and models, or of those that ``images`` (numbers, repositories, definitions) and
+    ``models`` (or their recipes) name, from the files alone.
+
+    Raises UsageError for a name of neither, LockError where images.lock cannot be read.
+    """
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    chosen_images = _images(workspace, lock, images)
+    evidence = standing.evidence_glance(
+        project, lock, chosen_images, workspace.environment, probes.present_sets(project)
+    )
+    return matrix.build_matrix(chosen_images, _models(workspace, lock, evidence, models), evidence)
+
+
+def page(table: Matrix) -> str:
+    """The table as an HTML page."""
+    from builder.lab.report import collecting, html
+    from builder.lab.report.page import Disclosure, ReportPage
+
+    rows = collecting.table_of(table, Disclosure(full=True))
+    return html.render_table(ReportPage("", (), (), rows, (), full=True))
+
+
+def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
+    """The numbers, the newest of each repository first."""
+    every = [ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers]
+    if wanted:
+        chosen = {name for text in wanted for name in _named(workspace, lock, text)}
+        every = [name for name in every if name in chosen]
+    return tuple(sorted(every, key=lambda name: (name.repository, -name.number)))
+
+
+def _named(workspace: Workspace, lock: Lock, text: str) -> list[ImageName]:
+    repository = status.named_repository(workspace.project, lock, text)
+    if repository in lock.images:
+        return [ImageName(repository or "", number) for number in lock.images[repository or ""].numbers]
+    return [status.named_number(workspace.project, lock, text)[0]]
+
+
+def _models(
+    workspace: Workspace, lock: Lock, evidence: Mapping[ImageName, ImageEvidence], wanted: Sequence[str]
+) -> tuple[str, ...]:
+    every = matrix.models_of(lock, evidence.values())
+    if not wanted:
+        return every
+    return tuple(sorted({_model(workspace, text, every) for text in wanted}))
+
+
+def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
+    """The model called ``text``, or that of the recipe called so."""
+    if text in every:
+        return text
+    from builder.definitions import recipe
+
+    path = recipe.find_recipe(workspace.project, text)
+    model = recipe.load_recipe(workspace.project, path).model if path else None
+    if model:
+        return model
+    raise UsageError(
+        f"`{text}` is no model that an image was paired or run with, and no recipe",
+        hint=did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}",
+    )
+
+
+# The report command: the state of a project as one page, and for a static host as a folder.
+
+_INDEX, _DATA = "index.html", "report.json"
+
+
+def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
+    """Writes the page into the file ``output``; to ``publish`` it, into that folder as index.html with report.json
+    beside it. Only a ``full`` page has paths, names of machines and notes. Returns the files, the page first.
+
+    Raises LockError where images.lock is lost or cannot be read, ConflictError for an output of the other kind.
+    """
+    if output.is_dir() and not publish:
+        raise ConflictError(f"{output} is a folder", hint="name a file, such as report.html, or add `--publish`")
+    if publish and output.exists() and not output.is_dir():
+        raise ConflictError(f"{output} is a file", hint="`--publish` takes a folder")
+    page = collecting.collect_page(workspace.project, workspace.environment, workspace.report, full=full)
+    text = html.render_page(page)
+    if not publish:
+        return (_write(output, text),)
+    return _write(output / _INDEX, text), _write(output / _DATA, data(page))
+
+
+def data(page: ReportPage) -> str:
+    """The page as JSON."""
+    from builder.lab.report.page import FORMAT
+
+    content = {"schema_version": FORMAT, **asdict(page)}
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _write(path: Path, text: str) -> Path:
+    files.make_folder(path.parent)
+    files.write_atomically(path, text.encode(errors="replace"), mode=0o644)
+    return path

@@ -1,0 +1,223 @@
+"""This page explains exit codes, keys of files, and messages about recipes.
+
+The explanations follow in this order. They come from the docstrings of errors and from the schemas.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder import definitions, evidence, lock
+from builder.base import errors
+from builder.base.errors import BUG, INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# The exit codes of the program, and what each means: the docstrings of the errors that have them.
+
+_FIXED = {
+    0: "done",
+    BUG: "a bug; the message names a report to send",
+    INTERRUPTED: "interrupted with ^C or SIGTERM; what was begun is taken back",
+}
+
+
+@dataclass(frozen=True)
+class ExitCode:
+    """An exit code, and the ``meanings`` that it may have."""
+
+    code: int
+    meanings: tuple[str, ...]
+
+
+def every() -> tuple[ExitCode, ...]:
+    """All exit codes, sorted."""
+    meanings: dict[int, list[str]] = defaultdict(list, {code: [text] for code, text in _FIXED.items()})
+    for kind in errors.BuilderError.__subclasses__():
+        first = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+        meanings[kind.exit_code].append(_lower(re.split(r"[;.](?: |$)", first)[0]))
+    return tuple(ExitCode(code, tuple(texts)) for code, texts in sorted(meanings.items()))
+
+
+def _lower(text: str) -> str:
+    first = text.partition(" ")[0]
+    return text if not first.istitle() else text[0].lower() + text[1:]
+
+
+# The keys of the files that users write and that this program writes, and of the JSON that commands print: what each
+# holds, and what it is for, from their schemas.
+
+_DEFINITIONS = Path(definitions.__file__).parent / "schemas"
+SCHEMAS = {
+    **{
+        name: _DEFINITIONS / f"{name}.schema.json"
+        for name in ("image", "mod", "recipe", "builder", "probe", "checkpoint")
+    },
+    "lock": Path(lock.__file__).parent / "lock.schema.json",
+    "evidence": Path(evidence.__file__).parent / "evidence.schema.json",
+}
+"""The JSON Schema of each file."""
+
+OUTPUTS = {
+    f"{name}-json": Path(__file__).parent / "outputs" / f"{name}.schema.json"
+    for name in ("build", "run", "stop", "download", "up", "init", "explain", "status", "list")
+}
+"""The JSON Schema of what commands print with ``--json``."""
+
+_TYPES = {
+    "object": "mapping",
+    "array": "list",
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+}
+_NEEDED = ", needed"
+
+
+@dataclass(frozen=True)
+class FileKey:
+    """A key: its path in the file (``NAME`` stands for a name that the user chooses, ``[]`` for each item of a list),
+    the kind of its value, and what it is for."""
+
+    path: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True)
+class DescribedFile:
+    """A file: what it is called, a line about it, and all its keys."""
+
+    name: str
+    about: str
+    keys: tuple[FileKey, ...]
+
+
+def every_key() -> tuple[DescribedFile, ...]:
+    """All files, in the order in which `builder schema` lists them."""
+    return tuple(_described(path) for path in SCHEMAS.values())
+
+
+def outputs() -> dict[str, DescribedFile]:
+    """The JSON that commands print with ``--json``, described as files are, by the name of the schema. Every key is
+    there, whatever its value."""
+    return {name: _without_needed(_described(path)) for name, path in OUTPUTS.items()}
+
+
+def _without_needed(described: DescribedFile) -> DescribedFile:
+    bare = (replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in described.keys)
+    return replace(described, keys=tuple(bare))
+
+
+def _described(path: Path) -> DescribedFile:
+    whole = json.loads(path.read_bytes())
+    name, _, about = whole["title"].partition(": ")
+    return DescribedFile(name, about, tuple(_keys(whole, whole, "", {})))
+
+
+def _keys(node: dict[str, Any], whole: dict[str, Any], prefix: str, seen: dict[str, str]) -> Iterator[FileKey]:
+    """Every key below ``node``, depth first. ``seen`` maps each part that several keys share to the path under which it
+    was listed first."""
+    for form in _forms(node, whole):
+        for key, value in form.get("properties", {}).items():
+            target = _followed(value, whole)
+            below = list(_keys(target, whole, f"{prefix}{key}.", seen))
+            before = seen.setdefault(value.get("$ref", ""), f"{prefix}{key}") if "$ref" in value and below else ""
+            kind = _kind(target, whole) + (_NEEDED if form is node and key in form.get("required", ()) else "")
+            if before and before != f"{prefix}{key}":
+                kind, below = f"as `{before}`", []
+            yield FileKey(f"{prefix}{key}", kind, value.get("description") or target.get("description", ""))
+            yield from below
+        if isinstance(form.get("items"), dict):
+            yield from _keys(_followed(form["items"], whole), whole, f"{prefix.removesuffix('.')}[].", seen)
+        if isinstance(form.get("additionalProperties"), dict):
+            yield from _keys(_followed(form["additionalProperties"], whole), whole, f"{prefix}NAME.", seen)
+
+
+def _forms(node: dict[str, Any], whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """``node`` and the forms that it may take."""
+    yield node
+    for form in [*node.get("oneOf", ()), *(node[key] for key in ("then", "else") if key in node)]:
+        yield from _forms(_followed(form, whole), whole)
+
+
+def _followed(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    reference = node.get("$ref", "").removeprefix("#/$defs/")
+    target: dict[str, Any] = whole["$defs"][reference] if reference else node
+    return target
+
+
+def _kind(node: dict[str, Any], whole: dict[str, Any]) -> str:
+    if "enum" in node:
+        return ", ".join(f"`{value}`" for value in dict.fromkeys(map(str, node["enum"])))
+    if "const" in node:
+        return f"`{node['const']}`"
+    if "oneOf" in node:
+        return " or ".join(dict.fromkeys(_kind(_followed(form, whole), whole) for form in node["oneOf"]))
+    kinds = node.get("type", "object")
+    if isinstance(kinds, list):
+        return "text" if "string" in kinds else _kind({"type": kinds[0]}, whole)
+    return _TYPES[kinds]
+
+
+# The messages of `builder recipes check`, each with what it means and what to do.
+
+_FILE = Path(__file__).parent / "recipe_notes.yaml"
+_ANY = "…"
+
+
+@dataclass(frozen=True)
+class RecipeNote:
+    """A message, ``says``, with … for what is of the recipe; ``keeps`` is false where the recipe is served all the
+    same."""
+
+    says: str
+    means: str
+    do: str
+    keeps: bool
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile(".*?".join(map(re.escape, self.says.split(_ANY))), re.DOTALL)
+
+    def fits(self, message: str) -> bool:
+        """True if ``message`` is this one."""
+        return self._pattern.fullmatch(message) is not None
+
+    @property
+    def own_text(self) -> int:
+        """The length of what is of the message itself: of several that fit, the one with most says most."""
+        return len(self.says.replace(_ANY, ""))
+
+
+@cache
+def every_note() -> tuple[RecipeNote, ...]:
+    """All messages, in the order of the page."""
+    import yaml
+
+    entries = yaml.load(_FILE.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+    return tuple(
+        RecipeNote(entry["says"], entry["means"], entry["do"], not entry.get("note", False)) for entry in entries
+    )
+
+
+def find_note(message: str) -> RecipeNote | None:
+    """The message that ``message`` is, with or without the place before it, or the option and value that it is about;
+    None where it is none of them."""
+    rest = re.sub(r"^(?:note: |error: )?(?:\S+?:\d+(?::\d+)?: )?", "", " ".join(message.split()))
+    while rest:
+        fitting = [note for note in every_note() if note.fits(rest)]
+        if fitting:
+            return max(fitting, key=lambda note: note.own_text)
+        rest = rest.partition(": ")[2]
+    return None

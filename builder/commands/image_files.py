@@ -1,0 +1,267 @@
+"""These commands move a numbered image between machines as a file.
+
+The export comes first, then the import.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import IO, TYPE_CHECKING
+
+from builder.base import files, tar_stream
+from builder.base.errors import FileProblemsError, ImageStateError, LockError, TransferError
+from builder.base.events import Message, Report, delayed_progress
+from builder.building import work_folder
+from builder.engine import archives, images
+from builder.evidence import requirements, store
+from builder.lock import lock_file, merging
+from builder.moving import archive
+from builder.numbers import build_directory, images_lock, named_registry, status
+from builder.numbers.images_lock import RECORD, Candidate
+from builder.plan import plan_model
+from builder.plan.plan_model import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.base.tar_stream import Writer
+    from builder.building.work_folder import WorkFolder
+    from builder.engine.archives import Descriptor, Manifest
+    from builder.engine.client import Endpoint
+    from builder.lock.model import ImageName, Lock, NumberedImage, Pins
+    from builder.moving.archive import Archive
+    from builder.numbers.workspace import Workspace
+
+
+# The export-image command: writes a numbered image to a file, for machines without a common network.
+
+
+@dataclass(frozen=True)
+class ExportedArchive:
+    """The image that was written, into a file of ``size`` bytes with ``layers`` layers."""
+
+    image: ImageName
+    size: int
+    layers: int
+
+
+def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) -> ExportedArchive:
+    """Writes the image called ``text`` into the file ``path``.
+
+    Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
+    engine lacks the image; TransferError where the file could not be written. There is no file then.
+    """
+    lock = lock_file.read_project_lock(workspace.project)
+    name, recorded = status.named_number(workspace.project, lock, text)
+    named_registry.require_present(workspace.engine, name, recorded)
+    build = _build_files(workspace.project, name, recorded, workspace.report)
+    evidence = _evidence(workspace, name, recorded)
+    with files.written_large_file(path, replace=replace) as file:
+        writer = tar_stream.Writer(file)
+        writer.add(archives.LAYOUT, archives.LAYOUT_CONTENT)
+        top, image = _write_blobs(workspace.engine, name, writer, workspace.report)
+        for member, small in archives.index_files(top, image, str(name)).items():
+            writer.add(member, small)
+        archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, top, evidence)
+        size = writer.finish()
+    return ExportedArchive(name, size, len(image.layers))
+
+
+def _evidence(workspace: Workspace, name: ImageName, recorded: NumberedImage) -> dict[str, str]:
+    """The runs of the number that another machine takes; the user is told of files that are none."""
+    runs, problems = store.traveling_runs(workspace.project, name, recorded.fingerprint)
+    for problem in problems:
+        workspace.report(Message(f"{problem}: it stays behind"))
+    return store.traveling_files(runs)
+
+
+def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:
+    """The files of the number's build directory that another machine takes; the user is told of those left out."""
+    folder = build_directory.path_of(project, name)
+    if not folder.is_dir():
+        report(Message(f"the build directory of {name} is gone: it goes without"))
+        return {}
+    try:
+        files = _recorded_files(project, name, recorded)
+    except (FileProblemsError, OSError) as error:
+        report(Message(f"the build directory of {name} is damaged, and goes without: {error}"))
+        return {}
+    for path in [path for path in files if archive.unwelcome(path)]:
+        report(Message(f"{project.relative(folder / path)} goes without: {archive.unwelcome(path)}"))
+        del files[path]
+    if fault := archive.build_fault(name, recorded, files):
+        report(Message(f"the build directory of {name} goes without: {fault}"))
+        return {}
+    return files
+
+
+def _recorded_files(project: Project, name: ImageName, recorded: NumberedImage) -> dict[str, StagedFile]:
+    if recorded.adopted is None:
+        return build_directory.read_build_files(build_directory.read_build_directory(project, name))
+    folder = build_directory.path_of(project, name)
+    present = [file for file in (plan_model.ADOPTED, plan_model.RECORD) if (folder / file).exists()]
+    return {file: StagedFile(files.read_plain_file(folder / file, plan_model.LARGEST_FILE)) for file in present}
+
+
+def _write_blobs(endpoint: Endpoint, name: ImageName, writer: Writer, report: Report) -> tuple[Descriptor, Manifest]:
+    """Writes every blob of the image as the engine saves it, each compared with its digest."""
+    details = images.inspect_image(endpoint, str(name))
+    total = details.size if details else 0
+    on_progress = delayed_progress(report, str(name))
+
+    def take(digest: str, size: int, pieces: Iterator[bytes]) -> None:
+        if writer.stream(archives.blob_name(digest), size, pieces) != digest:
+            raise ValueError(f"the engine's content of {digest} is another")
+
+    try:
+        return archives.save_archive(endpoint, str(name), take, lambda size: on_progress(size, max(size, total)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise TransferError(f"{name} was not written: {error}", hint="try again") from None
+
+
+# The import-image command: adds a numbered image from a file that `export-image` wrote on another machine.
+
+
+@dataclass(frozen=True)
+class ImportedImage:
+    """The imported image. ``layers`` were read from the file, ``bytes`` in all; none where all of it was here
+    ``already``. ``current`` is true if it is the current number; ``models`` are those that the import paired with
+    it, ``evidence`` how many runs of others are new here."""
+
+    image: ImageName
+    already: bool
+    layers: int
+    bytes: int
+    current: bool
+    models: tuple[str, ...]
+    evidence: int = 0
+
+
+def import_image(workspace: Workspace, path: Path) -> ImportedImage:
+    """Adds the number that the file holds: image, build directory, record. What is current or paired here stays so.
+
+    Raises UsageError and TransferError for a file that cannot be read or is not whole; ImageStateError where the number
+    has other content here. Nothing is changed then.
+    """
+    with archive.opened(path) as (contents, file):
+        name = contents.name
+        work_folder.recover(workspace)
+        before = after = lock_file.read_project_lock(workspace.project)
+        _refuse_conflict(workspace, before, contents)
+        already = images.inspect_image(workspace.engine, str(name)) is not None
+        if not (already and before.image(name) and build_directory.path_of(workspace.project, name).exists()):
+            with work_folder.create(workspace, name.repository, contents.build) as job:
+                if already:
+                    images.tag_image(workspace.engine, str(name), job.tag)
+                else:
+                    _load(workspace.engine, path, contents, file, job, workspace.report)
+                after = _adopt(workspace, contents, job)
+    evidence = store.take(workspace.project, name, contents.evidence, f"archive {path.name}")
+    layers = () if already else contents.image.layers
+    size = sum(layer.size for layer in layers)
+    current = after.images[name.repository].current == name.number
+    models = tuple(model for model in after.models_on(name) if model not in before.models)
+    return ImportedImage(name, already, len(layers), size, current, models, evidence)
+
+
+def _refuse_conflict(workspace: Workspace, lock: Lock, contents: Archive) -> None:
+    """Raises ImageStateError where the number is another image in images.lock, in the engine or in builds/."""
+    recorded = lock.image(contents.name)
+    if recorded is not None and recorded.fingerprint != contents.fingerprint:
+        raise ImageStateError(
+            f"{contents.name} is another image here, built {recorded.built}: a number is never given to other content",
+            hint="two machines that build need a repository each, or one images.lock: build it there anew as"
+            " another number, and export that",
+        )
+    details = images.inspect_image(workspace.engine, str(contents.name))
+    if details is not None and images.fingerprint(details) != contents.fingerprint:
+        raise ImageStateError(
+            f"{contents.name} in this engine has other content than the one in the file: not overwritten",
+            hint=f"`builder verify` says whose it is; `docker image rm {contents.name}` lets it go",
+        )
+    folder = build_directory.path_of(workspace.project, contents.name)
+    if folder.exists() and contents.build and not _same(folder, contents):
+        raise ImageStateError(
+            f"{workspace.project.relative(folder)} is another build than the one in the file: not overwritten",
+            hint="it belongs to an image of this project, or was changed: `git status` shows that",
+        )
+
+
+def _same(folder: Path, contents: Archive) -> bool:
+    """True if the build directory is that of the file. The part of images.lock in it may differ: it is no input."""
+    try:
+        existing = {
+            file.relative_to(folder).as_posix(): files.read_plain_file(file, plan_model.LARGEST_FILE)
+            for file in build_directory.build_directory_files(folder)
+        }
+    except OSError:
+        return False
+    archived = {path: file.content for path, file in contents.build.items()}
+    return {**existing, RECORD: b""} == {**archived, RECORD: b""}
+
+
+def _load(endpoint: Endpoint, path: Path, contents: Archive, file: IO[bytes], job: WorkFolder, report: Report) -> None:
+    """Loads the image into the engine under the temporary tag of the work folder. Raises TransferError where it is not
+    the image that the file's record describes."""
+    size, pieces = archive.load_stream(contents, file, path, job.tag)
+    on_progress = delayed_progress(report, str(contents.name))
+
+    def with_progress() -> Iterator[bytes]:
+        loaded = 0
+        for piece in pieces:
+            yield piece
+            loaded += len(piece)
+            on_progress(loaded, size)
+
+    archives.load_archive(endpoint, size, with_progress())
+    details = images.inspect_image(endpoint, job.tag)
+    if details is None or images.fingerprint(details) != contents.fingerprint:
+        raise TransferError(f"{path} is damaged: its image is not the one that its record tells of")
+
+
+def _adopt(workspace: Workspace, contents: Archive, job: WorkFolder) -> Lock:
+    """Gives the loaded image the number that it has on the other machine; returns images.lock after it."""
+    details = images.inspect_image(workspace.engine, job.tag)
+    if details is None:
+        raise ImageStateError(f"{contents.name} was removed from the engine meanwhile", hint="run it again")
+    with images_lock.transaction(workspace) as transaction:
+        _refuse_conflict(workspace, transaction.lock, contents)
+        after = _with_archive(workspace, transaction.lock, contents)
+        candidate = Candidate(job.tag, job.directory, details.id, images.fingerprint(details))
+        transaction.place(contents.name, candidate)
+        transaction.commit(after)
+        return transaction.lock
+
+
+def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
+    """Returns ``lock`` with the number of the archive. Its models are paired with it where they have no pairing and it
+    has the evidence that they require; it becomes current where its repository has no current number and no model
+    waits for evidence; the pins of its build count where there are none."""
+    name = contents.name
+    after = merging.adopt(lock, replace(contents.part, pins=_pins(contents)))
+    after = after.with_image(name, replace(after.images[name.repository].numbers[name.number], pruned=None))
+    waiting = {
+        model
+        for model in after.models_on(name)
+        if model not in lock.models
+        and requirements.missing(workspace.project, after, name, model, environ=workspace.environment)
+    }
+    for model in sorted(waiting):
+        lacks = f"{name} lacks what {model} requires, and does not serve it yet"
+        workspace.report(Message(f"{lacks}: `builder pair {model} {name}` says what is missing"))
+    after = replace(after, models={model: paired for model, paired in after.models.items() if model not in waiting})
+    repository = after.images[name.repository]
+    if repository.current or waiting:  # as after a build, `latest` waits with the models
+        return after
+    return after.with_repository(name.repository, repository.with_current(name.number))
+
+
+def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
+    """The pins that the image was built with, from its build directory."""
+    record = contents.build.get(RECORD)
+    try:
+        return lock_file.parse_bytes(record.content, RECORD).pins if record else {}
+    except LockError:
+        return {}

@@ -1,0 +1,463 @@
+"""These commands adopt an image that exists already, and prune the images that are no longer needed.
+
+A pruned number stays on record. A current, pinned or paired image is never pruned, nor are the images below it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base import words
+from builder.base.errors import ConflictError, ImageContentsError, ImageStateError
+from builder.base.events import Message
+from builder.building import mod_choice, work_folder
+from builder.engine import bake_run, images
+from builder.evidence import requirements
+from builder.lab.checkpoints import conversion
+from builder.lock import lock_file, merging, text
+from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
+from builder.numbers import adopted, claims, images_lock, retention, status
+from builder.numbers.adopted import AdoptedContents
+from builder.pins import packages
+from builder.plan import making
+from builder.plan.plan_model import StagedFile
+from builder.serving import model_revision, starting
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime, timedelta
+    from pathlib import Path
+
+    from builder.building.work_folder import WorkFolder
+    from builder.engine.images import ImageDetails, Layer
+    from builder.lab.checkpoints.conversion import RemovableCheckpoint
+    from builder.numbers.claims import Holding, ProjectIdentity
+    from builder.numbers.workspace import Workspace
+    from builder.serving.model_revision import PairingSource
+    from builder.serving.starting import CompileCache
+
+
+# The adopt command: an image of the engine that was built elsewhere gets the next number of its repository, as it is.
+# Nothing is built and nothing is copied: the number is one more name for the same content.
+
+
+@dataclass(frozen=True)
+class AdoptRequest:
+    """A request to adopt ``image``, a name or an id in the engine: as the next number of ``repository`` (None for its
+    own), paired with ``models``, and as the current one if ``promote``."""
+
+    image: str
+    repository: str | None = None
+    models: tuple[str, ...] = ()
+    promote: bool = True
+
+
+@dataclass(frozen=True)
+class AdoptedImage:
+    """The number of an adopted image, and its record. ``already`` is true where it had the number before; ``restored``
+    where the engine lacked that number, which has its tag again. ``models`` were paired with it now; ``current`` is the
+    current number of the repository; ``same`` are numbers of other repositories with the same content. ``packages``
+    counts its Python packages; ``unknown`` says why its software is not known, and is empty where it is."""
+
+    image: ImageName
+    record: NumberedImage
+    already: bool
+    restored: bool
+    models: tuple[str, ...]
+    current: ImageName
+    same: tuple[ImageName, ...]
+    packages: int
+    unknown: str
+
+
+def adopt_image(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
+    """Gives an image the next number of its repository. An image that has a number there keeps that one, and gets its
+    tag again where the engine lacks it.
+
+    Raises ImageStateError where the engine has no such image, UsageError where its repository cannot be told, or is no
+    name for one, ImageContentsError where it is to serve a model and no vLLM is found in it.
+    """
+    work_folder.recover(workspace)
+    lock = lock_file.read_project_lock(workspace.project)
+    details = adopted.find_image_to_adopt(workspace.engine, request.image)
+    repository, source = adopted.choose(workspace.project, request.image, request.repository, details)
+    pairings = {
+        model: model_revision.source(workspace.project, workspace.environment, lock, model, repository, source)
+        for model in request.models
+    }
+    for model, origin in pairings.items():
+        requirements.refuse_unproven(workspace, model, origin.recipe)
+    if (name := _numbered(lock, repository, details)) is not None:
+        return _again(workspace, name, details, pairings)
+    with work_folder.create(workspace, repository, {}) as job:
+        named = _keep(workspace, repository, details, job)
+        contents, sources = adopted.look_into(workspace, request.image, details, job.labels)
+        _require_vllm(request.models, details, sources, contents.unknown)
+        own_labels = making.read_labels(details.labels)  # another project built it, or what it stands on
+        record = NumberedImage(
+            built=words.now(),
+            definition="",
+            platform=details.platform,
+            fingerprint=images.fingerprint(details),
+            input_hash="",
+            size=images.disk_size(workspace.engine, named),
+            versions={name: Version(package.version, package.commit) for name, package in sources.items()},
+            mods=own_labels.mods if own_labels else {},
+            adopted=Adoption(source, adopted.in_registries(details, source)),
+        )
+        if reason := merging.refused(Lock().with_image(ImageName(repository, 1), record)):
+            raise ImageStateError(f"{request.image} cannot be recorded: {reason}")
+        files = {adopted.FILE: StagedFile(adopted.dump(contents))}
+        with images_lock.transaction(workspace) as transaction:
+            # Another process may have adopted it meanwhile.
+            if (name := _numbered(transaction.lock, repository, details)) is None:
+                name = transaction.next_name(repository, record.fingerprint)
+                own_part = _recorded(Lock(), name, record, pairings, promote=request.promote)
+                files[images_lock.RECORD] = StagedFile(text.dump_lock(own_part).encode())
+                work_folder.write_work_folder(job.directory, files)
+                candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
+                transaction.place(name, candidate)
+                lock = _recorded(transaction.lock, name, record, pairings, promote=request.promote)
+                transaction.commit(lock)
+                return _result(transaction.lock, name, contents, request.models)
+    return _again(workspace, name, details, pairings)
+
+
+def _require_vllm(models: Sequence[str], details: ImageDetails, versions: Collection[str], unknown: str) -> None:
+    """Raises ImageContentsError where models are to be served by an image that has no vLLM among its ``versions``, and
+    whose labels name none either: this engine may not be able to look into it."""
+    own_labels = making.read_labels(details.labels)
+    if models and "vllm" not in {*versions, *(own_labels.versions if own_labels else ())}:
+        raise ImageContentsError(
+            f"no vLLM was found in the image, to serve {', '.join(models)}: {unknown}. Nothing was recorded",
+            hint="without `--model` it gets its number; `builder pair` pairs a model with it then",
+        )
+
+
+def _numbered(lock: Lock, repository: str, details: ImageDetails) -> ImageName | None:
+    """The highest number of ``repository`` with the content of an image."""
+    fingerprint = images.fingerprint(details)
+    numbers = lock.images[repository].numbers if repository in lock.images else {}
+    same = [number for number, image in numbers.items() if image.fingerprint == fingerprint]
+    return ImageName(repository, max(same)) if same else None
+
+
+def _keep(workspace: Workspace, repository: str, details: ImageDetails, job: WorkFolder) -> str:
+    """A name of an image, which gets one until it has its number where it has none. Were this killed in between, it
+    would else be deleted as what a killed build left; as its only name, this one stays."""
+    if details.tags:
+        return details.tags[0]
+    tag = f"{repository}:adopting-{details.id.removeprefix('sha256:')[:12]}"
+    job.note_extra_tag(tag)
+    images.tag_image(workspace.engine, details.id, tag)
+    return tag
+
+
+def _recorded(
+    lock: Lock, name: ImageName, record: NumberedImage, pairings: Mapping[str, PairingSource], *, promote: bool
+) -> Lock:
+    lock = lock.with_image(name, record)
+    repository = lock.images[name.repository]
+    if promote or repository.current is None:
+        lock = lock.with_repository(name.repository, repository.with_current(name.number))
+    return _paired(lock, name, pairings)
+
+
+def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource]) -> Lock:
+    for model, origin in pairings.items():
+        lock = lock.with_pairing(model, model_revision.pairing(lock, model, name, origin))
+    return lock
+
+
+def _again(
+    workspace: Workspace, name: ImageName, details: ImageDetails, pairings: Mapping[str, PairingSource]
+) -> AdoptedImage:
+    """Gives an image that has a number the tag of that number, if the engine lacks it, and pairs it with models.
+
+    Raises ImageStateError where the tag names other content.
+    """
+    with images_lock.transaction(workspace) as transaction:
+        lock = transaction.lock
+        record = lock.images[name.repository].numbers[name.number]
+        _require_vllm(tuple(pairings), details, record.versions, f"{name} is recorded without one")
+        tagged = images.inspect_image(workspace.engine, str(name))
+        if tagged is not None and images.fingerprint(tagged) != record.fingerprint:
+            raise ImageStateError(
+                f"images.lock records this content as {name}, but that tag names another image in the engine",
+                hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` sets it free; then adopt again",
+            )
+        if tagged is None:
+            transaction.announce(name)
+            images_lock.claim_lock(workspace, name, record.fingerprint)
+            images.tag_image(workspace.engine, details.id, str(name))
+        models = tuple(m for m in pairings if m not in lock.models or lock.models[m].pairing.image != name)
+        transaction.commit(_paired(lock.with_image(name, replace(record, pruned=None)), name, pairings))
+        lock = transaction.lock
+    contents = adopted.read_adopted(workspace.project.build_directory(name.repository, name.number))
+    result = _result(lock, name, contents or AdoptedContents(record.fingerprint), models)
+    return replace(result, already=True, restored=tagged is None)
+
+
+def _result(lock: Lock, name: ImageName, contents: AdoptedContents, models: tuple[str, ...]) -> AdoptedImage:
+    record, repository = lock.images[name.repository].numbers[name.number], lock.images[name.repository]
+    same = (
+        ImageName(other, number)
+        for other, numbers in lock.images.items()
+        for number, image in numbers.numbers.items()
+        if other != name.repository and image.fingerprint == record.fingerprint
+    )
+    return AdoptedImage(
+        image=name,
+        record=record,
+        already=False,
+        restored=False,
+        models=models,
+        current=ImageName(name.repository, repository.current or name.number),
+        same=tuple(sorted(same)),
+        packages=len(contents.packages),
+        unknown=contents.unknown,
+    )
+
+
+# The prune command: plans which images are no longer needed and what their removal frees, then removes them. The
+# files that they compiled on this machine go with them, and so do the cached metadata of wheels that are no longer
+# pinned, and downloads that no mod names any more. A number that is current, pinned or paired with a model stays, and
+# so does every image that one of these was built on. An image that a model was paired with before may go: its number
+# stays recorded, and can be built again.
+
+
+@dataclass(frozen=True)
+class RemovableImage:
+    """An image to remove. ``frees`` is the uncompressed size, in bytes, of the layers that no other image has: nothing
+    where another project in the engine has the number, too, which is its ``holder``."""
+
+    name: ImageName
+    built: str
+    frees: int
+    holder: str | None = None
+
+
+@dataclass(frozen=True)
+class RetainedImage:
+    """An image that stays, with every reason for it."""
+
+    name: ImageName
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PrunePlan:
+    """The plan of a prune. ``nameless`` are ids of images that builds of this project left behind, and names of images
+    of others that nothing stands on any more; ``compiled`` are the compile caches of the images that go, and of those
+    that went before; ``wheels`` are paths that take ``wheels_size`` bytes on disk, ``downloads`` files that
+    take ``downloads_size``. ``layers`` is the uncompressed size, in bytes, of all layers that go, each counted once."""
+
+    going: tuple[RemovableImage, ...]
+    kept: tuple[RetainedImage, ...]
+    nameless: tuple[str, ...]
+    compiled: tuple[CompileCache, ...]
+    wheels: tuple[Path, ...]
+    wheels_size: int
+    downloads: tuple[Path, ...]
+    downloads_size: int
+    layers: int
+    checkpoints: tuple[RemovableCheckpoint, ...] = ()
+
+    @property
+    def frees(self) -> int:
+        """The bytes that it frees in all."""
+        of_checkpoints = sum(checkpoint.size for checkpoint in self.checkpoints)
+        of_caches = sum(cache.size for cache in self.compiled) + self.wheels_size + self.downloads_size
+        return self.layers + of_caches + of_checkpoints
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing would be removed."""
+        return not (self.going or self.nameless or self.compiled or self.wheels or self.downloads or self.checkpoints)
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The result of a prune. ``compiled`` are the numbers whose compiled files are gone; ``refused`` says why something
+    stayed after all; ``cache`` is the size, in bytes, of BuildKit's own copies of the layers that it removed."""
+
+    gone: tuple[ImageName, ...]
+    compiled: tuple[ImageName, ...]
+    refused: tuple[str, ...]
+    cache: int
+
+
+def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: datetime) -> PrunePlan:
+    """Plans a prune in which, of each repository, the ``keep`` newest numbers stay and those built less than
+    ``older_than`` ago. Removes nothing. Raises EngineError where no engine answers."""
+    images_lock.recover_transaction(workspace)  # what a prune that was killed still had to do is no longer planned
+    lock, own_id = lock_file.read_project_lock(workspace.project), claims.existing_identity(workspace.project)
+    states, tags = status.image_states(workspace, lock)
+    every = {image.id: image for image in images.all_images(workspace.engine)}
+    others_have = claims.of_others(workspace.engine, own_id)
+    # A number that was pruned and is back (a container used it, or it was pulled) is present as well. One that was
+    # removed since its state was read is not.
+    numbered = {
+        name: every[tags[str(name)]]
+        for name, state in states.items()
+        if state == "present" and tags[str(name)] in every and not _is_left(lock, others_have, name)
+    }
+    nameless = retention.nameless_images(
+        workspace.engine, lock, every, claims.contents_of_others(workspace.engine, own_id)
+    )
+    ours = {*nameless, *(image.id for image in numbered.values())}
+    others = {(image.tags or ("an image without a name",))[0]: image for id_, image in every.items() if id_ not in ours}
+    engine = retention.EngineImages(numbered, others, images.containers_by_image(workspace.engine))
+    reasons = retention.retention_reasons(lock, engine, retention.RetentionPolicy(keep, older_than), now)
+    going = {name: numbered[name] for name in sorted(reasons) if not reasons[name]}
+    holders = {name: claims.holder_of(others_have, name) for name in going}
+    kept = [image for name, image in numbered.items() if reasons[name] or holders[name]]
+    # Reading all build directories takes a while, and is for nothing where every image has a name.
+    if any(retention.is_untagged(image) for image in others.values()):
+        nameless |= retention.superseded_bases(workspace.engine, workspace.project, lock, kept)
+    going_ids = {image.id for image in nameless.values()}
+    staying = [*(image for image in others.values() if image.id not in going_ids), *kept]
+    leaving = [*(image for name, image in going.items() if not holders[name]), *nameless.values()]
+    sizes = images.layer_sizes(workspace.engine, leaving)
+    went = (name for name, state in states.items() if state == "pruned")
+    wheels, downloads = packages.stale_wheels(workspace.project, lock), mod_choice.stale(workspace.project)
+    return PrunePlan(
+        going=tuple(
+            RemovableImage(
+                name,
+                lock.images[name.repository].numbers[name.number].built,
+                0 if holders[name] else _frees(sizes, [image], every.values()),
+                str(holders[name]) if holders[name] else None,
+            )
+            for name, image in going.items()
+        ),
+        kept=tuple(RetainedImage(name, reasons[name]) for name in sorted(reasons) if reasons[name]),
+        nameless=tuple(sorted(nameless)),
+        compiled=starting.find_compile_caches(workspace.engine, workspace.environment, sorted([*going, *went])),
+        wheels=wheels,
+        wheels_size=sum(starting.disk_usage(path) for path in wheels),
+        downloads=downloads,
+        downloads_size=sum(starting.disk_usage(path) for path in downloads),
+        layers=_frees(sizes, leaving, staying),
+        checkpoints=conversion.find_leftovers(workspace.project, workspace.environment, _paired_revisions(lock)),
+    )
+
+
+def _paired_revisions(lock: Lock) -> set[str]:
+    """The revisions of all models' pairings: the present ones, and those that a rollback may return to."""
+    pairings = (pairing for model in lock.models.values() for pairing in (model.pairing, *model.previous))
+    return {pairing.revision for pairing in pairings if pairing.revision}
+
+
+def _is_left(lock: Lock, others_have: Iterable[Holding], name: ImageName) -> bool:
+    """True for a number that was pruned here before, and is here because another project has it."""
+    image = lock.image(name)
+    return image is not None and image.pruned is not None and claims.holder_of(others_have, name) is not None
+
+
+def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:
+    ids = {image.id for image in going}
+    kept = {layer for image in staying if image.id not in ids for layer in images.layers(image)}
+    return sum(sizes[layer] for layer in {layer for image in going for layer in images.layers(image)} - kept)
+
+
+def prune_images(workspace: Workspace, pruning: PrunePlan) -> Pruned:
+    """Carries out a plan, one image at a time. Each is recorded as pruned before it is removed, so that the lock is
+    right wherever this is interrupted. An image that changed since the plan was made stays, and is among the
+    ``refused``."""
+    work_folder.remove_stale(workspace)
+    cached = bake_run.settled_records(workspace.engine)
+    gone: list[ImageName] = []
+    refused: list[str] = []
+    stamp = words.now()
+    for going in pruning.going:
+        workspace.report(Message(f"removing {going.name}"))
+        try:
+            if holder := _prune_number(workspace, going.name, stamp):
+                refused.append(f"{going.name} is pruned here, and stays in the engine: {holder} has it, too")
+            else:
+                gone.append(going.name)
+        except ConflictError as error:
+            refused.append(error.message)
+    for id_ in pruning.nameless:
+        try:
+            images.remove_image(workspace.engine, id_)
+        except ConflictError as error:
+            refused.append(error.message)
+    compiled, stayed = _remove_compiled(workspace, pruning)
+    packages.remove_wheels((*pruning.wheels, *pruning.downloads))
+    _remove_checkpoints(workspace, pruning)
+    return Pruned(tuple(gone), compiled, (*refused, *stayed), _prune_cache(workspace, cached))
+
+
+def _remove_checkpoints(workspace: Workspace, pruning: PrunePlan) -> None:
+    """Removes the checkpoints of the plan that were neither paired nor made again meanwhile."""
+    wanted = _paired_revisions(lock_file.read_lock(workspace.project.lock)) if pruning.checkpoints else set()
+    removable = (
+        conversion.find_leftovers(workspace.project, workspace.environment, wanted) if pruning.checkpoints else ()
+    )
+    for checkpoint in removable:
+        if checkpoint in pruning.checkpoints:
+            workspace.report(Message(f"removing {checkpoint.title}"))
+            conversion.remove_leftovers(checkpoint)
+
+
+def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectIdentity | None:
+    """Records a number as pruned at ``stamp`` (RFC 3339 UTC) and removes its image from the engine, unless another
+    project has it on record, which is returned. Its build directory stays. One that was removed meanwhile is gone.
+
+    Raises ConflictError, with nothing changed, for a number that must stay or is in use by a container.
+    """
+    with images_lock.transaction(workspace) as transaction:
+        before = transaction.lock
+        image, details = before.image(name), images.inspect_image(workspace.engine, str(name))
+        if image is None or (details is not None and images.fingerprint(details) != image.fingerprint):
+            raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
+        if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
+            raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
+        holder = images_lock.lock_holder(workspace, name)
+        if holder:
+            transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))
+        else:
+            transaction.announce(name, details.id if details else "")
+        transaction.commit(before.with_image(name, replace(image, pruned=image.pruned or stamp)))
+        if holder is None:
+            try:
+                images.remove_image(workspace.engine, str(name))
+            except ConflictError:
+                transaction.commit(before)
+                raise
+        return holder
+
+
+def _remove_compiled(workspace: Workspace, pruning: PrunePlan) -> tuple[tuple[ImageName, ...], tuple[str, ...]]:
+    """Removes compiled files; returns the numbers whose files are gone, and a line for each that could not be removed.
+    The files of an image that is still present, or present again, stay."""
+    lock = lock_file.read_lock(workspace.project.lock)
+    helper = next(
+        (str(kept.name) for kept in pruning.kept if images.inspect_image(workspace.engine, str(kept.name))), None
+    )
+    gone: list[ImageName] = []
+    stayed: list[str] = []
+    for cache in pruning.compiled:
+        image = lock.image(cache.name)
+        if image is None or not image.pruned or images.inspect_image(workspace.engine, str(cache.name)):
+            continue
+        if message := starting.remove_compile_caches(workspace.engine, cache, helper):
+            stayed.append(message)
+        else:
+            gone.append(cache.name)
+    return tuple(gone), tuple(stayed)
+
+
+def _prune_cache(workspace: Workspace, before: Iterable[bake_run.CacheRecord]) -> int:
+    lock = lock_file.read_lock(workspace.project.lock)
+    names: dict[bool, list[ImageName]] = {True: [], False: []}
+    for repository, record in lock.images.items():
+        for number, image in record.numbers.items():
+            names[image.pruned is not None].append(ImageName(repository, number))
+    gone, kept = (retention.dockerfile_text(workspace.project, names[pruned]) for pruned in (True, False))
+    return bake_run.remove_build_cache(
+        workspace.engine, retention.removable_records(before, bake_run.settled_records(workspace.engine), gone, kept)
+    )

@@ -1,0 +1,479 @@
+"""The lock command pins what is not pinned, and repairs images.lock.
+
+The recovery of a lost file comes first, then new numbers after a merge, then the update of pins.
+None of them builds an image.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base import files, words
+from builder.base.errors import EngineError, FileProblemsError, LockError, NothingToDoError, SourceError
+from builder.base.events import Message
+from builder.building import mod_choice
+from builder.definitions.image import ImageDefinition, Overrides, definition_names, load_chain, unreadable
+from builder.engine import images, versions
+from builder.evidence import store
+from builder.lab.compare import changes
+from builder.lock import lock_file, merging
+from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
+from builder.numbers import adopted, claims, images_lock, recovery, status
+from builder.pins import chain as chains
+from builder.pins import pinning, vendored
+from builder.sources import git
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.lab.compare.changes import PackageChange
+    from builder.numbers.recovery import RecoverableImage
+    from builder.numbers.workspace import Workspace
+    from builder.pins.pinning import OlderVersion
+    from builder.sources.mirror import CommitRange
+
+
+# The ``lock --recover`` command: rebuilds a lost images.lock from build directories and the engine. What was recorded
+# after a build (marks, notes, pins of images, pairings that moved) is kept nowhere else.
+
+_NOWHERE = (
+    "marks, notes and pins (`builder pin`) that were set, digests of what was pushed, and pairings that `pair` or"
+    " `rollback` moved, stand nowhere else: models are paired with the newest image that was built for them"
+)
+
+_ANEW = "nothing tells any more what builds/ was built from: move its folders away, and images.lock begins anew"
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The numbers that are recorded again; what could not be recovered; what the user should look at, because a
+    definition could not be read; and the file that holds the damaged lock (empty where it was missing or good)."""
+
+    images: tuple[ImageName, ...]
+    unknown: tuple[str, ...]
+    findings: tuple[str, ...]
+    damaged: str
+
+
+def recover_lock(workspace: Workspace) -> Recovered:
+    """Writes images.lock anew where it is missing or damaged; a good one gets the numbers that it lacks, and keeps all
+    that it has.
+
+    The current number of a repository is the one that ``latest`` names in the engine. Raises NothingToDoError where
+    nothing is found or nothing is missing; LockError for a lock that is newer than this program, or that a merge left
+    unfinished.
+    """
+    damaged: list[bytes] = []
+
+    def read(content: bytes, file: str) -> Lock:
+        try:
+            return lock_file.parse_bytes(content, file)
+        except LockError:
+            if not merging.is_lost(content, file):
+                raise
+            damaged.append(content)
+            return Lock()
+
+    with images_lock.repair_lock(workspace, read) as writer:
+        recoverable = recovery.find_recoverable(workspace)
+        missing = [number for number in recoverable if writer.lock.image(number.name) is None]
+        findings = tuple(_unreadable_definitions(workspace.project))
+        if not missing:
+            hint = _ANEW if lock_file.is_lost(workspace.project) else ""
+            raise NothingToDoError("\n".join((_nothing_to_recover(recoverable), *findings)), hint=hint)
+        aside = _put_aside(workspace.project, damaged)
+        latest = recovery.current(workspace.engine, recoverable)
+        writer.commit(completed(writer.lock, missing, latest))
+        for name, repository in writer.lock.images.items():
+            claims.point_latest(workspace, name, repository.current)
+            images_lock.tell_numbers(workspace, writer.lock, name)
+    unknown = (*(line for number in missing for line in number.unknown), _NOWHERE)
+    return Recovered(tuple(number.name for number in missing), unknown, findings, aside)
+
+
+def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
+    """Returns ``lock`` with the ``missing`` numbers, recorded as if they were built one after the other; ``latest`` are
+    the current numbers by the tags."""
+    recovered = Lock()
+    for number in _in_build_order(missing):
+        recovered = _with_build(recovered, number)
+    for name, current in latest.items():
+        if name in recovered.images and current in recovered.images[name].numbers:
+            recovered = recovered.with_repository(name, recovered.images[name].with_current(current))
+    return merging.adopt(lock, recovered)
+
+
+def _in_build_order(missing: Sequence[RecoverableImage]) -> list[RecoverableImage]:
+    """Sorts numbers by the time of their builds. A number counts as built before every higher one of its repository,
+    whatever its time: one that comes from a tag is too late where the image was tagged again."""
+    earliest: dict[str, str] = {}
+    keyed = []
+    for number in sorted(missing, key=lambda number: number.name, reverse=True):
+        repository = number.name.repository
+        earliest[repository] = min(number.image.built, earliest.get(repository, number.image.built))
+        keyed.append((earliest[repository], number.name, number))
+    return [number for _, _, number in sorted(keyed, key=lambda key: key[:2])]
+
+
+def _with_build(lock: Lock, number: RecoverableImage) -> Lock:
+    """``lock`` after the build of a number, whose pins and pairings replace earlier ones."""
+    name = number.name
+    lock = lock.with_image(name, number.image)
+    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(name.number))
+    for definition, platforms in number.part.pins.items():
+        for platform, pins in platforms.items():
+            lock = lock.with_pins(definition, platform, pins)
+    for model, record in number.part.models.items():
+        lock = lock.with_pairing(model, record.pairing)
+    return lock
+
+
+def _unreadable_definitions(project: Project) -> Iterator[str]:
+    for name, error in unreadable(project).items():
+        yield f"images of {name} without a build directory were not looked for: {error.message}"
+
+
+def _nothing_to_recover(recoverable: Sequence[RecoverableImage]) -> str:
+    if recoverable:
+        return "images.lock records every image of this project that is found: nothing to recover"
+    return "neither the engine nor builds/ holds an image of this project: nothing to recover"
+
+
+def _put_aside(project: Project, damaged: list[bytes]) -> str:
+    """Keeps a copy of the damaged lock, of which the user may still make something, and returns its path."""
+    if not damaged:
+        return ""
+    aside = project.lock.with_name("images.lock.damaged")
+    files.write_alone(aside, damaged[0])
+    return project.relative(aside)
+
+
+# The ``lock --renumber`` command: repairs images.lock after a merge in which one number is two images. Both images
+# are kept: one of each pair gets the next free number, with its build directory, and the pairings follow. The image
+# that this engine has under the number keeps it, or else the first one in the file.
+
+
+@dataclass(frozen=True)
+class RenumberedImage:
+    """An image that got another number. ``directory`` is true if its build directory was found."""
+
+    origin: ImageName
+    to: ImageName
+    image: NumberedImage
+    directory: bool
+
+
+@dataclass(frozen=True)
+class RepairedLock:
+    """The result of a repair. ``chosen`` names the values that differ between the sides and were taken from the first;
+    ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed. ``absent``
+    are the models that are paired with an image that this engine does not have now, each with what brings it here."""
+
+    renumbered: tuple[RenumberedImage, ...]
+    chosen: tuple[str, ...]
+    tagged: tuple[ImageName, ...]
+    written: bool
+    absent: tuple[tuple[str, ImageName, str], ...] = ()
+
+
+def renumber_lock(workspace: Workspace) -> RepairedLock:
+    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it.
+
+    A lock that needs no repair stays as it is. Where another machine repaired it, the tags of this engine follow.
+    Raises LockError where a side is damaged in another way, or images.lock is lost.
+    """
+    lock_file.refuse_lost_lock(workspace.project)
+    locks: list[Lock] = []
+
+    def read(content: bytes, file: str) -> Lock:
+        locks.extend(_sides(content, file))
+        return locks[0]
+
+    with images_lock.repair_lock(workspace, read) as writer:
+        recovery.remove_unfinished(workspace.project)
+        merged = writer.lock
+        pairs: list[tuple[ImageName, ImageName]] = []
+        chosen: list[str] = []
+        for other in locks[1:]:
+            merged, theirs, renumbered_pairs = _separate(workspace, merged, other)
+            pairs += renumbered_pairs
+            chosen += merging.chosen(merged, theirs)
+            merged = merging.union(merged, theirs)
+        # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
+        renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
+        written = writer.commit(merged)
+        tagged = _retag(workspace, merged)
+        absent = tuple(_absent(workspace, merged)) if written or tagged else ()
+    return RepairedLock(renumbered, tuple(chosen), tagged, written, absent)
+
+
+def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, str]]:
+    """The models whose image this engine lacks, or has under another number; none where no engine answers."""
+    try:
+        states, _ = status.image_states(workspace, lock)
+    except EngineError:
+        return
+    for model, paired in sorted(lock.models.items()):
+        name = paired.pairing.image
+        if (record := lock.image(name)) and states[name] != "present":
+            yield model, name, adopted.way_back(name, record)
+
+
+def _sides(content: bytes, file: str) -> tuple[Lock, ...]:
+    try:
+        return merging.locks(content.decode(), file)
+    except UnicodeDecodeError:
+        return (lock_file.parse_bytes(content, file),)
+
+
+def _separate(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
+    """Both sides with different numbers for different images, and the old and new name of each that changed."""
+    renumbered = []
+    for name in merging.clashes(ours, theirs):
+        our_image, their_image = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
+        keep_theirs = _fingerprint(workspace.engine, name) == their_image.fingerprint != our_image.fingerprint
+        to_renumber = our_image if keep_theirs else their_image
+        number = _free_number(workspace, merging.union(ours, theirs), name.repository, to_renumber)
+        if keep_theirs:
+            ours = merging.renamed(ours, name, number)
+        else:
+            theirs = merging.renamed(theirs, name, number)
+        renumbered.append((name, ImageName(name.repository, number)))
+    return ours, theirs, renumbered
+
+
+def _free_number(workspace: Workspace, lock: Lock, repository: str, image: NumberedImage) -> int:
+    """The next number, or the one that a killed process was giving to this very image."""
+    record = lock.images[repository]
+    started = workspace.project.build_directory(repository, record.next)
+    if recovery.is_of(started, image):
+        return record.next
+    try:
+        own = claims.project_identity(workspace.project)
+        if given := claims.numbers_for(workspace.engine, own, repository, image.fingerprint) - record.numbers.keys():
+            return min(given)
+        return claims.give_next_number(workspace, lock, repository, image.fingerprint).number
+    except EngineError:  # the merge may be finished without an engine: the build directories have the numbers, too
+        return claims.free_number(workspace.project, lock, repository, ())
+
+
+def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
+    try:
+        details = images.inspect_image(endpoint, str(name))
+    except EngineError:
+        return ""
+    return images.fingerprint(details) if details else ""
+
+
+def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> RenumberedImage:
+    image = lock.images[to.repository].numbers[to.number]
+    directory = recovery.restore_both(project, lock, origin, to)
+    store.move_evidence(project, origin, to, image.fingerprint)
+    return RenumberedImage(origin, to, image, directory)
+
+
+def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
+    """Tags numbers that are missing from the engine, where the tag of another number wrongly has their content. That
+    one goes, but for where another project in the engine has it on record."""
+    endpoint = workspace.engine
+    try:
+        tags = images.image_tags(endpoint, lock.images) if lock.images else {}
+        details = {tag: images.inspect_image(endpoint, tag) for tag in tags}
+    except EngineError:
+        return ()
+    content = {tag: images.fingerprint(image) for tag, image in details.items() if image}
+    retagged = []
+    for repository, record in lock.images.items():
+        for number, image in sorted(record.numbers.items()):
+            name = ImageName(repository, number)
+            wrong = _wrong_tag(lock, repository, image.fingerprint, content)
+            if str(name) not in content and not image.pruned and wrong:
+                images_lock.claim_lock(workspace, name, image.fingerprint)
+                images.tag_image(endpoint, str(wrong), str(name))
+                if images_lock.lock_holder(workspace, wrong) is None:
+                    images.remove_extra_tag(endpoint, str(wrong))
+                retagged.append(name)
+    return tuple(retagged)
+
+
+def _wrong_tag(lock: Lock, repository: str, fingerprint: str, content: dict[str, str]) -> ImageName | None:
+    """The number whose tag has this content in the engine, though the lock records other content for it."""
+    for number, image in lock.images[repository].numbers.items():
+        if content.get(f"{repository}:{number}") == fingerprint != image.fingerprint:
+            return ImageName(repository, number)
+    return None
+
+
+# The lock command: resolves what is not pinned and updates pins on request, without building.
+
+
+@dataclass(frozen=True)
+class MovedPin:
+    """A pin that is new or moved; for git the commits ``between`` the two, and for a base image that was read, the
+    ``packages`` in it that are others. ``older`` are the packages and sources that go back to an older version."""
+
+    definition: str
+    platform: str
+    name: str
+    before: str
+    after: str
+    between: CommitRange | None = None
+    packages: tuple[PackageChange, ...] = ()
+    older: tuple[OlderVersion, ...] = ()
+
+
+@dataclass(frozen=True)
+class UpdatedPins:
+    """The pins that moved, as written to images.lock, and the ``faults`` that kept others from being resolved."""
+
+    moved: tuple[MovedPin, ...]
+    faults: tuple[pinning.Fault, ...]
+
+    @property
+    def error(self) -> SourceError | None:
+        """All faults as one error."""
+        return pinning.error_of(self.faults) if self.faults else None
+
+
+def update_lock(
+    workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
+) -> UpdatedPins:
+    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names,
+    a definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled.
+
+    The pins that resolve are written even where others fail. Raises what `pinning.chain.complete` does; images.lock is
+    then as it was.
+    """
+    lock = lock_file.read_project_lock(workspace.project)
+    image_chains = _chains(workspace, names, platform)
+    if not names:
+        image_chains = [chain for chain in image_chains if not _is_left_out(workspace, lock, chain)]
+    completed = chains.resolve_missing(workspace, lock, image_chains, update)
+    after: dict[tuple[str, str], Pins] = {}
+    moved: list[MovedPin] = []
+    for definition in {part.name: part for chain in image_chains for part in chain}.values():
+        resolved = completed[definition.name]
+        before = lock.pins_of(definition.name, definition.platform)
+        if resolved.pins == before:
+            continue
+        diffs = vendored.load_vendored(workspace.project, definition.name, resolved.pins, resolved.patches)
+        vendored.keep_vendored(workspace.project, definition.name, resolved.pins, diffs)
+        after[definition.name, definition.platform] = resolved.pins
+        settings = git.read_index_settings(workspace.environment)
+        older = pinning.versions_between(definition, before, resolved.pins, update, settings)
+        moved += _moved_pins(workspace.project, definition, before, resolved.pins, older)
+    with images_lock.transaction(workspace) as transaction:
+        lock = transaction.lock
+        for (definition_name, platform), pins in after.items():
+            lock = lock.with_pins(definition_name, platform, pins)
+        transaction.commit(lock)
+    faults = [fault for resolved in completed.values() for fault in resolved.faults]
+    faults += [fault for chain in image_chains for fault in _faults_of_mods(workspace.project, chain, completed)]
+    return UpdatedPins(tuple(moved), tuple(dict.fromkeys(faults)))
+
+
+def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
+    """Lists the stale pins of the definitions ``names`` (all where there are none), which images.lock lacks or has for
+    another request: ``cpu on linux/arm64: base``. Without names, the same are left out as by ``run``."""
+    lock = lock_file.read_project_lock(workspace.project)
+    image_chains = _chains(workspace, names, platform)
+    if not names:
+        image_chains = [chain for chain in image_chains if not _is_left_out(workspace, lock, chain)]
+    lines = [
+        f"{name} on {chain[-1].platform}: {pin}"
+        for chain in image_chains
+        for name, stale in chains.stale_chain(lock, chain).items()
+        for pin in stale
+    ]
+    return tuple(dict.fromkeys(lines))
+
+
+def _faults_of_mods(
+    project: Project, chain: chains.Chain, completed: Mapping[str, pinning.ResolvedPins]
+) -> Iterator[pinning.Fault]:
+    """A fault where mods of ``chain`` name packages that its images have in another version; a mod that cannot be read
+    is told by `mods check` and the build."""
+    if not any(part.mods for part in chain) or any(completed[part.name].faults for part in chain):
+        return
+    try:
+        mods = mod_choice.load_mods(project, chain, None)
+        mod_choice.check_mod_versions(chain, mods, [completed[part.name].pins for part in chain])
+    except FileProblemsError:
+        return
+    except SourceError as error:
+        yield pinning.Fault(chain[-1].name, "mods", error)
+
+
+def _is_left_out(workspace: Workspace, lock: Lock, chain: chains.Chain) -> bool:
+    """True for a chain on an image of others that is not pinned yet, which is reported."""
+    unread = [part for part in chain if part.base_sources and lock.pins_of(part.name, part.platform).base is None]
+    for part in unread:
+        message = (
+            f"{chain[-1].name}: left out; `builder lock {chain[-1].name}` pulls {part.base}, to read what it brings"
+        )
+        workspace.report(Message(message))
+    return bool(unread)
+
+
+def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
+    host = versions.platform(workspace.engine)
+    overrides = Overrides(platform)
+    return [
+        load_chain(workspace.project, name, host, overrides) for name in names or definition_names(workspace.project)
+    ]
+
+
+def _moved_pins(
+    project: Project, definition: ImageDefinition, before: Pins, after: Pins, older: tuple[OlderVersion, ...]
+) -> list[MovedPin]:
+    moved = []
+    for name in pinning.pin_names(definition):
+        old, new = _summary(before, name), _summary(after, name)
+        if old == new:
+            continue
+        pins = before.sources.get(name), after.sources.get(name)
+        between: CommitRange | None = None
+        if isinstance(pins[0], GitPin) and isinstance(pins[1], GitPin) and pins[0].git == pins[1].git:
+            from builder.sources import mirror
+
+            url = definition.git_sources[name].git
+            # Upstream may no longer have the old commit, and a new mirror never had it.
+            with contextlib.suppress(SourceError):
+                between = mirror.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
+        packages = _packages_in_base(before, after) if name == "base" else ()
+        moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
+    if moved and older:
+        # With the last pin that moved: the packages, or the base that brings them.
+        moved[-1] = replace(moved[-1], older=older)
+    return moved
+
+
+def _packages_in_base(before: Pins, after: Pins) -> tuple[PackageChange, ...]:
+    """The packages of a base image that are others; none where one of the two was not read."""
+    if not (before.base and after.base and before.base.packages and after.base.packages):
+        return ()
+    brought = [changes.of_pins(Pins(base=pins.base)) for pins in (before, after)]
+    return changes.changes_between(*brought).packages
+
+
+def _summary(pins: Pins, name: str) -> str:
+    """A pin in a few words, which differ whenever the pin does."""
+    if name == "base":
+        return pins.base.resolved if pins.base else ""
+    if name in {"python", "build"}:
+        closure = pins.python if name == "python" else pins.build
+        if closure is None:
+            return ""
+        limit = f", none after {closure.as_of}" if closure.as_of else ""
+        return f"{words.counted(len(closure.packages), 'package')}, newest of {closure.newest}{limit}"
+    pin = pins.sources.get(name)
+    if pin is None:
+        return ""
+    if not isinstance(pin, GitPin):
+        return f"{pin.version} ({pin.commit[:12]})" if isinstance(pin, IncludedPin) and pin.commit else pin.version
+    pulls = "".join(f" with pull request {pull.number} at {pull.head[:12]}" for pull in pin.pulls)
+    return f"{pin.version} ({pin.commit[:12]}){pulls}"

@@ -1,0 +1,235 @@
+"""The bench and probe commands measure a served model.
+
+The measured server comes first, then bench and probe, then a candidate's server beside the model's own server.
+A running server is used, or else one is started. The model's own server is restored afterwards.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.base.errors import ConflictError, UsageError
+from builder.base.events import Message
+from builder.commands import servers
+from builder.definitions import configuration
+from builder.definitions.container import STOPPING_SECONDS
+from builder.lab.measure import bench, outcome, probes, served_model
+from builder.lock import lock_file
+from builder.numbers import status
+from builder.serving import beside, model_revision, running, selection, starting
+from builder.serving.preparation import ServeRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from builder.definitions.configuration import BenchProfile
+    from builder.definitions.recipe import Recipe
+    from builder.lab.measure.outcome import ComparedNumbers, Outcome
+    from builder.lab.measure.served_model import MeasuredServer
+    from builder.lock.model import ImageName
+    from builder.numbers.workspace import Workspace
+    from builder.serving.model_revision import StartLimit
+    from builder.serving.preparation import PreparedServer
+    from builder.serving.running import RunningServer
+
+
+# A server for as long as it is measured, for the commands that measure: one that runs is used, else one is started.
+
+
+@contextmanager
+def running_or_started(workspace: Workspace, text: str) -> Iterator[MeasuredServer]:
+    """The server called ``text``, a recipe or a model. One that this starts is stopped at the end, however that comes.
+
+    Raises what `commands.run.run` does, MeasuringError where it does not answer.
+    """
+    server = running.pick(workspace.project, running.find_all(workspace), text)
+    if server is not None and server.head.service.is_up:
+        yield served_model.find_measured_server(server)
+        return
+    with started(workspace, ServeRequest(text, {})) as measured:
+        yield measured
+
+
+def chosen_repetitions(workspace: Workspace, text: str, image: str) -> AbstractContextManager[MeasuredServer]:
+    """The server called ``text``, from the number called ``image`` where one is given."""
+    return (
+        of_number(workspace, text, numbered(workspace, text, image)) if image else running_or_started(workspace, text)
+    )
+
+
+def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
+    """The numbered image called ``image``: with its repository, or by the number alone in that of ``text``. Raises
+    UsageError."""
+    lock = lock_file.read_project_lock(workspace.project)
+    repository = selection.select_any(workspace.project, lock, text).recipe.repository
+    full = f"{repository}:{image}" if image.isdecimal() else image
+    if ":" not in full:
+        raise UsageError(f"`{image}` is no numbered image", hint=f"name a number, such as {repository}:1")
+    name, _ = status.named_number(workspace.project, lock, full)
+    return name
+
+
+@contextmanager
+def of_number(workspace: Workspace, text: str, image: ImageName) -> Iterator[MeasuredServer]:
+    """The server of a recipe or a model from the number ``image``, whichever is paired; started, and stopped at the
+    end."""
+    with started(workspace, ServeRequest(text, {}, image=image)) as measured:
+        yield measured
+
+
+@contextmanager
+def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredServer]:
+    """A server that is started for this, and stopped at the end unless it was running before."""
+    result = servers.run_server(workspace, request, detach=False)
+    try:
+        yield served_model.find_measured_server(result.server)
+    finally:
+        if not result.already:
+            _stop(workspace, result.server)
+
+
+def _stop(workspace: Workspace, server: RunningServer) -> None:
+    workspace.report(Message(f"stopping {server.name}, which was started for this"))
+    if servers.end_server(server, STOPPING_SECONDS).killed:
+        workspace.report(Message(f"{server.name} did not end by itself within {STOPPING_SECONDS} s, and was killed"))
+
+
+# The bench command: measures a served model by a profile, and two numbers of it against each other.
+
+
+@dataclass(frozen=True)
+class KeptOutcome:
+    """A measurement of a server, and the file of evidence that keeps it; None where its image has no number."""
+
+    server: str
+    image: str
+    outcome: Outcome
+    file: Path | None
+
+
+def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
+    """Measures the server called ``text``, a recipe or a model, and keeps the result as evidence. A server that runs is
+    used, else one is started for it and stopped; from the number ``image`` where one is given.
+
+    Raises UsageError for a profile that there is not, MeasuringError where nothing could be measured, and what
+    `commands.run.run` does.
+    """
+    profile = configuration.load_configuration(workspace.project).profile(profile_name)
+    with chosen_repetitions(workspace, text, image) as server:
+        outcome = measure_server(workspace, server, profile)
+        file = served_model.keep_run(workspace, server, outcome)
+        return KeptOutcome(server.running.name, server.running.image, outcome, file)
+
+
+def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profile_name: str) -> ComparedNumbers:
+    """Serves two numbers of a recipe or a model in turn until the profile tells them apart, or that they do not differ;
+    keeps what was measured of each.
+
+    Raises ConflictError where the model is being served, as memory may not suffice for both, and what `run` does.
+    """
+    project = workspace.project
+    profile = configuration.load_configuration(project).profile(profile_name)
+    first, second = (numbered(workspace, text, name) for name in pair)
+    if server := running.pick(project, running.find_all(workspace), text):
+        raise ConflictError(
+            f"{server.name} is being served: two numbers are measured in turn, each by itself",
+            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
+        )
+
+    def measure_number(image: ImageName) -> Outcome:
+        with of_number(workspace, text, image) as server:
+            outcome = measure_server(workspace, server, profile)
+            served_model.keep_run(workspace, server, outcome)
+            return outcome
+
+    return outcome.compare_alternating(first, second, measure_number, workspace.report)
+
+
+def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:
+    """Measures a server by a profile; keeps nothing. Raises what `bench.bench` does."""
+    subject = served_model.subject(workspace, server, "bench")
+    if subject is None:
+        workspace.report(Message(f"{server.running.image} has no number: what is measured is shown, and not kept"))
+    return bench.measure_bench(
+        server.model,
+        profile,
+        workspace.environment,
+        workspace.report,
+        revision=subject.revision if subject else None,
+        member=server.running.head,
+    )
+
+
+# The probe command: checks a served model by probes, built in and of the project.
+
+
+def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
+    """Runs the probes called ``wanted``, or where none is named all of them, and keeps each result as
+    evidence; yields it when it is there. A server that runs is used, else one is started for all of them
+    and stopped; from the number ``image`` where one is given.
+
+    Raises UsageError for a probe that there is not, MeasuringError where one cannot take place, and what
+    `commands.run.run` does.
+    """
+    project = workspace.project
+    chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
+    for name in chosen:
+        probes.require(project, name)
+    with chosen_repetitions(workspace, text, image) as server:
+        for name in chosen:
+            outcome = probes.run_probe(project, server.model, name, workspace.environment, workspace.report)
+            file = served_model.keep_run(workspace, server, outcome)
+            yield KeptOutcome(server.running.name, server.running.image, outcome, file)
+
+
+# A candidate's server beside the model's own, or in its place, and the model's own again afterwards: for the commands
+# that try an image before it counts.
+
+
+def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
+    """The server of the recipe, on this engine or on nodes."""
+    return running.pick(workspace.project, running.find_all(workspace), recipe.file) if recipe else None
+
+
+def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
+    """The request that the model's server was started with, as the engine has it of the container, which stays while a
+    candidate is in its place; a plain one without such a container."""
+    server = server_of(workspace, recipe)
+    return servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
+
+
+def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
+    """Stops the model's own server where the memory does not suffice for both. It is not started again here; the engine
+    does it if the machine starts anew."""
+    own = running.pick(workspace.project, running.find_all(workspace), text)
+    if own is not None and not beside.fits(prepared):
+        starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
+        workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
+        beside.step_aside(own)
+
+
+def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
+    """The limit for a candidate's first answer (`answered.start_limit`)."""
+    lock = lock_file.read_project_lock(workspace.project)
+    return model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+
+
+def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
+    """Ends the servers of candidates of this recipe; ``left`` says what they are from."""
+    for server in beside.running(workspace, recipe.file):
+        workspace.report(Message(f"stopping {server.name}, {left}"))
+        servers.end_server(server, STOPPING_SECONDS)
+
+
+def serve_again(workspace: Workspace, recipe: Recipe) -> None:
+    """Starts the model's own server again where it does not run: as it was, by what the engine has of its container.
+    Where the container was removed, the recipe alone says how."""
+    server = server_of(workspace, recipe)
+    if server and server.head.service.is_up:
+        return
+    serving = f"{server.name} again, from {server.image}" if server else f"{recipe.name} again, as {recipe.file} says"
+    workspace.report(Message(f"starting {serving}"))
+    servers.restart_server(workspace, ServeRequest(recipe.file, {}), detach=False)

@@ -1,0 +1,598 @@
+"""The mods commands add, check, list, create, pin and update mods.
+
+The commands follow in this order. The check tries versions that the user names, or the versions of images.lock.
+The update also moves copied recipes to the current version of their repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder import definitions
+from builder.base import files
+from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
+from builder.base.events import Message
+from builder.base.words import did_you_mean
+from builder.building import mod_choice, mod_dry_run
+from builder.building.mod_dry_run import ModVerdict
+from builder.definitions import image, recipe
+from builder.definitions.fields import canonical, checked, read_text
+from builder.definitions.mod import (
+    DESCRIPTION,
+    LARGEST_FILE,
+    NAME,
+    is_address,
+    load_mod,
+    mod_names,
+    mod_problems,
+    name_of,
+    read_known_sources,
+    read_script_facts,
+    readable_mods,
+    template_problems,
+    with_digest,
+)
+from builder.lock import lock_file
+from builder.lock.model import Pins
+from builder.moving import copies
+from builder.moving.copies import (
+    CopyAddress,
+    Upstream,
+    copy_names,
+    find_repository,
+    mods_at,
+    plan_copy,
+    read_origin,
+    recipes_at,
+    require_one,
+)
+from builder.pins import packages, vendored
+from builder.pins.packages import PinnedDefinition
+from builder.plan import rules
+from builder.sources import git, mirror, patches, python
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from builder.base.errors import BuilderError
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.building.mod_choice import ModUse
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Mod, ModPatch
+    from builder.definitions.recipe import Recipe
+    from builder.lock.model import Lock
+    from builder.moving.copies import Kind, Origin, PlannedCopy
+    from builder.pins.packages import Access
+
+
+# The ``mods add`` command: copies mods of another repository into the project, with where they came from.
+
+
+def plan_copies(
+    project: Project, text: str, name: str | None, report: Report, *, everything: bool
+) -> tuple[PlannedCopy, ...]:
+    """Plans the copy of the mod at the address ``text``, under its own name or ``name``; of all mods there where
+    ``everything`` is wanted. A name of which a place is known is as good as that address.
+
+    Raises UsageError for an address that is none, or that several mods are at; SourceError where the repository, the
+    ref or the mod does not exist, or has files that are not copied.
+    """
+    if name and everything:
+        raise UsageError("`--as` names one mod, and `--all` takes several: give one of them")
+
+    def notify(line: str) -> None:
+        report(Message(line))
+
+    if NAME.fullmatch(text) and not Path(text).exists():
+        sources = read_known_sources(project)
+        if text not in sources:
+            hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
+            raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
+        text, name = sources[text], name or (None if everything else text)
+    upstream = copies.find_repository(project, copies.parse_address(text), notify)
+    paths = copies.mods_at(upstream)
+    chosen = paths if everything else (copies.require_one(upstream, "mod", paths),)
+    return tuple(
+        copies.plan_copy(project, upstream, "mod", path, name or copies.name_of(upstream, "mod", path), notify)
+        for path in chosen
+    )
+
+
+def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
+    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan` takes them."""
+    sources = read_known_sources(project)
+    return {name: sources[name] for name in names if name in sources}
+
+
+def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
+    """Makes the copies; returns what the user should know of the mods among them: problems, and what cannot be baked.
+
+    Raises ConflictError where something has changed since they were planned.
+    """
+    for each in planned:
+        copies.put_in_place(project, each)
+    return tuple(note for each in planned if each.kind == "mod" and (note := _note(project, each.name)))
+
+
+def _note(project: Project, name: str) -> str:
+    try:
+        facts = read_script_facts(load_mod(project, name))
+    except FileProblemsError as error:
+        return error.message
+    return f"mod {name} cannot be baked: {facts.instead}" if facts and facts.instead else ""
+
+
+def require_lossless(planned: Sequence[PlannedCopy]) -> None:
+    """Raises ConflictError for copies that would replace something which is nowhere else."""
+    for each in planned:
+        if each.edited and each.replaces:
+            edited = ", ".join(each.edited)
+            message = f"{each.kind} {each.name} was edited since it was copied: {edited}"
+            raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
+        if each.loses:
+            message = f"{each.kind}s/{each.name} is there, and was not copied from anywhere"
+            raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
+
+
+# The ``mods check --against`` command: tries patches of mods on versions that the user names, without a build.
+
+DEFAULT_PACKAGE = "vllm"
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class _PackageRef:
+    """A version of a ``package`` as the user names it: that of a wheel (``0.20.0``), or else a name in a repository."""
+
+    package: str
+    name: str
+
+    @property
+    def is_version(self) -> bool:
+        """True if it is written like the version of a wheel: without the ``v`` that a repository's tags have."""
+        from packaging.version import InvalidVersion, Version
+
+        if mirror.is_commit(self.name) or not self.name[:1].isdigit():
+            return False
+        try:
+            Version(self.name)
+        except InvalidVersion:
+            return False
+        return True
+
+
+def check_mods(
+    project: Project, names: Sequence[str], refs: Sequence[str], environ: Mapping[str, str], report: Report
+) -> tuple[ModVerdict, ...]:
+    """Checks the mods ``names`` (all where there are none), each alone, against each of ``refs``: ``0.20.0`` is a wheel
+    of vLLM, ``v0.20.0``, ``main`` or a commit means its repository, ``transformers=5.1.0`` another package.
+
+    Raises UsageError or SourceError for refs that do not exist, all in one, and FileProblemsError for bad mods.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    parsed = tuple(_parse(project, ref) for ref in dict.fromkeys(refs))
+    mods = mod_dry_run.load(project, names)
+    access = packages.access(project, environ, lambda text: report(Message(text)))
+    definitions = tuple(mod_choice.definitions(project).values())
+    columns: list[list[ModVerdict]] = []
+    faults: list[SourceError | UsageError] = []
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for future in [pool.submit(_column, access, definitions, mods, ref) for ref in parsed]:
+            try:
+                columns.append(future.result())
+            except (SourceError, UsageError) as error:
+                faults.append(error)
+    if faults:
+        hints = dict.fromkeys(error.hint for error in faults if error.hint)
+        kind = SourceError if any(isinstance(error, SourceError) for error in faults) else UsageError
+        raise kind("\n".join(dict.fromkeys(error.message for error in faults)), hint="; ".join(hints))
+    return tuple(verdict for row in zip(*columns, strict=True) for verdict in row)
+
+
+def require_valid(project: Project) -> None:
+    """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid, and of
+    the chat templates of the others."""
+    templates = (problem for mod in readable_mods(project) for problem in template_problems(mod))
+    if problems := (*mod_problems(project), *templates):
+        raise FileProblemsError(problems, hint="the other mods were checked")
+
+
+def _parse(project: Project, text: str) -> _PackageRef:
+    if name_of(text) in mod_names(project):
+        raise UsageError(f"`{text}` is a mod, not a version", hint="name the mods first, then --against")
+    package, equals, name = text.partition("=")
+    return _PackageRef(package, name.lstrip("=")) if equals else _PackageRef(DEFAULT_PACKAGE, text)
+
+
+def _column(
+    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
+) -> list[ModVerdict]:
+    """Checks every mod against one version."""
+    find = packages.released if ref.is_version else packages.committed
+    package = find(access, definitions, ref.package, ref.name)
+    tried_mods = tuple(map(mod_dry_run.as_declared, mods))
+    candidates = mod_dry_run.candidates(tried_mods, ref.package)
+    package = replace(package, tree=patches.prefetched(package.tree, candidates))
+    verdicts = []
+    for mod, with_patches in zip(mods, tried_mods, strict=True):
+        tried = mod_dry_run.try_all([with_patches], {ref.package: package}.get)
+        own = tuple(attempt for attempt in tried if attempt.package == ref.package)
+        unfit = rules.excluded_mods(mod, {canonical(ref.package): package.version})
+        excluded = ", ".join(f"it requires {name} {mod.requires[name]}" for name in unfit)
+        verdicts.append(ModVerdict(mod, package.label, own, excluded, is_hint=with_patches != mod))
+    return verdicts
+
+
+# The ``mods check`` command: tries the patches of mods on the versions of images.lock. A mod is tried for each of its
+# uses, and one without a use on every definition that it could be used with.
+
+
+@dataclass(frozen=True)
+class _PinnedChain:
+    """The chain of a definition as images.lock pins it, each parent before its child, and the ``label`` that the user
+    knows it by."""
+
+    project: Project
+    access: Access
+    label: str
+    chain: tuple[PinnedDefinition, ...]
+
+    def find(self, package: str) -> packages.Package | None:
+        return packages.pinned(self.access, self.chain, package)
+
+    def verdict(self, mod: Mod, target: str, mods: Sequence[tuple[Mod, ...]], *, requested: bool) -> ModVerdict:
+        """Checks ``mod`` after those before it among ``mods``, which are those of each definition of the chain."""
+        definitions = [part.definition for part in self.chain]
+        excluded = ""
+        try:
+            mods = mod_choice.arrange_mods(self.project, definitions, mods, [part.pins for part in self.chain])
+        except FileProblemsError as error:
+            excluded = "; ".join(problem.message for problem in error.problems if problem.location.file == mod.file)
+        order = [mod_dry_run.as_declared(each) for own in mods for each in own]
+        with_patches = mod_dry_run.as_declared(mod)
+        tried = mod_dry_run.try_all(order[: order.index(with_patches) + 1], self.find)
+        own_tries = tuple(attempt for attempt in tried if attempt.mod == with_patches)
+        return ModVerdict(mod, target, own_tries, excluded, requested=requested, is_hint=with_patches != mod)
+
+
+def check_pinned_mods(
+    project: Project, names: Sequence[str], environ: Mapping[str, str], report: Report
+) -> tuple[ModVerdict, ...]:
+    """Checks the mods ``names`` (all where there are none): each after those before it in every recipe and definition
+    that uses it, and one without a use alone on every definition that has the packages which it patches.
+
+    Nothing is resolved: verdicts tell what is not pinned. Raises FileProblemsError for bad mods, UsageError for unknown
+    ones, LockError for a damaged lock.
+    """
+    mods = mod_dry_run.load(project, names)
+    access = packages.access(project, environ, lambda text: report(Message(text)))
+    lock = lock_file.read_project_lock(project)
+    definitions = mod_choice.definitions(project)
+    pinned = {name: _pinned(project, access, lock, name) for name in definitions}
+    uses = mod_choice.mod_uses(project, definitions)
+    verdicts: list[ModVerdict] = []
+    for mod in mods:
+        own_uses = [use for use in uses if mod.name in use.mods]
+        own = [verdict for use in own_uses for verdict in _in_use(mod, use, pinned[use.definition])]
+        if not own_uses:
+            own = [verdict for name in definitions for verdict in _alone(mod, name, pinned[name])]
+            own = [verdict for verdict in own if verdict.is_hint] or own
+        verdicts += own or [ModVerdict(mod, "", missing=_no_target(mod))]
+    return tuple(verdicts)
+
+
+def _in_use(mod: Mod, use: ModUse, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
+    for chain in pinned:
+        definitions = [part.definition for part in chain.chain]
+        recipe, missing = _without_missing(chain.project, use.recipe)
+        target = f"{chain.label}, recipe {use.name}" if use.recipe else chain.label
+        target += f" without {', '.join(missing)}" if missing else ""
+        try:
+            mods = mod_choice.load_mods(chain.project, definitions, recipe)
+        except FileProblemsError as error:
+            yield ModVerdict(mod, target, missing=str(error.problems[0]))
+            continue
+        is_baked = any(mod in own for own in mods)
+        yield chain.verdict(mod, target, mods, requested=True) if is_baked else ModVerdict(mod, target)
+    if not pinned:
+        yield _unpinned(mod, use.definition, requested=True)
+
+
+def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | None, tuple[str, ...]]:
+    """Returns ``recipe`` with those of its mods that the project has, and the names of the others: a recipe that was
+    shared may name mods of its own repository."""
+    if recipe is None:
+        return None, ()
+    existing = mod_names(project)
+    missing = tuple(name for name in map(name_of, recipe.mods) if name not in existing)
+    present = tuple(text for text in recipe.mods if name_of(text) in existing)
+    return (replace(recipe, mods=present) if missing else recipe), missing
+
+
+def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
+    """Checks a mod without a use on a definition that has the packages which it patches."""
+    patches = mod_dry_run.as_declared(mod).patches
+    if not patches and not mod.requires:
+        return
+    for chain in pinned:
+        if all(chain.find(patch.package) for patch in mod.patches) and _any_is_pinned(chain, patches):
+            of_parents: list[tuple[Mod, ...]] = [() for _ in chain.chain[1:]]
+            yield chain.verdict(mod, chain.label, [*of_parents, (mod,)], requested=False)
+    if not pinned:
+        yield _unpinned(mod, definition, requested=False)
+
+
+def _any_is_pinned(chain: _PinnedChain, patches: Sequence[ModPatch]) -> bool:
+    packages_named = {patch.package for patch in patches}
+    return not packages_named or any(chain.find(package) for package in packages_named)
+
+
+def _no_target(mod: Mod) -> str:
+    """The reason why a mod without a use cannot be tried; empty where it has no patches."""
+    patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
+    return f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
+
+
+def _unpinned(mod: Mod, definition: str, *, requested: bool) -> ModVerdict:
+    missing = f"it is not pinned yet: `builder lock {definition}` does that"
+    return ModVerdict(mod, definition, missing=missing, requested=requested)
+
+
+def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_PinnedChain, ...]:
+    """The chain of a definition on each platform for which images.lock pins all of it."""
+    by_platform: dict[str, tuple[PinnedDefinition, ...]] = {}
+    for platform in lock.pins.get(name, {}):
+        chain = image.load_chain(project, name, platform, image.Overrides(platform))
+        pins = {part.name: lock.pins_of(part.name, platform) for part in chain}
+        if Pins() not in pins.values():
+            diffs = {part: vendored.load_vendored(project, part, pins[part], {}) for part in pins}
+            by_platform[platform] = tuple(PinnedDefinition(part, pins[part.name], diffs[part.name]) for part in chain)
+    several = len(by_platform) > 1
+    return tuple(
+        _PinnedChain(project, access, f"{name} on {platform}" if several else name, chain)
+        for platform, chain in by_platform.items()
+    )
+
+
+# The ``mods list`` command: each mod with its changes, its needs and its users.
+
+
+@dataclass(frozen=True)
+class ListedMod:
+    """A mod with the definitions, recipes and numbered images that use it. ``mod`` is None where its files are wrong,
+    which ``problem`` explains. ``origin`` is that of a copy, ``edited`` names the files that were changed since."""
+
+    name: str
+    mod: Mod | None
+    problem: str
+    definitions: tuple[str, ...]
+    recipes: tuple[str, ...]
+    images: tuple[str, ...]
+    origin: Origin | None = None
+    edited: tuple[str, ...] = ()
+
+
+def list_mods(project: Project) -> tuple[ListedMod, ...]:
+    """Lists every mod of the project, by name. No engine is asked: the images are those that images.lock records."""
+    uses = mod_choice.mod_uses(project, mod_choice.definitions(project))
+    images = [
+        (f"{repository}:{number}", image.mods)
+        for repository, record in lock_file.read_project_lock(project).images.items()
+        for number, image in record.numbers.items()
+    ]
+    mods = []
+    for name in mod_names(project):
+        try:
+            loaded, problem = load_mod(project, name), ""
+        except FileProblemsError as error:
+            loaded, problem = None, error.message
+        copied, edited, wrong = _origin(project, name)
+        problem = "\n".join(filter(None, (problem, wrong)))
+        mods.append(
+            ListedMod(
+                name=name,
+                mod=loaded,
+                problem=problem,
+                definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
+                recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
+                images=tuple(image for image, baked in images if name in baked),
+                origin=copied,
+                edited=edited,
+            )
+        )
+    return tuple(mods)
+
+
+def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...], str]:
+    """The origin of a copy, the files that were changed since, and the reason why that cannot be told."""
+    try:
+        copied = copies.read_origin(project, "mod", name)
+        files = copies.read_copy_files(project, "mod", name) if copied else None
+    except (ConflictError, FileProblemsError) as error:
+        return None, (), error.message
+    return copied, copies.copy_edits(files, copied) if copied and files else (), ""
+
+
+def changes(mod: Mod) -> tuple[str, ...]:
+    """The changes that a mod makes, in a few words each: ``2 patches to vllm``, ``run.sh with the network``."""
+    patched = dict.fromkeys(patch.package for patch in mod.patches)
+    return (
+        *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
+        *([_count(len(mod.copies), "file") + _remote(mod)] if mod.copies else []),
+        *([f"{_count(len(mod.patches), 'patch', 'patches')} to {', '.join(patched)}"] if mod.patches else []),
+        *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
+        *([f"environment {', '.join(mod.env)}"] if mod.env else []),
+    )
+
+
+def _remote(mod: Mod) -> str:
+    hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
+    return f" (from {', '.join(hosts)}, pinned)" if hosts else ""
+
+
+def _count(number: int, singular: str, plural: str = "") -> str:
+    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+# The ``mods new`` command: makes a mod that works as it is, with every key of mod.yaml explained, and a test.
+
+_SKELETON = Path(definitions.__file__).parent / "skeleton"
+_PLACEHOLDER = "@NAME@"
+_FOR_EDITORS = "# yaml-language-server: $schema="
+
+
+def new_mod(project: Project, text: str) -> tuple[Path, ...]:
+    """Makes ``mods/NAME``, as a whole or not at all, and returns its files. Raises UsageError for a name that no mod
+    may have, or that is taken."""
+    name = name_of(text)
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"`{name}` is no name for a mod", hint="letters, digits and . _ + - will do, a letter or digit first"
+        )
+    folder = project.mods / name
+    if folder.exists() or name in mod_names(project):
+        raise UsageError(f"{project.relative(folder)} is there already", hint="take another name, or change that one")
+    unfinished = project.mods / f".{name}.new"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    for source in sorted(_SKELETON.iterdir()):
+        text = source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
+        (unfinished / source.name).write_text(_without_dead_end(text, unfinished), encoding="utf-8")
+    files.put_folder_in_place(unfinished, folder)
+    return tuple(sorted(folder.iterdir()))
+
+
+def _without_dead_end(text: str, folder: Path) -> str:
+    """Removes the line that names the schema for editors, where the project does not have the schema."""
+    first, _, rest = text.partition("\n")
+    schema = first.removeprefix(_FOR_EDITORS)
+    return text if schema == first or (folder / schema).is_file() else rest
+
+
+# The ``mods pin`` command: writes into mod.yaml the digests of what its addresses have today.
+
+
+@dataclass(frozen=True)
+class PinnedAddress:
+    """An address of a mod with the digest of what it has today, and that of mod.yaml ``before``, if there was one."""
+
+    address: str
+    sha256: str
+    before: str
+
+
+def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], report: Report) -> tuple[PinnedAddress, ...]:
+    """Fetches every file that the mod takes from an address, keeps it for the next build, and writes its digest into
+    mod.yaml; nothing is written before all of them are here.
+
+    Raises UsageError where there is no such mod, NothingToDoError where it takes nothing from an address, SourceError
+    where one cannot be fetched, and FileProblemsError for an invalid mod.yaml.
+    """
+    name = name_of(text)
+    path = project.mods / name / DESCRIPTION
+    if not path.is_file():
+        existing = mod_names(project)
+        raise UsageError(f"there is no {project.relative(path)}", hint=did_you_mean(name, existing))
+    file = project.relative(path)
+    entries = checked(read_text(path, file, path.parent), file, "mod").get("files", ())
+    yaml = path.read_bytes().decode("utf-8-sig")  # with the line ends that it has
+    remote = {index: entry for index, entry in enumerate(entries) if is_address(entry["from"])}
+    if not remote:
+        raise NothingToDoError(f"mod {name} takes no file from an address")
+    ca_file = git.read_index_settings(environ).ca_file
+    pinned: list[PinnedAddress] = []
+    for index, entry in remote.items():
+        report(Message(f"fetching {entry['from']}"))
+        content = python.download_web_file(entry["from"], LARGEST_FILE, ca_file, lambda line: report(Message(line)))
+        digest = hashlib.sha256(content).hexdigest()
+        project.downloads.mkdir(parents=True, exist_ok=True)
+        files.write_atomically(project.downloads / digest, content)
+        pinned.append(PinnedAddress(entry["from"], digest, entry.get("sha256", "")))
+        yaml = with_digest(yaml, file, index, digest)
+    if any(each.sha256 != each.before for each in pinned):
+        files.write_alone(path, yaml.encode())
+    return tuple(pinned)
+
+
+# The ``mods update`` and ``recipes update`` commands: move copies to what their repositories have now.
+
+
+@dataclass(frozen=True)
+class PlannedUpdate:
+    """The copies to be made, and the errors of those whose repositories do not answer, or no longer have them."""
+
+    copies: tuple[PlannedCopy, ...]
+    faults: tuple[BuilderError, ...]
+
+    def require_all(self) -> None:
+        """Raises an error with all ``faults``, if there are any."""
+        if self.faults:
+            hints = dict.fromkeys(fault.hint for fault in self.faults if fault.hint)
+            raise SourceError("\n".join(fault.message for fault in self.faults), hint="\n".join(hints))
+
+
+def plan_copies_update(
+    project: Project, kind: Kind, names: Sequence[str], ref: str | None, report: Report
+) -> PlannedUpdate:
+    """Plans the update of the copies ``names``, of all where there are none, to ``ref`` or to what each follows.
+
+    Raises UsageError for a name that is no copy.
+    """
+    existing = copy_names(project, kind)
+    if not names and not existing:
+        raise NothingToDoError(
+            f"no {kind} was copied from another repository", hint=f"`builder {kind}s add` copies one"
+        )
+    planner = _Planner(project, kind, ref, report)
+    copies: list[PlannedCopy] = []
+    faults: list[BuilderError] = []
+    for name in [_name(kind, text) for text in names] or existing:
+        try:
+            copied = read_origin(project, kind, name)
+            if copied is None:
+                hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
+                raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
+            copies.append(planner.plan(name, copied))
+        except (SourceError, ConflictError, FileProblemsError) as error:
+            faults.append(error)
+    return PlannedUpdate(tuple(copies), tuple(faults))
+
+
+def update_copies(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
+    """Makes the copies anew; returns notes and raises as ``mods_add.run`` does."""
+    return add_mods(project, planned)
+
+
+class _Planner:
+    """Plans copies of a kind; each repository is looked up once."""
+
+    def __init__(self, project: Project, kind: Kind, ref: str | None, report: Report) -> None:
+        self._project = project
+        self._kind = kind
+        self._ref = ref
+        self._report = report
+        self._upstreams: dict[tuple[str, str], Upstream] = {}
+
+    def plan(self, name: str, copied: Origin) -> PlannedCopy:
+        """Plans the copy of what ``copied`` leads to today. Raises SourceError and ConflictError."""
+        ref = self._ref or copied.ref
+        key = (copied.url, ref)
+        if key not in self._upstreams:
+            self._upstreams[key] = find_repository(self._project, CopyAddress(copied.url, "", ref), self._notify)
+        upstream = replace(self._upstreams[key], address=CopyAddress(copied.url, copied.path, ref))
+        paths = mods_at(upstream) if self._kind == "mod" else recipes_at(upstream)
+        path = require_one(upstream, self._kind, paths)
+        return plan_copy(self._project, upstream, self._kind, path, name, self._notify)
+
+    def _notify(self, line: str) -> None:
+        self._report(Message(line))
+
+
+def _name(kind: Kind, text: str) -> str:
+    return name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")

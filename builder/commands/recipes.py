@@ -1,0 +1,677 @@
+"""The recipes commands check, add, list and show recipes, and the export command writes them for other tools.
+
+The commands follow in this order, with the formats of the export before the export itself.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base import files, yaml_file
+from builder.base.errors import (
+    BuilderError,
+    ConflictError,
+    FileProblemsError,
+    ImageStateError,
+    Location,
+    LockError,
+    Problem,
+    SourceError,
+    UsageError,
+)
+from builder.base.events import Message
+from builder.base.words import did_you_mean
+from builder.building import vllm_choices
+from builder.commands import mods
+from builder.definitions import (
+    build_target,
+    cluster,
+    command,
+    configuration,
+    container,
+    image,
+    mod,
+    recipe,
+    recipe_problems,
+)
+from builder.definitions.configuration import NOTHING_REQUESTED, Node, RequestedOptions
+from builder.definitions.container import of_server
+from builder.definitions.fields import read_text
+from builder.definitions.image import ServeSettings
+from builder.definitions.recipe import read_recipe
+from builder.definitions.recipe_problems import LaunchFindings
+from builder.lab.compare import changes
+from builder.lock import lock_file
+from builder.lock.model import Lock
+from builder.moving.copies import (
+    MOD_FILES,
+    find_repository,
+    name_of,
+    parse_address,
+    path_of,
+    plan_copy,
+    recipes_at,
+    require_name,
+    require_one,
+)
+from builder.numbers import status
+from builder.plan import rules
+from builder.serving import compose, preparation, routers, selection
+from builder.serving.preparation import ServeRequest
+from builder.serving.routers import RoutedModel
+from builder.serving.running import PROJECT
+from builder.serving.selection import UnnumberedImage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.definitions.command import Backend, ServeCommand
+    from builder.definitions.container import ContainerOptions
+    from builder.definitions.recipe import ParsedRecipe, Recipe
+    from builder.definitions.recipe_problems import ImageFacts
+    from builder.lab.compare.changes import FileChange
+    from builder.lock.model import ImageName
+    from builder.moving.copies import PlannedCopy, Upstream
+    from builder.numbers.status import ImageState
+    from builder.numbers.workspace import Workspace
+    from builder.serving.preparation import ServerSettings
+    from builder.serving.selection import ServedImage
+    from builder.sources.git import Notify
+
+
+# The ``recipes check`` command: finds errors in recipes: in their text, their command, and the names that they use.
+
+
+@dataclass(frozen=True)
+class CheckedRecipe:
+    """A recipe file: the recipe where it can be read, the problems in it, and notes, which keep it from nothing."""
+
+    file: str
+    recipe: Recipe | None
+    problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...] = ()
+
+
+def check_recipes(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe, ...]:
+    """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
+    own.
+
+    Raises UsageError for a path that is none of these.
+    """
+    files = dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
+    try:
+        lock = lock_file.read_project_lock(project)
+    except LockError:
+        lock = Lock()  # every command that decides by it tells that
+    return tuple(_check(project, lock, file) for file in files)
+
+
+def _files(project: Project, text: str) -> tuple[Path, ...]:
+    path = Path(text)
+    if path.is_dir():
+        return recipe.recipe_files(path)
+    if path.is_file():
+        return (path,)
+    named = recipe.find_recipe(project, text)
+    if named:
+        return (named,)
+    if (project.recipes / text).is_dir():
+        return recipe.recipe_files(project.recipes / text)
+    if path == project.recipes:
+        return ()
+    hint = did_you_mean(recipe.name_of(text), recipe.recipe_names(project))
+    raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
+
+
+def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
+    file = project.relative(path)
+    try:
+        parsed = recipe.read_recipe(project, path)
+    except FileProblemsError as error:
+        return CheckedRecipe(file, None, error.problems)
+    except UsageError as error:
+        return CheckedRecipe(file, None, (Problem(Location(file), error.message.removeprefix(f"{file}: ")),))
+    if parsed.recipe is None:
+        return CheckedRecipe(file, None, parsed.problems, parsed.notes)
+    launch = _at_launch(project, lock, parsed.recipe)
+    problems = {*parsed.problems, *recipe_problems.recipe_problems(parsed.recipe), *launch.problems}
+    if recipe_problems.is_built_here(project, parsed.recipe):
+        problems |= {*recipe_problems.missing_mods(project, parsed.recipe)}  # no build can begin
+    every_note = {*notes(project, lock, parsed), *launch.notes}
+    return CheckedRecipe(file, parsed.recipe, tuple(sorted(problems)), tuple(sorted(every_note)))
+
+
+def _at_launch(project: Project, lock: Lock, checked: Recipe) -> LaunchFindings:
+    """Finds what is known against a launch of a recipe; nothing where its command cannot be rendered."""
+    try:
+        rendered = command.render_command(checked, {})
+    except (FileProblemsError, UsageError):
+        return LaunchFindings((), ())
+    volumes: tuple[str, ...] = ()
+    with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
+        volumes = configuration.load_configuration(project).container.volumes
+    facts = recipe_problems.image_facts(project, checked)
+    findings = recipe_problems.find_launch_problems(
+        replace(checked, volumes=(*checked.volumes, *volumes)), rendered, facts
+    )
+    choices = vllm_choices.at_hand(project, lock, facts.definitions)
+    unknown: tuple[Problem, ...] = ()
+    if choices:
+        unknown = tuple(
+            recipe_problems.unknown_choice_problems(checked, rendered.words, facts, choices.label, choices.values)
+        )
+    further = [*command.contradictions(checked, rendered.words)]
+    if vllm := _pinned_vllm(lock, checked, facts):
+        further += recipe_problems.streamed_calls(checked, rendered, vllm)
+    return LaunchFindings((*findings.problems, *unknown), (*findings.notes, *further))
+
+
+def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
+    """The version of vLLM in the image of a recipe: that of the number that it is served from, else the one that its
+    definition is pinned to. Empty where images.lock has neither."""
+    repository = lock.images.get(checked.repository)
+    number = checked.number or (repository.current if repository else None)
+    image = repository.numbers.get(number) if repository and number else None
+    if image and (version := image.versions.get("vllm")):
+        return version.version
+    for definition in reversed(facts.definitions):
+        for pins in lock.pins.get(definition.name, {}).values():
+            if pinned := rules.pinned_versions(definition, pins).get("vllm"):
+                return pinned
+    return ""
+
+
+def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:
+    """All notes on a recipe that was read, from top to bottom. ``lock`` tells the containers that have a number."""
+    further = recipe_problems.notes(project, parsed.recipe, _numbered(lock)) if parsed.recipe else ()
+    return tuple(sorted({*parsed.notes, *further}))
+
+
+def _numbered(lock: Lock) -> frozenset[str]:
+    """The repositories that have numbers, and the names that images were adopted from."""
+    repositories = {name for name, repository in lock.images.items() if repository.numbers}
+    every = (image for repository in lock.images.values() for image in repository.numbers.values())
+    adopted = {image.adopted.image.removesuffix(":latest") for image in every if image.adopted}
+    return frozenset(repositories | adopted)
+
+
+# The ``recipes add`` command: copies recipes of another repository into the project, and the mods that they name; or
+# takes a file with a recipe that was pasted from a page, and corrects what the page changed.
+
+
+@dataclass(frozen=True)
+class RecipeCopies:
+    """Recipes to be copied; ``mods`` are those that they name and their repository has, where the project lacks them or
+    their origin, as after a kill between the two, or has those that came with this program, unedited; ``missing`` are
+    the names that neither has, each with the sentence that says how to get it, empty where no place of it is known."""
+
+    recipes: tuple[PlannedCopy, ...]
+    mods: tuple[PlannedCopy, ...]
+    missing: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class MendedRecipe:
+    """A recipe from a page, as its author typed it: the ``text`` that ``path`` gets. ``change`` is the difference from
+    the file as it was pasted, None where nothing had to be corrected. ``replaces`` if that file is in ``recipes/``."""
+
+    path: Path
+    text: str
+    change: FileChange | None
+    replaces: bool
+
+
+def plan_recipe_copies(
+    project: Project, text: str, name: str | None, report: Report, *, everything: bool
+) -> RecipeCopies:
+    """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
+    ``everything`` is wanted. Raises what ``mods_add.plan`` does."""
+    if name and everything:
+        raise UsageError("`--as` names one recipe, and `--all` takes several: give one of them")
+
+    def notify(line: str) -> None:
+        report(Message(line))
+
+    upstream = find_repository(project, parse_address(text), notify)
+    paths = recipes_at(upstream)
+    chosen = paths if everything else (require_one(upstream, "recipe", paths),)
+    own_name = name.removesuffix(".yaml") if name else None
+    copies = tuple(
+        plan_copy(project, upstream, "recipe", path, own_name or name_of(upstream, "recipe", path), notify)
+        for path in chosen
+    )
+    present = mod.mod_names(project)
+    named = dict.fromkeys(entry for copy in copies for entry in _mods_named(copy))
+    there = {entry: _path_of(upstream, entry) for entry in named}
+    lacking = [entry for entry in there if mod.name_of(entry) not in present]
+    mods = (
+        *_mods(project, upstream, [there[entry] for entry in lacking], notify),
+        *_mods_in_place(project, upstream, [there[entry] for entry in there if entry not in lacking], notify),
+    )
+    missing = [mod.name_of(entry) for entry in lacking if not there[entry]]
+    return RecipeCopies(copies, mods, {name: mod.remedy(project, name) for name in missing})
+
+
+def _mods(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
+    for path in dict.fromkeys(filter(None, paths)):
+        yield plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
+
+
+def _mods_in_place(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
+    """The mods that are here and have no origin: the same there and here, where whoever copied them was killed before
+    that; and those that came with this program and nobody edited, which give way to what the repository has."""
+    for path in paths:
+        if path and not path_of(project, "mod", posixpath.basename(path)).exists():
+            with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
+                yield from (
+                    mod for mod in _mods(project, upstream, [path], notify) if mod.is_shipped or not mod.changes
+                )
+
+
+def _mods_named(recipe: PlannedCopy) -> Iterator[str]:
+    """The mods that a recipe names."""
+    return map(posixpath.normpath, _listed(recipe, "mods"))
+
+
+def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
+    """The entries of a list in a recipe; none where it cannot be read, which `builder recipes check` tells."""
+    try:
+        data = yaml_file.load(recipe.files[0].content.decode("utf-8-sig"), recipe.name)
+    except (FileProblemsError, UnicodeDecodeError):
+        return
+    entries = data.get(key) if isinstance(data, dict) else None
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, str) and entry.strip():
+            yield entry.strip()
+
+
+def _path_of(upstream: Upstream, entry: str) -> str:
+    """The folder of the mod ``entry`` in the repository: from its top, or in ``mods/``; empty where there is none."""
+    for folder in (entry, f"mods/{entry}"):
+        if any(f"{folder}/{file}" in upstream.paths for file in MOD_FILES):
+            return folder
+    return ""
+
+
+def together(copies: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
+    """The copies in the order in which they are made: a recipe after the mods that it names."""
+    return (*(copies.mods if with_mods else ()), *copies.recipes)
+
+
+def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
+    """Makes the copies, those of mods among them; returns notes and raises as ``mods_add.run`` does. Folders of this
+    machine that a recipe mounts are among the notes: its server is root there."""
+    notes = mods.add_mods(project, planned)
+    mounts = (
+        f"recipes/{each.name} mounts {', '.join(volumes)} of this machine: what it serves is root there"
+        for each in planned
+        if each.kind == "recipe" and (volumes := tuple(_listed(each, "volumes")))
+    )
+    return (*notes, *mounts)
+
+
+def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
+    """Corrects the recipe in ``file``, which becomes the recipe ``name``, or of the file's own name. A recipe of the
+    project, which its name finds as well, stays where it is. Nothing is written.
+
+    Raises UsageError for a file that cannot be read and for an unfit name, ConflictError where another recipe has it.
+    """
+    source = Path(file) if Path(file).is_file() else recipe.find_recipe(project, file) or Path(file)
+    shown = project.relative(source)
+    before = read_text(source, shown)
+    after = recipe.mended(before, recipe.keys())
+    change = changes.of_contents(before.encode(), after.encode(), shown) if after != before else None
+    if name is None and source.resolve().is_relative_to(project.recipes.resolve()):
+        return MendedRecipe(source, after, change, replaces=True)
+    own_name = recipe.name_of(name or source.name)
+    require_name("recipe", own_name)
+    path = project.recipes / f"{own_name}.yaml"
+    if path.exists():
+        raise ConflictError(
+            f"recipes/{own_name}.yaml already exists: nothing was written", hint="`--as NAME` gives it another name"
+        )
+    return MendedRecipe(path, after, change, replaces=False)
+
+
+def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
+    """Writes a corrected recipe, and checks it. Raises ConflictError where it cannot be written."""
+    try:
+        files.make_folder(mended.path.parent)
+        files.write_atomically(mended.path, mended.text.encode())
+    except OSError as error:
+        shown = project.relative(mended.path)
+        raise ConflictError(f"{shown} cannot be written: {error.strerror or error}") from None
+    return check_recipes(project, [str(mended.path)])[0]
+
+
+# The ``recipes list`` command: each recipe with the image that serves it.
+
+
+@dataclass(frozen=True)
+class RecipeRow:
+    """A recipe with the image that serves it now, and the state of that in the engine. ``image`` is None, and ``state``
+    ``none``, where none was built yet."""
+
+    checked: CheckedRecipe
+    image: ImageName | None
+    paired: bool
+    state: str
+
+
+@dataclass(frozen=True)
+class RecipeOverview:
+    """All recipes; ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
+
+    rows: tuple[RecipeRow, ...]
+    engine_error: str
+
+
+def list_recipes(workspace: Workspace) -> RecipeOverview:
+    """Reads the project's recipes, and the states of their images. Where no engine answers, the states are unknown."""
+    return recipes_overview(
+        workspace, lock_file.read_project_lock(workspace.project), check_recipes(workspace.project, ())
+    )
+
+
+def recipes_overview(workspace: Workspace, lock: Lock, recipes: Iterable[CheckedRecipe]) -> RecipeOverview:
+    """The image that serves each of ``recipes``, with its state."""
+    images = status.status_overview(workspace, lock)
+    states = {row.name: row.state for row in images.rows}
+    return RecipeOverview(tuple(_status(lock, states, checked) for checked in recipes), images.engine_error)
+
+
+def _status(lock: Lock, states: Mapping[ImageName, ImageState], checked: CheckedRecipe) -> RecipeRow:
+    if checked.recipe is None:
+        return RecipeRow(checked, None, paired=False, state="none")
+    try:
+        selected = selection.for_recipe(lock, checked.recipe)
+    except ImageStateError:
+        return RecipeRow(checked, None, paired=False, state="none")
+    return RecipeRow(checked, selected.image, selected.reason == "paired", states[selected.image])
+
+
+# The ``recipes show`` command: a recipe, the commands that it starts on one machine and on several, and its image.
+
+
+@dataclass(frozen=True)
+class ShowRequest:
+    """A request to show the recipe called ``text``; ``overrides`` and ``extra`` change its command, ``nodes`` serve it.
+    A node that builder.yaml does not have is one at the address that it is called by."""
+
+    text: str
+    overrides: Mapping[str, str]
+    extra: Sequence[str] = ()
+    nodes: Sequence[str] = ()
+    backend: Backend | None = None
+
+
+@dataclass(frozen=True)
+class ShownNode:
+    """A node and what runs on it: ``argv``, beside it ``ray`` on the head of Ray, in a container with the variables
+    ``env`` and these devices and capabilities."""
+
+    node: str
+    argv: tuple[str, ...]
+    ray: tuple[str, ...]
+    env: dict[str, str]
+    devices: tuple[str, ...]
+    capabilities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShownRecipe:
+    """A recipe, the command that it starts, and the image that serves it. ``nodes`` are those that were asked for, the
+    head first; ``note`` says which of them are left alone, or why one machine does not serve it."""
+
+    row: RecipeRow
+    command: ServeCommand
+    nodes: tuple[ShownNode, ...]
+    note: str
+
+
+def show_recipe(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe, str]:
+    """Reads a recipe and renders its command, for one machine and for the nodes. The second value says why the state of
+    its image is unknown, and is empty where it is known.
+
+    Raises UsageError where there is no such recipe, FileProblemsError for an error in its file or the overrides.
+    """
+    recipe = build_target.find_recipe(workspace.project, request.text)
+    rendered = command.render_command(recipe, request.overrides, request.extra)
+    nodes, note = _nodes(workspace.project, recipe, rendered, request)
+    parsed = read_recipe(workspace.project, workspace.project.root / recipe.file)
+    lock = lock_file.read_project_lock(workspace.project)
+    checked = CheckedRecipe(recipe.file, recipe, (), notes(workspace.project, lock, parsed))
+    overview = recipes_overview(workspace, lock, [checked])
+    return ShownRecipe(overview.rows[0], rendered, nodes, note), overview.engine_error
+
+
+def _nodes(
+    project: Project, recipe: Recipe, rendered: ServeCommand, request: ShowRequest
+) -> tuple[tuple[ShownNode, ...], str]:
+    configured = {node.name: node for node in configuration.load_configuration(project).nodes} if request.nodes else {}
+    nodes = [configured.get(name, Node(name, name, address=name)) for name in dict.fromkeys(request.nodes)]
+    cluster.require_several(request.backend, len(nodes))
+    definition = image.of_repository(project, recipe.repository)
+    of_image = image.serve_settings(project, definition) if definition else ServeSettings()
+    own = container.environment(rendered, of_image)
+    if len(nodes) < 2:
+        note = "several machines serve it together: name them with --node" if recipe.cluster_only else ""
+        return tuple(ShownNode(node.name, rendered.argv, (), own, (), ()) for node in nodes), note
+    backend = cluster.backend_of(recipe, request.backend)
+    together = cluster.cluster_of(recipe, request.overrides, request.extra, nodes, backend)
+    shown = []
+    for member in together.members:
+        env = cluster.combined(own, member.node, member.address, backend)
+        link = cluster.devices(member.node, gpus=of_image.gpus == "all")
+        shown.append(ShownNode(member.node.name, member.argv, member.ray, env, *link))
+    return tuple(shown), together.note
+
+
+# The formats of `builder export`: each with its line of help, and what it takes.
+
+
+@dataclass(frozen=True)
+class ExportFormat:
+    """A format: ``line`` says what it is. One that describes a container gives a text for each node, in a file of this
+    ``ending``; it is empty for the others. ``of_all`` of the models that are paired where none is named; ``executable``
+    where the file is a program."""
+
+    line: str
+    ending: str = ""
+    of_all: bool = False
+    executable: bool = False
+
+
+FORMATS = {
+    "compose": ExportFormat("a compose file, the image pinned by its number", ending=".yaml"),
+    "recipe": ExportFormat("a recipe that makes other launchers serve this very image"),
+    "script": ExportFormat("a shell script with a plain docker run", ending=".sh", executable=True),
+    "opencode": ExportFormat("the provider for OpenCode's configuration"),
+    "llama-swap": ExportFormat("a configuration that starts each model when it is wanted", of_all=True),
+    "litellm": ExportFormat("a model list that leads to the server of each model", of_all=True),
+}
+
+
+# The export command: writes how a recipe or a model is served in the formats of other tools.
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """A request to export. ``text`` names a recipe or a model, None means all models that are paired; ``overrides`` and
+    ``extra`` change its command; ``address`` is the host under which clients reach the server. ``nodes`` of
+    builder.yaml serve it, joined by ``backend``; ``container`` are the options of its container."""
+
+    text: str | None
+    format: str
+    overrides: Mapping[str, str]
+    extra: Sequence[str] = ()
+    address: str = "127.0.0.1"
+    nodes: Sequence[str] = ()
+    backend: Backend | None = None
+    container: RequestedOptions = NOTHING_REQUESTED
+
+
+@dataclass(frozen=True)
+class ExportedText:
+    """A text for one node, in a file of that name; both are empty where there is only one."""
+
+    node: str
+    file: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ExportedRecipe:
+    """The texts, the one for the head node first, the images that they name, and warnings for the user."""
+
+    texts: tuple[ExportedText, ...]
+    image: str
+    warnings: tuple[str, ...]
+
+
+def export_recipe(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
+    """Writes how the recipe or model is served, as text. No engine is asked, and nothing is started.
+
+    Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
+    the definition that makes them.
+    """
+    if FORMATS[request.format].of_all:
+        return _routed(project, request, environ)
+    if request.text is None:
+        raise UsageError(f"`--format {request.format}` is for one model: name it, or a recipe")
+    lock = lock_file.read_project_lock(project)
+    selected = selection.select_any(project, lock, request.text)
+    if isinstance(selected, UnnumberedImage) and selected.definition:
+        selected = selection.for_recipe(lock, selected.recipe)
+    warnings = [selection.selection_warning(selected)]
+    if request.format == "recipe":
+        left = "left for the launcher to apply"
+        warnings += [f"{mod} is not in {selected.name}: {left}" for mod in selected.missing_mods]
+        if selection.serve_settings(project, selected).keep_entrypoint:
+            warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
+    else:
+        warnings.append(selection.mods_warning(selected))
+    if FORMATS[request.format].ending:
+        planned = preparation.settings(project, selected, _serving(request, request.text), environ)
+        warnings += [planned.note, *_not_written(planned.options)]
+        texts = _of_containers(request.format, planned, environ.get("HOME", "").rstrip("/"))
+    elif request.nodes or request.backend:
+        raise UsageError("`--node` and `--ray` are for `--format compose` and `--format script`")
+    else:
+        options, changed = preparation.settle_server_options(project, selected.recipe, request.container, environ)
+        if request.format == "recipe" and options.volumes:
+            mounts = " ".join(f"-v {mount}" for mount in options.volumes)
+            warnings.append(f"other launchers know no `volumes` of a recipe: start yours with {mounts}")
+        texts = (ExportedText("", "", _of_server(request, replace(selected, recipe=changed), options)),)
+    return ExportedRecipe(texts, selected.name, tuple(filter(None, warnings)))
+
+
+def _not_written(options: ContainerOptions) -> list[str]:
+    wanted = (name for name, value in options.env.items() if value is None)
+    return [f"the value of {name} is not written: whoever uses the file has it set" for name in wanted]
+
+
+def _of_server(request: ExportRequest, selected: ServedImage, options: ContainerOptions) -> str:
+    rendered = command.render_command(selected.recipe, request.overrides, request.extra)
+    if request.format == "opencode":
+        if rendered.port is None or not rendered.served:
+            raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves which model")
+        published = of_server(options.publish, rendered.port)
+        reached = replace(rendered, port=published.port) if published else rendered
+        return routers.render_opencode(selected.recipe, reached, request.address)
+    if request.overrides or request.extra or not request.container.is_empty:
+        raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
+    return compose.render_recipe(selected.recipe, rendered, selected.name, list(selected.missing_mods))
+
+
+def _routed(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
+    """The configuration of a router for one model, or for all that are paired; one that cannot be served is left out,
+    and told. Raises UsageError where none is left."""
+    if request.nodes or request.backend:
+        raise UsageError(f"`--format {request.format}` is for servers on this machine: leave `--node` and `--ray` out")
+    lock = lock_file.read_project_lock(project)
+    models, warnings = [], []
+    for text in [request.text] if request.text else sorted(lock.models):
+        try:
+            routed, notes = _routed_model(project, lock, replace(request, text=text), text, environ)
+        except BuilderError as error:
+            if request.text:
+                raise
+            warnings.append(f"{text} is left out: {error.message.splitlines()[0]}")
+        else:
+            models.append(routed)
+            warnings += notes
+    if not models:
+        hint = "`builder build RECIPE` pairs its model with the image that it makes"
+        raise UsageError("\n".join(["no model that is paired can be served", *warnings]), hint=hint)
+    warnings += routers.shared_ports(models)
+    if request.format == "litellm":
+        text = routers.render_litellm(models, request.address)
+    else:
+        text = routers.render_llama_swap(models, environ.get("HOME", "").rstrip("/"))
+    images = ", ".join(dict.fromkeys(model.image for model in models))
+    return ExportedRecipe((ExportedText("", "", text),), images, tuple(dict.fromkeys(warnings)))
+
+
+def _routed_model(
+    project: Project, lock: Lock, request: ExportRequest, text: str, environ: Mapping[str, str]
+) -> tuple[RoutedModel, list[str]]:
+    """A model as a router needs it, and notes. Raises UsageError for one that several nodes serve, or whose port or
+    name its command does not say."""
+    selected = selection.select_any(project, lock, text)
+    if isinstance(selected, UnnumberedImage) and selected.definition:
+        selected = selection.for_recipe(lock, selected.recipe)
+    planned = preparation.settings(project, selected, _serving(request, text), environ)
+    if len(planned.containers) > 1 or planned.nodes:
+        raise UsageError(f"{selected.recipe.file} is served by several nodes, which no router starts")
+    (container,) = planned.containers
+    rendered = command.render_command(selected.recipe, request.overrides, request.extra)
+    published = of_server(planned.options.publish, rendered.port)
+    port = published.port if published else rendered.port
+    if port is None:
+        raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves")
+    labelled = replace(container, labels={**container.labels, PROJECT: str(project.root)})
+    model = selected.recipe.model or rendered.model or selected.recipe.name
+    notes = [selection.selection_warning(selected), selection.mods_warning(selected), *_not_written(planned.options)]
+    return RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
+
+
+def _serving(request: ExportRequest, text: str) -> ServeRequest:
+    nodes = tuple(request.nodes)
+    return ServeRequest(text, request.overrides, request.extra, nodes, request.backend, request.container)
+
+
+def _of_containers(kind: str, planned: ServerSettings, home: str) -> tuple[ExportedText, ...]:
+    """The text for each node."""
+    render = compose.render_compose if kind == "compose" else compose.render_script
+    texts = [render(settings, home) for settings in planned.containers]
+    if len(texts) == 1:
+        return (ExportedText("", "", texts[0]),)
+    ending = FORMATS[kind].ending
+    named = zip(planned.nodes, texts, strict=True)
+    return tuple(ExportedText(node.name, f"{node.name}{ending}", text) for node, text in named)
+
+
+def write_export(path: Path, exported: ExportedRecipe, *, executable: bool) -> tuple[Path, ...]:
+    """Writes the text to the file ``path``; several go to files of their own in the folder ``path``, which is made.
+
+    Each is put in place in one step: whoever reads a file meanwhile has the old one or the new one. Returns the files.
+    Raises UsageError where one cannot be written.
+    """
+    from builder.base.files import write_atomically
+
+    files = tuple(path / each.file if each.file else path for each in exported.texts)
+    try:
+        if len(files) > 1:
+            path.mkdir(exist_ok=True)
+        for file, each in zip(files, exported.texts, strict=True):
+            write_atomically(file, each.text.encode(), mode=0o755 if executable else 0o644)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    return files

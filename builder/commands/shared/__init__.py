@@ -1,1 +1,0 @@
-"""Parts that several commands have in common, and that are made of commands themselves."""

@@ -1,0 +1,84 @@
+"""The show command: the contents of one image, from images.lock and its build directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from builder.definitions import image
+from builder.evidence import matrix
+from builder.evidence.matrix import Witnesses
+from builder.lock import lock_file
+from builder.numbers import adopted, build_directory, status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from builder.evidence.standing import ImageEvidence
+    from builder.lock.model import ImageName, Lock
+    from builder.numbers.adopted import AdoptedContents
+    from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import Step
+
+
+@dataclass(frozen=True)
+class ShownImage:
+    """An image. ``steps`` is empty where its build directory is gone, and of an adopted image; ``adopted`` are the
+    contents of such a one, None where they are gone. ``args`` are what its templates were told, and ``uses_gpu`` is
+    true of a vLLM that gets the machine's GPUs. ``evidence`` is None where the project has none of any image."""
+
+    row: status.ImageRow
+    steps: tuple[Step, ...]
+    adopted: AdoptedContents | None
+    directory: Path
+    args: Mapping[str, object] = field(default_factory=dict)
+    uses_gpu: bool = False
+    evidence: ImageEvidence | None = None
+    witnesses: Witnesses = field(default_factory=Witnesses)
+
+    @property
+    def compiles_kernels(self) -> bool:
+        """True if FlashInfer has none of its kernels ready, so that the first start compiles them. False as well where
+        nothing is known of what is in the image."""
+        packages = self.packages
+        built = any(step.name.rpartition(": ")[2] == "flashinfer" and "commit" in step.takes for step in self.steps)
+        if not built and "flashinfer-python" not in packages:
+            return False
+        if any(name.startswith("flashinfer-jit-cache") for name in packages):
+            return False
+        return not (built and self.args.get("flashinfer_jit_cache") is True)
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The version of each Python package, by name; empty where they are not known."""
+        return dict(self.adopted.packages) if self.adopted else build_directory.packages(self.steps)
+
+
+def show_image(workspace: Workspace, text: str) -> ShownImage:
+    """Reads what images.lock and the build directory tell of the image called ``text``. Raises UsageError where
+    images.lock has no such image."""
+    lock = lock_file.read_project_lock(workspace.project)
+    name, _ = status.named_number(workspace.project, lock, text)
+    overview = status.status_overview(workspace, lock.only(name))
+    directory = workspace.project.build_directory(name.repository, name.number)
+    steps = build_directory.read_if_possible(directory) or ()
+    args = build_directory.read_metadata(directory).get("build_args")
+    arguments = args if isinstance(args, dict) else {}
+    row = overview.rows[0]
+    uses_gpu = (
+        "vllm" in row.image.versions and image.serve_settings(workspace.project, row.image.definition).gpus != "none"
+    )
+    evidence = _evidence(workspace, lock, name)
+    witnesses = matrix.read_statements(workspace.project, name, row.image.fingerprint)
+    return ShownImage(row, steps, adopted.read_adopted(directory), directory, arguments, uses_gpu, evidence, witnesses)
+
+
+def _evidence(workspace: Workspace, lock: Lock, name: ImageName) -> ImageEvidence | None:
+    if not workspace.project.evidence.is_dir():
+        return None
+    from builder.evidence import standing
+    from builder.lab.measure import probes
+
+    sets = probes.present_sets(workspace.project)
+    return standing.evidence_overview(workspace.project, lock, [name], workspace.environment, sets).get(name)

@@ -1,0 +1,436 @@
+"""These commands transfer numbered images and models between machines, registries and the hub.
+
+The order is push, copy, pull and download. images.lock records the digest of each pushed image.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base import hub_cache, words
+from builder.base.errors import BuilderError, SourceError, UsageError
+from builder.base.events import Message, NodeEvent, Report, TransferProgress
+from builder.definitions import build_target, command, configuration, recipe
+from builder.engine import transfer
+from builder.lock import checkpoints_lock, lock_file
+from builder.moving import machines, retrieval
+from builder.numbers import claims, images_lock, named_registry, status
+from builder.serving import checkpoint_weights, model_copy, model_revision, selection
+from builder.serving.selection import select_any
+from builder.sources.hub import fetch_from_hub, find_snapshot, missing_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.engine.client import Endpoint
+    from builder.engine.transfer import PulledLayers
+    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.numbers.claims import ProjectIdentity
+    from builder.numbers.workspace import Workspace
+    from builder.serving.model_copy import Destination
+    from builder.sources.hub import Snapshot
+
+
+# The push command: pushes numbered images to the registry, and records their digests in images.lock.
+
+
+@dataclass(frozen=True)
+class PushedImage:
+    """An image in the registry, by ``reference`` and ``digest``. ``already`` is true if it was there before, ``latest``
+    if that tag points to it, too."""
+
+    image: ImageName
+    reference: str
+    digest: str
+    already: bool
+    latest: bool
+
+
+def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedImage, ...]:
+    """Pushes the images called ``texts``, one after the other. Those that were pushed before one fails are recorded.
+
+    Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
+    `registry.push` does.
+    """
+    lock = lock_file.read_project_lock(workspace.project)
+    requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)
+    target = named_registry.Registry(configuration.load_configuration(workspace.project).required_registry())
+    return tuple(push_image(workspace, target, lock, name) for name in requested)
+
+
+def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock, name: ImageName) -> PushedImage:
+    """Pushes one image, sets ``latest`` in the registry where it is the current number, and records the digest."""
+    repository = lock.images[name.repository]
+    recorded = repository.numbers[name.number]
+    pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
+    if recorded.digest != pushed.digest:
+        _record(workspace, name, pushed.digest)
+    latest = repository.current == name.number and named_registry.set_latest(
+        workspace.engine, target, name, pushed.digest, workspace.report
+    )
+    reference = f"{target.repository(name)}:{name.number}"
+    return PushedImage(name, reference, pushed.digest, pushed.already, latest)
+
+
+def _record(workspace: Workspace, name: ImageName, digest: str) -> None:
+    with images_lock.transaction(workspace) as transaction:
+        image = transaction.lock.image(name)
+        if image is None:  # the number was removed from images.lock meanwhile
+            return
+        transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
+
+
+# The copy command: sends a numbered image to other machines, each of which gets the layers that it lacks.
+
+
+@dataclass(frozen=True)
+class CopyOutcome:
+    """The result on one node: the layers that it got, None where it had the image; ``error`` where it does not have the
+    image now."""
+
+    layers: PulledLayers | None
+    seconds: float
+    error: BuilderError | None = None
+
+    def __str__(self) -> str:
+        if self.error:
+            return f"failed: {self.error.message}"
+        if self.layers is None:
+            return "has it already"
+        return f"has it now, {self.layers} moved in {words.duration_text(self.seconds)}"
+
+
+@dataclass(frozen=True)
+class Copied:
+    """The image, and the result on each node. ``latest`` where it is current, so that the nodes' tag follows it."""
+
+    image: ImageName
+    latest: bool
+    outcomes: dict[str, CopyOutcome]
+
+
+@dataclass(frozen=True)
+class _CopyJob:
+    lock: Lock
+    name: ImageName
+    own: ProjectIdentity
+    report: Report
+
+    @property
+    def recorded(self) -> NumberedImage:
+        return self.lock.images[self.name.repository].numbers[self.name.number]
+
+    @property
+    def current(self) -> bool:
+        return self.lock.images[self.name.repository].current == self.name.number
+
+
+def copy_image(workspace: Workspace, text: str, nodes: Sequence[str]) -> Copied:
+    """Copies the image called ``text`` to nodes of builder.yaml in parallel; one that fails stops no other.
+
+    It goes through the registry of builder.yaml, or through a temporary one that is started on this machine. Raises
+    UsageError for an unknown image or node, and what keeps the image from getting into the registry.
+    """
+    lock = lock_file.read_project_lock(workspace.project)
+    name, _ = status.named_number(workspace.project, lock, text)
+    job = _CopyJob(lock, name, claims.project_identity(workspace.project), workspace.report)
+    engines = machines.engines(workspace.project, workspace.environment, nodes)
+    address = configuration.load_configuration(workspace.project).registry
+    early = machines.in_parallel(engines, lambda node, engine: _early_outcome(job, address, node, engine))
+    outcomes = {node: outcome for node, outcome in early.items() if outcome}
+    if lacking := {node: engine for node, engine in engines.items() if node not in outcomes}:
+        with _source_registry(workspace, job, address) as (source, digest):
+            outcomes |= machines.in_parallel(lacking, lambda node, engine: _pull(job, source, digest, node, engine))
+    return Copied(job.name, job.current, {node: outcomes[node] for node in engines})
+
+
+def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> None:
+    """Copies a number from a node that has it to this engine, through a temporary registry on this machine; only the
+    layers that this engine lacks are transferred. Raises UsageError for an unknown node, and TransferError."""
+    engine = machines.engines(workspace.project, workspace.environment, [node])[node]
+    recorded = lock.images[name.repository].numbers[name.number]
+    images_lock.claim_lock(workspace, name, recorded.fingerprint)
+    workspace.report(Message(f"{name}: copying it from {node}"))
+    with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
+        with transfer.to_loopback(engine, port) as reached:
+            source = named_registry.Registry(f"127.0.0.1:{reached}", private=True)
+            digest = named_registry.push(engine, source, name, recorded, workspace.report).digest
+        here = named_registry.Registry(f"127.0.0.1:{port}", private=True)
+        named_registry.pull(workspace.engine, here, name, recorded, digest, workspace.report)
+    if recorded.pruned:
+        images_lock.restore_lock(workspace, name, str(name))
+
+
+def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:
+    """The outcome where it is known without a transfer: the node has the image, does not answer, or cannot reach the
+    registry that would be started where none has an ``address``."""
+    began = time.monotonic()
+    try:
+        if not retrieval.is_present(engine, job.lock, job.name):
+            if not address:
+                transfer.require_route(engine)
+            return None
+        _point_latest(job, engine)
+        outcome = CopyOutcome(None, time.monotonic() - began)
+    except BuilderError as error:
+        outcome = CopyOutcome(None, time.monotonic() - began, error=error)
+    job.report(NodeEvent(node, Message(str(outcome))))
+    return outcome
+
+
+@contextmanager
+def _source_registry(
+    workspace: Workspace, job: _CopyJob, address: str | None
+) -> Iterator[tuple[named_registry.Registry, str]]:
+    """A registry that has the image, and the digest it has there."""
+    if address:
+        source = named_registry.Registry(address)
+        yield source, push_image(workspace, source, job.lock, job.name).digest
+        return
+    named_registry.require_present(workspace.engine, job.name, job.recorded)
+    with transfer.serving(workspace.engine, workspace.environment, job.report) as port:
+        source = named_registry.Registry(f"127.0.0.1:{port}", private=True)
+        job.report(Message(f"{job.name}: through a registry on this machine, started for this copy"))
+        yield source, named_registry.push(workspace.engine, source, job.name, job.recorded, job.report).digest
+
+
+def _pull(job: _CopyJob, source: named_registry.Registry, digest: str, node: str, engine: Endpoint) -> CopyOutcome:
+    began = time.monotonic()
+    layers: PulledLayers | None = None
+    failure: BuilderError | None = None
+    try:
+        claims.require_number(engine, job.own, job.name, job.recorded.fingerprint)
+        with _as_reached_from(engine, source) as reachable:
+            layers = named_registry.pull(
+                engine, reachable, job.name, job.recorded, digest, lambda amount: job.report(NodeEvent(node, amount))
+            )
+        _point_latest(job, engine)
+    except BuilderError as error:
+        failure = error
+    outcome = CopyOutcome(layers, time.monotonic() - began, error=failure)
+    job.report(NodeEvent(node, Message(str(outcome))))
+    return outcome
+
+
+@contextmanager
+def _as_reached_from(engine: Endpoint, source: named_registry.Registry) -> Iterator[named_registry.Registry]:
+    """The registry under the address that it has for a node."""
+    if not source.private:
+        yield source
+        return
+    with transfer.to_loopback(engine, int(source.address.rpartition(":")[2])) as port:
+        yield named_registry.Registry(f"127.0.0.1:{port}", private=True)
+
+
+def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
+    if not job.current:
+        return
+    latest = f"{job.name.repository}:latest at {engine.host}"
+    if owner := claims.owner_of_latest(engine, job.own.id, job.name.repository):
+        job.report(Message(f"{latest} stays as it is: {owner} has it"))
+    elif kept := claims.move_latest(engine, job.name):
+        job.report(Message(f"{latest} was an image without a number, which is {kept} now"))
+
+
+# The pull command: gets a numbered image from the registry, by the digest that images.lock records.
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The image, and the layers that were lacking; None where it was here already."""
+
+    image: ImageName
+    layers: PulledLayers | None
+
+
+def pull_image(workspace: Workspace, text: str) -> Pulled:
+    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name.
+
+    Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
+    """
+    lock = lock_file.read_project_lock(workspace.project)
+    name = _image_named(workspace.project, lock, text)
+    if retrieval.is_present(workspace.engine, lock, name):
+        return Pulled(name, None)
+    address = configuration.load_configuration(workspace.project).required_registry()
+    return Pulled(name, retrieval.pull_number(workspace, address, lock, name))
+
+
+def _image_named(project: Project, lock: Lock, text: str) -> ImageName:
+    try:
+        return status.named_number(project, lock, text)[0]
+    except BuilderError:
+        if ":" in text:
+            raise
+    return selection.select_image(project, lock, text).image
+
+
+# The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.
+
+# Left free: other programs write to this disk meanwhile.
+_SPARE = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class DownloadRequest:
+    """A request to download. ``text`` names a recipe or a model; ``revision`` is a branch, tag or commit in place of
+    the recorded one; the ``nodes`` get the models as well."""
+
+    text: str
+    revision: str | None = None
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RequestedModel:
+    """A model at a branch, a tag or a commit."""
+
+    model: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A model in the cache: its commit, its folder, its size and the part of it that was fetched, in bytes, and the
+    whole time in seconds. ``size`` is 0 where only the cache was asked."""
+
+    model: str
+    commit: str
+    folder: Path
+    size: int
+    fetched: int
+    seconds: float
+
+
+def download_model(workspace: Workspace, request: DownloadRequest) -> tuple[Downloaded, ...]:
+    """Downloads what ``request`` names, fills in the revision of a pairing that has none, and copies to the nodes.
+
+    Raises UsageError where it names no model, SourceError where the hub, the disk or a node refuses. All that can be
+    checked beforehand is checked before anything is transferred.
+    """
+    config = configuration.load_configuration(workspace.project)
+    destinations = [model_copy.destination(workspace.environment, config.node(name)) for name in request.nodes]
+    if destinations:
+        model_copy.require_rsync()
+    lock = lock_file.read_project_lock(workspace.project)
+    if (recipe := _recipe(workspace.project, lock, request.text)) and recipe.checkpoint and not request.revision:
+        return _checkpoint(workspace, lock, recipe, destinations)
+    models = _requested_models(workspace.project, lock, request)
+    snapshots = [find_snapshot(workspace.environment, model.model, model.revision) for model in models]
+    _require_room(workspace.environment, snapshots)
+    downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
+    for download in downloads:
+        if recorded := model_revision.record_revision(workspace, download.model):
+            workspace.report(Message(f"images.lock: {download.model} is paired at revision {recorded[:7]}"))
+        for destination in destinations:
+            workspace.report(Message(f"copying {download.model} to {destination.node}"))
+            model_copy.copy(workspace.environment, download.model, destination, workspace.report)
+    return downloads
+
+
+def _checkpoint(
+    workspace: Workspace, lock: Lock, recipe: Recipe, destinations: Sequence[Destination]
+) -> tuple[Downloaded, ...]:
+    """The checkpoint that the recipe serves, which is made and never fetched; copied to the nodes."""
+    selection = select_any(workspace.project, lock, recipe.file)
+    weights = checkpoint_weights.served_weights(workspace.project, workspace.environment, lock, selection)
+    if weights is None or weights.checkpoint is None:
+        raise UsageError(
+            f"{recipe.model} is paired with its own weights, which no recipe of it names",
+            hint=f"`builder pair {recipe.model} {selection.name} --checkpoint {recipe.checkpoint}`",
+        )
+    name = weights.checkpoint
+    made = checkpoints_lock.read_checkpoints_lock(workspace.project).checkpoints[name.name][name.revision]
+    place = checkpoints_lock.result_place(workspace.project, workspace.environment, name.name, made.folder)
+    if destinations and not place.is_cache:
+        raise UsageError(
+            f"{name.short} lies in {place.root}, and what is copied to nodes lies in the Hugging Face cache",
+            hint="leave `output: {folder: …}` out of its definition and build it again",
+        )
+    for destination in destinations:
+        workspace.report(Message(f"copying {name.short} to {destination.node}"))
+        model_copy.copy(workspace.environment, checkpoints_lock.model_id(name.name), destination, workspace.report)
+    return (Downloaded(name.name, name.revision, place.folder(name.revision), made.size, 0, 0.0),)
+
+
+def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:
+    """The model and its draft model. A revision that the user gives wins over the recipe's, and that over the one which
+    the pairing recorded."""
+    recipe = _recipe(project, lock, request.text)
+    model = _model(recipe, request.text)
+    if not hub_cache.is_id(model):
+        raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
+    paired = lock.models[model].pairing.revision if model in lock.models else None
+    in_recipe = recipe.revision if recipe else None
+    models = [RequestedModel(model, request.revision or in_recipe or paired or hub_cache.MAIN)]
+    if recipe and recipe.draft_model and hub_cache.is_id(recipe.draft_model):
+        models.append(RequestedModel(recipe.draft_model, hub_cache.MAIN))
+    return tuple(models)
+
+
+def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
+    """The recipe that ``text`` names, or by which the model of that name was paired; None for any other model."""
+    if text in lock.models:
+        path = recipe.recorded(project, lock.models[text].pairing.recipe)
+        return recipe.load_recipe(project, path) if path else None
+    try:
+        named = build_target.find_target(project, text)
+    except UsageError:
+        if "/" in text and hub_cache.is_id(text):
+            return None
+        raise
+    if named.recipe is None:
+        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be downloaded")
+    return named.recipe
+
+
+def _model(recipe: Recipe | None, text: str) -> str:
+    if recipe is None:
+        return text
+    model = recipe.model or command.render_command(recipe, {}, ()).model
+    if model is None:
+        raise UsageError(f"{recipe.file} names no model", hint="write `model: ORG/NAME` into it")
+    return model
+
+
+def _require_room(environ: Mapping[str, str], snapshots: Sequence[Snapshot]) -> None:
+    needed = sum(missing_bytes(environ, snapshot) for snapshot in snapshots)
+    hub = hub_cache.hub(environ)
+    disk = next(folder for folder in (hub, *hub.parents) if folder.exists())
+    free = shutil.disk_usage(disk).free
+    if needed and needed + _SPARE > free:
+        names = " and ".join(snapshot.model for snapshot in snapshots)
+        raise SourceError(
+            f"{names}: {words.size_text(needed)} to download, and {disk} has {words.size_text(free)} free",
+            hint="make room, or name a folder on a larger disk in HF_HOME",
+        )
+
+
+def _fetch(environ: Mapping[str, str], snapshot: Snapshot, report: Report) -> Downloaded:
+    started = time.monotonic()
+    needed = missing_bytes(environ, snapshot)
+    current = snapshot.size - needed
+    if needed:
+        revision = f"{snapshot.model} at {snapshot.revision} ({snapshot.commit[:7]})"
+        here = f", {words.size_text(current)} of it are here" if current else ""
+        files = words.counted(len(snapshot.files), "file")
+        report(Message(f"downloading {revision}: {files}, {words.size_text(snapshot.size)}{here}"))
+    lock = threading.Lock()
+
+    def on_progress(size: int) -> None:
+        nonlocal current
+        with lock:
+            current += size
+            report(TransferProgress(snapshot.model, current, snapshot.size))
+
+    folder = fetch_from_hub(environ, snapshot, on_progress)
+    seconds = time.monotonic() - started
+    return Downloaded(snapshot.model, snapshot.commit, folder, snapshot.size, needed, seconds)

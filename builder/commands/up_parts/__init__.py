@@ -1,1 +1,0 @@
-"""Parts of the up command: what has to be here before a server starts."""

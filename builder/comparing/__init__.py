@@ -1,1 +1,0 @@
-"""Comparison of two images: their contents and the differences."""

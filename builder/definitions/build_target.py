@@ -1,0 +1,79 @@
+"""Targets that the user names on the command line: a definition, a repository, or a recipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.base.errors import FileProblemsError, UsageError
+from builder.base.words import did_you_mean
+from builder.definitions import image, recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from builder.base.project import Project
+
+
+@dataclass(frozen=True)
+class Target:
+    """The definition that the user named, and the recipe if it was named through one. ``definition`` is None for a
+    recipe whose container no definition makes: an image that others build."""
+
+    definition: str | None
+    recipe: recipe.Recipe | None = None
+
+
+def find_target(project: Project, text: str, models: Collection[str] | None = None) -> Target:
+    """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml``, ``x`` or ``folder/x``.
+    ``models`` are the models that the caller accepts as well, for the hint.
+
+    Raises UsageError where it names nothing, FileProblemsError with all problems of an invalid recipe.
+    """
+    if text in image.definition_names(project):
+        return Target(text)
+    if (loaded := _load(project, text)) is not None:
+        return Target(image.of_repository(project, loaded.repository), loaded)
+    definition = image.of_repository(project, text)
+    if definition:
+        return Target(definition)
+    names = (*image.definition_names(project), *recipe.recipe_names(project))
+    suggestion = did_you_mean(text, models or ()) or did_you_mean(recipe.name_of(text), names)
+    raise UsageError(
+        f"`{text}` is no {'' if models is None else 'model, '}image definition, repository or recipe",
+        hint=suggestion or f"definitions and recipes here: {', '.join(names) or 'none'}",
+    )
+
+
+def find_recipe(project: Project, text: str) -> recipe.Recipe:
+    """Reads the recipe that ``text`` names, whatever its container is, and though a definition has the same name.
+
+    Raises UsageError where it names none, FileProblemsError with all problems of an invalid one.
+    """
+    if (loaded := _load(project, text)) is not None:
+        return loaded
+    find_target(project, text)
+    raise UsageError(f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes")
+
+
+def _load(project: Project, text: str) -> recipe.Recipe | None:
+    path = recipe.find_recipe(project, text)
+    return recipe.load_recipe(project, path) if path else None
+
+
+def definition_of(project: Project, named: Target) -> str:
+    """The definition that makes the image of a target. Raises FileProblemsError for a recipe whose container none
+    makes, with the other ways that there are."""
+    if named.definition is not None:
+        return named.definition
+    if named.recipe is None:
+        raise ValueError("a target without a recipe has a definition")
+    from builder.definitions import recipe_problems
+
+    container = named.recipe.container
+    every = {*recipe_problems.recipe_problems(named.recipe), recipe_problems.unknown_container(project, named.recipe)}
+    raise FileProblemsError(
+        tuple(every),
+        hint=f"it needs no build: `builder adopt {container}` gives the engine's image of that name a number. To bake"
+        f" mods on it, write a definition with `base: {container}`; or name a container that is made here",
+    )

@@ -1,0 +1,306 @@
+"""A checkpoint definition lists the recorded steps that make new weights from existing ones.
+
+The problems that a schema cannot find come first, then the steps as data, then the reader of checkpoint.yaml.
+Nothing on this page reads a tensor.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.project import below_project
+from builder.base.words import did_you_mean
+from builder.definitions.fields import checked, read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.base.project import Project
+
+
+# Problems of a checkpoint definition that its schema cannot tell: steps that are of two kinds or of none, keys that
+# mean nothing to a step, and sources that are not there or not used.
+
+_SELECTING = {"select", "except", "dtype", "expect"}
+_KEYS: Mapping[str, set[str]] = {
+    "take": {"rename", "files", *_SELECTING},
+    "replace": {"companions", "unmatched", *_SELECTING},
+    "add": {"file", "unless", "expect"},
+    "cast": _SELECTING,
+    "quantize": {"block", "scale", "scale_dtype", *_SELECTING},
+    "config": {"file"},
+    "verify": set(),
+}
+_OF_A_SOURCE = ("take", "replace", "add")
+
+
+def verb_of(step: Mapping[str, Any]) -> str:
+    """The word that a step as written is named after; empty where there is none."""
+    return next((key for key in step if key in _KEYS), "")
+
+
+def checkpoint_problems(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+    """The problems in ``data``, read from ``text``, each at its place in ``file``."""
+    places = yaml_file.locations(text, file)
+
+    def at(path: yaml_file.YamlPath, message: str) -> Problem:
+        return Problem(yaml_file.location_of(path, places, file), message)
+
+    steps = data["steps"]
+    if verb_of(steps[0]) != "take":
+        yield at(("steps", 0), "the first step takes something: `take: SOURCE`")
+    for number, step in enumerate(steps):
+        yield from (at(("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))
+    used = {step.get(verb) for step in steps for verb in _OF_A_SOURCE}
+    for name in data["sources"]:
+        if name not in used:
+            yield at(("sources", name), f"no step uses the source `{name}`")
+
+
+def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    verbs = [key for key in step if key in _KEYS]
+    if len(verbs) != 1:
+        yield (), f"one step is one of {', '.join(_KEYS)}" + (f", and not {' and '.join(verbs)}" if verbs else "")
+        return
+    verb = verbs[0]
+    for key in sorted(step.keys() - {verb} - _KEYS[verb]):
+        yield (key,), f"`{key}` means nothing to `{verb}`"
+    if verb in _OF_A_SOURCE and step[verb] not in sources:
+        suggestion = did_you_mean(step[verb], sources, code=True)
+        yield (verb,), f"`{step[verb]}` is none of the sources" + (f"; {suggestion}" if suggestion else "")
+    if verb == "add" and not step.get("file", "").endswith(".safetensors"):
+        yield (), "`add` names a `file` of its source that ends with .safetensors"
+    if step.get("quantize") == "int8-rows" and "block" in step:
+        yield ("block",), "`block` means nothing to int8-rows: its scales are of rows"
+    for old, new in (step.get("rename") or {}).items():
+        if old.count("*") != new.count("*") or old.count("*") > 1:
+            yield ("rename", old), "one * on both sides, or none"
+
+
+# The steps of a checkpoint definition, as data. Each takes tensors by name and gives tensors by name; none of them
+# reads anything.
+
+Quantization = Literal["int8-rows", "fp8-blocks"]
+
+
+@dataclass(frozen=True)
+class TensorSelection:
+    """Tensors by patterns of their names, and by their dtype where one is given."""
+
+    patterns: tuple[str, ...] = ("*",)
+    exceptions: tuple[str, ...] = ()
+    dtype: str | None = None
+
+
+@dataclass(frozen=True)
+class TakeStep:
+    """Takes over tensors of a source, under the names that ``rename`` gives them, and its other files by ``files``;
+    None leaves that to its place: the first step of this kind takes all of them, the others none."""
+
+    source: str
+    selection: TensorSelection
+    rename: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[str, ...] | None = None
+    expect: int | None = None
+
+
+@dataclass(frozen=True)
+class ReplaceStep:
+    """Puts selected tensors of a source in the place of those with the same name and shape, each with its companions;
+    ``unmatched`` is how many have no counterpart."""
+
+    source: str
+    selection: TensorSelection
+    companions: tuple[str, ...] = ()
+    expect: int | None = None
+    unmatched: int | None = None
+
+
+@dataclass(frozen=True)
+class AddStep:
+    """Adds a whole file of a source, with the names in its own header. Where a tensor already has a name of the
+    patterns ``unless``, as when the index of the source lists the file, the step adds nothing."""
+
+    source: str
+    file: str
+    unless: tuple[str, ...] = ()
+    expect: int | None = None
+
+
+@dataclass(frozen=True)
+class CastStep:
+    """Converts tensors to another dtype."""
+
+    dtype: str
+    selection: TensorSelection
+    expect: int | None = None
+
+
+@dataclass(frozen=True)
+class QuantizeStep:
+    """Quantizes matrices, and adds a tensor of scales for each, whose name ends with ``scale``."""
+
+    kind: Quantization
+    selection: TensorSelection
+    block: tuple[int, int]
+    scale: str
+    scale_dtype: str
+    expect: int | None = None
+
+
+@dataclass(frozen=True)
+class ConfigStep:
+    """Changes a JSON file by a merge patch (RFC 7396)."""
+
+    file: str
+    patch: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class VerifyStep:
+    """Demands that something holds: amounts in all, by pattern and by dtype; shapes by pattern; digests of files."""
+
+    tensors: int | None = None
+    size: int | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+CheckpointStep = TakeStep | ReplaceStep | AddStep | CastStep | QuantizeStep | ConfigStep | VerifyStep
+
+
+# Checkpoint definitions: ``checkpoints/NAME/checkpoint.yaml``, weights that are made from others by recorded steps.
+
+FOLDER = "checkpoints"
+FILE = "checkpoint.yaml"
+NAME = re.compile(r"(?!.*--)[a-z0-9][a-z0-9._-]{0,63}")
+SHARD_SIZE = 5_000_000_000
+
+_UNITS = {"MB": 10**6, "GB": 10**9}
+_SCALES = {"int8-rows": "weight_scale", "fp8-blocks": "weight_scale_inv"}
+
+
+@dataclass(frozen=True)
+class CheckpointSource:
+    """A model of the Hub with the revision that is wanted of it, or a folder of this machine as it is written."""
+
+    model: str | None
+    revision: str = "main"
+    folder: str | None = None
+
+    def __str__(self) -> str:
+        return f"hf: {self.model}@{self.revision}" if self.model else f"folder: {self.folder}"
+
+
+@dataclass(frozen=True)
+class CheckpointDefinition:
+    """A definition as read. ``model`` is the id under which the result is served and paired, ``folder`` what its
+    results lie in, as written (the Hugging Face cache where it is None), ``shard_size`` the most bytes of a file."""
+
+    name: str
+    file: str
+    description: str
+    model: str
+    sources: Mapping[str, CheckpointSource]
+    steps: tuple[CheckpointStep, ...]
+    mods: tuple[str, ...] = ()
+    license: str | None = None
+    folder: str | None = None
+    shard_size: int = SHARD_SIZE
+    text: str = field(default="", repr=False, compare=False)
+
+    def location(self, *path: str | int) -> Location:
+        """The location of a value in the file."""
+        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
+
+
+def checkpoint_names(project: Project) -> tuple[str, ...]:
+    """The names of the project's checkpoints, sorted."""
+    paths = sorted((project.root / FOLDER).glob(f"*/{FILE}"))
+    return tuple(path.parent.name for path in paths if NAME.fullmatch(path.parent.name))
+
+
+def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
+    """Reads the definition called ``text``, which may be its folder. Raises UsageError where there is none,
+    FileProblemsError for a bad one."""
+    name = text.removeprefix("checkpoint:").removeprefix("./").removeprefix(f"{FOLDER}/").rstrip("/")
+    existing = checkpoint_names(project)
+    if name not in existing:
+        suggestion = did_you_mean(name, existing, code=True)
+        raise UsageError(
+            f"no checkpoint is called `{name}`" + (f"; {suggestion}" if suggestion else ""),
+            hint=f"there are: {', '.join(existing)}"
+            if existing
+            else f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds",
+        )
+    path = below_project(project.root, project.root / FOLDER / name) / FILE
+    file = f"{FOLDER}/{name}/{FILE}"
+    return parse_checkpoint(read_text(path, file, project.root), name, file)
+
+
+def parse_checkpoint(text: str, name: str, file: str) -> CheckpointDefinition:
+    """Reads a definition from its text. Raises FileProblemsError with everything that is wrong in it."""
+    data = checked(text, file, "checkpoint")
+    problems = tuple(checkpoint_problems(data, text, file))
+    if problems:
+        raise FileProblemsError(tuple(sorted(problems)))
+    output = data.get("output") or {}
+    return CheckpointDefinition(
+        name=name,
+        file=file,
+        description=data["description"],
+        model=data["model"],
+        sources={key: _source(written) for key, written in data["sources"].items()},
+        steps=tuple(map(_step, data["steps"])),
+        mods=tuple((data.get("requires") or {}).get("mods") or ()),
+        license=data.get("license"),
+        folder=output.get("folder"),
+        shard_size=_bytes(output["shard_size"]) if "shard_size" in output else SHARD_SIZE,
+        text=text,
+    )
+
+
+def _source(written: Mapping[str, str]) -> CheckpointSource:
+    if "folder" in written:
+        return CheckpointSource(None, "", written["folder"])
+    model, _, revision = written["hf"].partition("@")
+    return CheckpointSource(model, revision or "main")
+
+
+def _selection(step: Mapping[str, Any]) -> TensorSelection:
+    return TensorSelection(tuple(step.get("select", ("*",))), tuple(step.get("except", ())), step.get("dtype"))
+
+
+def _step(step: Mapping[str, Any]) -> CheckpointStep:
+    verb, expect = verb_of(step), step.get("expect")
+    if verb == "take":
+        files = tuple(step["files"]) if "files" in step else None
+        return TakeStep(step["take"], _selection(step), dict(step.get("rename", {})), files, expect)
+    if verb == "replace":
+        companions = tuple(step.get("companions", ()))
+        return ReplaceStep(step["replace"], _selection(step), companions, expect, step.get("unmatched"))
+    if verb == "add":
+        return AddStep(step["add"], step["file"], tuple(step.get("unless", ())), expect)
+    if verb == "cast":
+        return CastStep(step["cast"], _selection(step), expect)
+    if verb == "quantize":
+        kind = step["quantize"]
+        rows, columns = step.get("block", (128, 128))
+        scale, scale_dtype = step.get("scale", _SCALES[kind]), step.get("scale_dtype", "F32")
+        return QuantizeStep(kind, _selection(step), (rows, columns), scale, scale_dtype, expect)
+    if verb == "config":
+        return ConfigStep(step.get("file", "config.json"), step["config"])
+    demands = step["verify"]
+    shapes = {pattern: tuple(shape) for pattern, shape in demands.get("shapes", {}).items()}
+    maps = {key: dict(demands.get(key, {})) for key in ("counts", "dtypes", "files")}
+    return VerifyStep(demands.get("tensors"), demands.get("bytes"), shapes=shapes, **maps)
+
+
+def _bytes(text: str) -> int:
+    return int(text[:-2].strip()) * _UNITS[text[-2:]]

@@ -1,0 +1,296 @@
+"""Several nodes can serve one model together, each by its own command.
+
+The link between the nodes comes first, then the command of each node, then the guard around that command.
+When the command of one node ends, the guard ends the others. The engines then start all of them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base.errors import UsageError
+from builder.definitions import command, configuration
+from builder.definitions.container import LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from builder.definitions.command import Backend, ServeCommand
+    from builder.definitions.configuration import Node
+    from builder.definitions.container import ContainerSettings
+    from builder.definitions.recipe import Recipe
+
+
+# The link between nodes that serve one model together: what a container needs to use it. NCCL's variables:
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html. Which of them a DGX Spark needs, and the limits
+# of a container that is not privileged: the community's launcher (launch-cluster.sh and autodiscover.sh of
+# spark-vllm-docker).
+
+RDMA_DEVICES = "/dev/infiniband"
+# RDMA registers memory with the device, which pins it.
+RDMA_CAPABILITY = "IPC_LOCK"
+_SHM_SIZE, _MEMORY, _MEMORY_SWAP, _PIDS = "64g", "110g", "120g", 4096
+
+# The bootstrap and the collectives of NCCL, Gloo, TensorPipe, UCX and MPI all go over one named interface: each of them
+# would otherwise choose one by itself, and not the same.
+_INTERFACE_VARIABLES = (
+    *("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES", "MN_IF_NAME"),
+    "OMPI_MCA_btl_tcp_if_include",
+)
+# Three nodes, each wired to the two others: every pair has subnets of its own.
+MESH_DEVICES = 4
+MESH = {"NCCL_NET_PLUGIN": "none", "NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_IB_MERGE_NICS": "0"}
+
+
+def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
+    """The variables for a container on ``node``, which the others reach at ``address``."""
+    variables = {"VLLM_HOST_IP": address}
+    if node.interface:
+        variables |= dict.fromkeys(_INTERFACE_VARIABLES, node.interface)
+    if node.rdma:
+        variables["NCCL_IB_HCA"] = ",".join(node.rdma)
+    variables["NCCL_IB_DISABLE"] = "1" if node.rdma == () else "0"
+    if len(node.rdma or ()) >= MESH_DEVICES:
+        variables |= MESH
+    if backend == "ray":
+        variables |= {
+            "RAY_NODE_IP_ADDRESS": address,
+            "RAY_OVERRIDE_NODE_IP_ADDRESS": address,
+            "RAY_memory_monitor_refresh_ms": "0",
+            "RAY_num_prestart_python_workers": "0",
+            "RAY_object_store_memory": "1073741824",
+        }
+    return variables
+
+
+def devices(node: Node, *, gpus: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The devices and capabilities for a container on ``node``. Where the node's devices are not configured, one with
+    GPUs gets those that there are."""
+    uses_rdma = bool(node.rdma) or (node.rdma is None and gpus)
+    return ((RDMA_DEVICES,), (RDMA_CAPABILITY,)) if uses_rdma else ((), ())
+
+
+def combined(own: Mapping[str, str], node: Node, address: str, backend: Backend) -> dict[str, str]:
+    """The variables of a container whose ``own`` are those of its recipe. These count before those of the link, and the
+    node's ``env`` before both."""
+    return {**environment(node, address, backend), **own, **node.env}
+
+
+def connected(settings: ContainerSettings, node: Node, address: str, backend: Backend) -> ContainerSettings:
+    """``settings`` with the link of ``node``: environment, RoCE devices, and limits in place of the host's IPC."""
+    of_link, capabilities = devices(node, gpus=settings.gpus)
+    joined = replace(
+        settings,
+        env=combined(settings.env, node, address, backend),
+        devices=(*settings.devices, *of_link),
+        capabilities=(*settings.capabilities, *capabilities),
+    )
+    return _limited(joined) if settings.gpus else joined
+
+
+def _limited(settings: ContainerSettings) -> ContainerSettings:
+    """``settings`` with memory of its own, so that a node that runs out of it loses the container and not itself."""
+    return replace(
+        settings,
+        ipc="private",
+        shm_size=settings.shm_size or _SHM_SIZE,
+        memory=settings.memory or _MEMORY,
+        memory_swap=settings.memory_swap or ("" if settings.memory else _MEMORY_SWAP),
+        pids=settings.pids or _PIDS,
+    )
+
+
+# One model served by several nodes together: which of them take part, and the command that runs on each. As the
+# community's launcher starts them (launch-cluster.sh of spark-vllm-docker): vLLM's own multi-node launch
+# (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), the same command on each node with the number of
+# nodes, the node's own rank and the address of the head node; or Ray, where the user or the recipe's ``cluster`` says
+# so.
+
+RANK = f"{LABEL}.rank"
+# The port of the head node at which the others meet it, of vLLM's launch and of Ray alike.
+MASTER_PORT = 29501
+_PORT_OPTION = "--master-port"
+_OBJECT_STORE = ("--object-store-memory", "1073741824", "--num-cpus", "2")
+
+
+@dataclass(frozen=True)
+class ClusterMember:
+    """A node that takes part, with its ``rank`` among them (0 is the head) and the ``address`` where the others reach
+    it. ``argv`` is what runs on it: the serve command, or Ray's worker; ``ray`` is what starts Ray beside the serve
+    command of a head node, and empty elsewhere."""
+
+    node: Node
+    rank: int
+    address: str
+    argv: tuple[str, ...]
+    ray: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes that serve one model together, the head first, and how. ``command`` is that of the head; ``sizes`` are
+    those that the model is spread by, where the command gives them; ``left_alone`` are the nodes that it does not
+    need; ``port`` is that of the head at which the others meet it."""
+
+    members: tuple[ClusterMember, ...]
+    backend: Backend
+    command: ServeCommand
+    sizes: Mapping[str, int]
+    left_alone: tuple[Node, ...]
+    port: str
+
+    @property
+    def note(self) -> str:
+        """A note for the user: how many nodes are used, and which are not; empty where all of them are."""
+        if not self.left_alone:
+            return ""
+        used = ", ".join(member.node.name for member in self.members)
+        others = ", ".join(node.name for node in self.left_alone)
+        return f"{_product(self.sizes)} takes {len(self.members)} of the nodes: {used}; left alone: {others}"
+
+
+def require_fit(recipe: Recipe, nodes: int) -> None:
+    """Raises UsageError where ``recipe`` does not serve on that many nodes."""
+    if nodes > 1 and recipe.solo_only:
+        raise UsageError(f"{recipe.file} says `solo_only`: one machine serves it", hint="name one node, or none")
+    if nodes < 2 and recipe.cluster_only:
+        raise UsageError(
+            f"{recipe.file} says `cluster_only`: several machines serve it together",
+            hint="name them with --node, or in builder.yaml under `nodes`, this one too where it takes part: "
+            "`spark1: {engine: default, address: 10.0.0.1}`",
+        )
+
+
+def require_several(requested: Backend | None, nodes: int) -> None:
+    """Raises UsageError where Ray is ``requested`` for one machine."""
+    if requested == "ray" and nodes < 2:
+        raise UsageError("--ray joins several nodes, and there is one machine", hint="name the nodes with --node")
+
+
+def backend_of(recipe: Recipe, requested: Backend | None) -> Backend:
+    """The backend that joins several nodes: the one that the user ``requested``, else the recipe's, or vLLM's own."""
+    return requested or ("ray" if recipe.cluster == "ray" else "mp")
+
+
+def cluster_of(
+    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], nodes: Sequence[Node], backend: Backend
+) -> Cluster:
+    """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over. They meet at
+    ``MASTER_PORT`` of the head, or at the ``--master-port`` in ``extra``.
+
+    Raises UsageError where there are too few of them, or an address is not known; otherwise as ``command.render`` does.
+    """
+    require_fit(recipe, len(nodes))
+    port = command.option(extra, _PORT_OPTION) or str(MASTER_PORT)
+    extra = command.without(extra, _PORT_OPTION)
+    alike = command.render_member(recipe, overrides, extra, backend)
+    sizes = command.parallelism(alike.words)
+    count = prod(sizes.values()) if sizes else len(nodes)
+    if count > len(nodes):
+        raise UsageError(
+            f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}",
+            hint="name more nodes, or set another size, such as --tp",
+        )
+    used = nodes[:count]
+    addresses = [configuration.address_of(node) for node in used]
+    if backend == "ray":
+        return Cluster(_joined_by_ray(used, addresses, port, alike), backend, alike, sizes, tuple(nodes[count:]), port)
+    commands = [
+        command.render_member(recipe, overrides, extra, backend, _place(rank, count, addresses[0], port))
+        for rank in range(count)
+    ]
+    members = tuple(
+        ClusterMember(node, rank, address, rendered.argv)
+        for rank, (node, address, rendered) in enumerate(zip(used, addresses, commands, strict=True))
+    )
+    return Cluster(members, backend, commands[0], sizes, tuple(nodes[count:]), port)
+
+
+def member_settings(settings: ContainerSettings, member: ClusterMember, backend: Backend) -> ContainerSettings:
+    """``settings`` for a member of a cluster. Only the head node answers requests, so only it has a health check."""
+    return replace(
+        connected(settings, member.node, member.address, backend),
+        argv=_launched(member, backend),
+        labels={**settings.labels, RANK: str(member.rank)},
+        # The nodes talk to each other on ports that are chosen as they start.
+        network="host",
+        ports=(),
+        health=None if member.rank else settings.health,
+    )
+
+
+def _product(sizes: Mapping[str, int]) -> str:
+    return " x ".join(f"{name} {size}" for name, size in sizes.items())
+
+
+def _place(rank: int, count: int, head: str, port: str) -> tuple[str, ...]:
+    headless = ("--headless",) if rank else ()
+    master = ("--master-addr", head, _PORT_OPTION, port)
+    return ("--nnodes", str(count), "--node-rank", str(rank), *master, *headless)
+
+
+def _joined_by_ray(
+    nodes: Sequence[Node], addresses: Sequence[str], port: str, alike: ServeCommand
+) -> tuple[ClusterMember, ...]:
+    head = addresses[0]
+    start = ("ray", "start", "--block")
+    quiet = ("--include-dashboard=false", "--disable-usage-stats")
+    ray = (*start, "--head", "--port", port, *_OBJECT_STORE, "--node-ip-address", head, *quiet)
+    meeting = f"--address=[{head}]:{port}" if ":" in head else f"--address={head}:{port}"
+    others = (
+        ClusterMember(
+            node,
+            rank,
+            address,
+            (*start, *_OBJECT_STORE, "--disable-usage-stats", meeting, "--node-ip-address", address),
+        )
+        for rank, (node, address) in enumerate(zip(nodes[1:], addresses[1:], strict=True), 1)
+    )
+    return (ClusterMember(nodes[0], 0, head, alike.argv, ray), *others)
+
+
+# Ray runs beside the server; the number of its words comes first.
+_HEAD = (
+    'count=$1; shift; "${@:1:count}" & ray=$!; shift "$count"; '
+    'until ray status >/dev/null 2>&1; do kill -0 "$ray" || exit 1; sleep 2; done; exec "$@"'
+)
+# The head node may not answer yet, and may come back after it was lost.
+_WORKER = 'until "$@"; do sleep 2; done'
+
+
+def _launched(member: ClusterMember, backend: Backend) -> tuple[str, ...]:
+    """The argument vector of the member's container."""
+    if member.ray:
+        return ("bash", "-c", _HEAD, "bash", str(len(member.ray)), *member.ray, *member.argv)
+    return ("bash", "-c", _WORKER, "bash", *member.argv) if backend == "ray" else member.argv
+
+
+# The guard round the command of each of several nodes: the whole ends when one of them does. vLLM's further nodes
+# wait for ever for a head that is gone, and a head whose node is gone answers nobody until it notices (vLLM 0.32 by
+# pipeline over two machines: the head ended with an error, the other stayed up). So each holds a connection to the
+# head, which the kernel closes when the other end dies, and ends with it; the engines then start all of them again,
+# which meet anew.
+
+# How far the guard's port is from the one at which the nodes meet: a second server on them has another.
+_DISTANCE = 10
+# The line that the guard writes where not its own command ended first.
+ENDED_ELSEWHERE = "another node has ended: so does this one"
+_LAST_PORT = 65535
+_SCRIPT = Path(__file__).with_name("guard_script.py")
+
+
+def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str) -> ContainerSettings:
+    """``settings`` whose command ends with those of the other nodes; they meet at ``meeting_port`` of the ``head``'s
+    address."""
+    script = _SCRIPT.read_text(encoding="utf-8")
+    guard = ("python3", "-ISc", script, str(rank), head, str(port(meeting_port)), settings.labels[LABEL])
+    return replace(settings, argv=(*guard, *settings.argv))
+
+
+def port(meeting_port: str) -> int:
+    """The port of the guard beside that one."""
+    number = int(meeting_port) if meeting_port.isascii() and meeting_port.isdecimal() else 0
+    return number + _DISTANCE if number + _DISTANCE <= _LAST_PORT else number - _DISTANCE

@@ -1,0 +1,677 @@
+"""The serve command of a recipe becomes the argument vector that starts the server.
+
+Arguments come first, then the places and values of options, edits of the command text, and environment variables.
+The rendered command comes last. Values from the command line are always one argument.
+bash runs only a command that is a shell script; this program splits any other command into words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import dropwhile, pairwise, takewhile
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.definitions import shell
+from builder.definitions.shell import CommandProblem, LiteralPiece, Piece, Placeholder, Scalar, TypedValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from builder.definitions.recipe import Recipe
+    from builder.definitions.shell import ParsedCommand
+
+
+# The arguments of a serve command: options, the model, the port.
+
+# What joins several machines, as vLLM's option calls it: its own processes on each of them, or Ray.
+Backend = Literal["mp", "ray"]
+BACKEND = "--distributed-executor-backend"
+
+# The options whose product is the number of GPUs: https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html
+_PARALLELISM = {
+    "tp": ("-tp", "--tensor-parallel-size", "--tensor_parallel_size"),
+    "pp": ("-pp", "--pipeline-parallel-size", "--pipeline_parallel_size"),
+    "dp": ("-dp", "--data-parallel-size", "--data_parallel_size"),
+}
+
+# The default port of `vllm serve`: https://docs.vllm.ai/en/stable/cli/serve.html
+VLLM_PORT = 8000
+LOOPBACK = "127.0.0.1"
+
+
+def option(words: Sequence[str], *names: str) -> str | None:
+    """The value after one of ``names`` in ``words``, or after its ``=``; the last one if there are several."""
+    result = None
+    for word, following in zip(words, (*words, None)[1:], strict=True):
+        name, sign, value = word.partition("=")
+        if name in names:
+            result = value if sign else following
+    return result
+
+
+def values(words: Sequence[str], name: str) -> tuple[str, ...]:
+    """The values of an option that takes several of them: everything up to the next option."""
+    result: tuple[str, ...] = ()
+    for at, word in enumerate(words):
+        if word.startswith(f"{name}="):
+            result = (word.partition("=")[2],)
+        elif word == name:
+            result = tuple(takewhile(lambda following: not following.startswith("-"), words[at + 1 :]))
+    return result
+
+
+def model(words: Sequence[str]) -> str | None:
+    """The model that `vllm serve MODEL` or `--model` names."""
+    for word, following in pairwise(words):
+        if word == "serve" and not following.startswith("-"):
+            return following
+    return option(words, "--model")
+
+
+def served(words: Sequence[str]) -> tuple[str, ...]:
+    """The model names that the server accepts."""
+    loaded = model(words)
+    return values(words, "--served-model-name") or ((loaded,) if loaded else ())
+
+
+def port(words: Sequence[str]) -> int | None:
+    """The port that the server listens on; None where only the shell can tell."""
+    text = option(words, "--port")
+    if text is None:
+        return VLLM_PORT
+    return int(text) if text.isascii() and text.isdecimal() else None
+
+
+def reached_at(host: str | None) -> str:
+    """The address at which a server that listens on ``host`` is reached from its own machine."""
+    return host if host not in {None, "", "0.0.0.0", "::"} else LOOPBACK  # noqa: S104
+
+
+def parallelism(words: Sequence[str]) -> dict[str, int]:
+    """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none where only the shell can
+    tell."""
+    texts = {name: option(words, *options) or "" for name, options in _PARALLELISM.items()}
+    return {name: int(text) for name, text in texts.items() if text.isascii() and text.isdecimal()}
+
+
+def without_backend(words: Sequence[str]) -> tuple[str, ...]:
+    """``words`` without the option that says what joins several machines."""
+    return without(words, BACKEND)
+
+
+def without(words: Sequence[str], name: str) -> tuple[str, ...]:
+    """``words`` without the option of that name and its value."""
+    kept: list[str] = []
+    waiting = iter(words)
+    for word in waiting:
+        if word == name:
+            next(waiting, None)
+        elif not word.startswith(f"{name}="):
+            kept.append(word)
+    return tuple(kept)
+
+
+# The places of options and their values in a recipe's file: in its command, or in the default that brings a value.
+
+_PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_-]*)[^{}]*\}(?!\})")
+_NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
+
+
+@dataclass(frozen=True)
+class UsedOption:
+    """An option in a serve command with its ``value``, None where it has none; ``occurrence`` counts options of the
+    same spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
+
+    option: str
+    value: str | None
+    occurrence: int
+    goes_on: bool = False
+
+
+def options(words: Sequence[str]) -> Iterator[UsedOption]:
+    """The options in ``words``, in order: ``--name value``, ``--name=value``, ``-tp value``, ``--flag``."""
+    counts: dict[str, int] = {}
+    for word, following, third in zip(words, (*words[1:], None), (*words[2:], None, None), strict=False):
+        if not _is_option(word):
+            continue
+        option, sign, value = word.partition("=")
+        occurrence = counts.get(option, 0)
+        counts[option] = occurrence + 1
+        if sign:
+            yield UsedOption(option, value, occurrence)
+        else:
+            has_value = following is not None and not _is_option(following)
+            goes_on = has_value and third is not None and not _is_option(third)
+            yield UsedOption(option, following if has_value else None, occurrence, goes_on)
+
+
+def _is_option(word: str) -> bool:
+    return bool(re.match(r"--?[A-Za-z]", word))
+
+
+def of_option(recipe: Recipe, used: UsedOption) -> Location:
+    """The location of the option in the command; that of the default which brings it where the command does not."""
+    offset = _offset(recipe, used)
+    if offset is None:
+        key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
+        return recipe.location("defaults", key) if key else recipe.location("command")
+    earlier = recipe.command.count(used.option, 0, offset)
+    return yaml_file.location_within(recipe.text, recipe.file, ("command",), used.option, earlier)
+
+
+def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
+    """The location of the character ``at`` of the option's value; of the default that it comes from, or of the option
+    itself, where the file spells it differently."""
+    value = used.value or ""
+    option = of_option(recipe, used)
+    offset = _offset(recipe, used)
+    if offset is None:
+        return option
+    end = _NEXT_OPTION.search(recipe.command, offset + len(used.option))
+    written = recipe.command[offset + len(used.option) : end.start() if end else None]
+    for key in _PLACEHOLDER.findall(written):
+        default = recipe.defaults.get(key)
+        if default is not None:
+            start = recipe.location("defaults", key)
+            return _within(recipe.text, start, value, at) or start
+    return _within(recipe.text, option, value, at) or option
+
+
+def of_text(recipe: Recipe, written: str) -> Location:
+    """The location of a word of the command; of the default that brings it, or of the command itself, where the command
+    does not have it."""
+    if written in recipe.command:
+        return yaml_file.location_within(recipe.text, recipe.file, ("command",), written, 0)
+    key = next((key for key, value in recipe.defaults.items() if value == written), None)
+    locations = yaml_file.locations(recipe.text, recipe.file)
+    # A folder in `model:` is the default of {model}.
+    default = locations.get(("defaults", key)) or locations.get((key,)) if key else None
+    return default or recipe.location("command")
+
+
+def _offset(recipe: Recipe, used: UsedOption) -> int | None:
+    pattern = rf"(?<![\w-]){re.escape(used.option)}(?![\w-])"
+    offsets = [match.start() for match in re.finditer(pattern, recipe.command)]
+    return offsets[used.occurrence] if used.occurrence < len(offsets) else None
+
+
+def _within(text: str, start: Location, value: str, at: int) -> Location | None:
+    """The location of the character ``at`` of ``value``, which the file spells as it is or with its braces doubled,
+    somewhere after ``start``; None where it does not."""
+    index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
+    lines = value.split("\n")
+    before = value[:at].split("\n")
+    for double in (str, _doubled):
+        row = text.find(double(lines[0]), index) if lines[0] else -1
+        if row < 0 or (text.count("\n", index, row) > 1 and len(lines[0]) < 2):
+            continue
+        if len(before) == 1:
+            return _location(text, start.file, row + len(double(before[0])))
+        line = text.count("\n", 0, row) + len(before)
+        content = text.splitlines()[line - 1 : line]
+        column = content[0].find(double(lines[len(before) - 1])) if content else -1
+        return Location(start.file, line, max(column, 0) + len(double(before[-1])) + 1)
+    return None
+
+
+def _doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
+def _location(text: str, file: str, index: int) -> Location:
+    return Location(file, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
+
+
+# Values of options that vLLM refuses when it parses them, and options that contradict each other.
+
+# Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html
+_SHARES = frozenset({"gpu-memory-utilization"})
+_COUNTS = frozenset({"tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"})
+# Some of these also take `8k` or `auto`.
+_OTHER_NUMBERS = frozenset(
+    {"max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size", "seed", "nnodes", "node-rank"}
+    | {"cpu-offload-gb", "swap-space", "kv-cache-memory-bytes", "max-logprobs"}
+)
+# The least that vLLM takes; -1 stands for what it finds itself.
+_LEAST = {
+    **dict.fromkeys(("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "nnodes"), 1),
+    **dict.fromkeys(("max-num-seqs", "max-num-batched-tokens", "block-size", "kv-cache-memory-bytes"), 1),
+    **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
+    **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
+}
+_PORTS = frozenset({"port", "master-port"})
+_HIGHEST_PORT = 65535
+_HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
+_NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
+_ONE_LINE = "a name has no line break and no control character"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
+# Each of several is taken.
+_COLLECTED = frozenset({"middleware"})
+
+
+def name_of(option: str) -> str:
+    """The name of an option without its dashes: ``-tp`` and ``--tensor_parallel_size`` are ``tensor-parallel-size``."""
+    name = option.lstrip("-").replace("_", "-")
+    return _SHORT.get(name, name)
+
+
+def option_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
+    for used in options(words):
+        message = _number_fault(name_of(used.option), used.value) if used.value is not None else ""
+        if message:
+            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+
+
+def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
+    what only a shell can tell is left to it."""
+    for used in options(words):
+        several = values(words, used.option)
+        message = "" if used.value is None else _name_fault(name_of(used.option), used.value, several)
+        if message:
+            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+    loaded = model(words) or ""
+    if _CONTROL.search(loaded):
+        yield Problem(recipe.location("command"), f"the model {loaded!r}: {_ONE_LINE}")
+
+
+def _name_fault(name: str, value: str, several: Sequence[str]) -> str:
+    is_told_by_shell = bool(re.search(r"[$`]", value))
+    if name == "host" and not _HOST.fullmatch(value) and not is_told_by_shell:
+        return "a host name or an address is meant, such as 0.0.0.0"
+    is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= _HIGHEST_PORT
+    if name in _PORTS and not is_port and not is_told_by_shell:
+        return f"a port is meant: 1 to {_HIGHEST_PORT}"
+    return _ONE_LINE if name in _NAMES and any(map(_CONTROL.search, (*several, value))) else ""
+
+
+def _number_fault(name: str, value: str) -> str:
+    if name not in _SHARES | _COUNTS | _OTHER_NUMBERS or re.search(r"[$`]", value):
+        return ""
+    if re.fullmatch(r"\d+(,\d+)+", value):
+        meant = value.replace(",", "." if name in _SHARES else "")
+        return f"a number has no comma; {meant} is meant"
+    if name in _COUNTS and not re.fullmatch(r"-?[0-9]+", value):
+        return "a whole number is meant"
+    least = _LEAST.get(name)
+    if least is not None and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
+        if float(value) < least:
+            return f"{least} or more is meant"
+        if name == "max-model-len" and float(value) == 0:
+            return "1 or more is meant"
+    if name not in _SHARES:
+        return ""
+    try:
+        share = float(value)
+    except ValueError:
+        return "a number is meant, such as 0.85"
+    return "" if 0 < share <= 1 else "a share of the memory is meant: more than 0, and 1 at most"
+
+
+def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
+    """A note for each option that stands again with another value: vLLM takes the last one."""
+    if words.count("serve") > 1:
+        return  # a script that serves in one of several ways
+    latest: dict[str, UsedOption] = {}
+    for used in options(words):
+        name = name_of(used.option)
+        switch = name.removeprefix("no-") if used.value is None else name
+        earlier = latest.get(switch)
+        if earlier and name not in _COLLECTED and _value(earlier) != _value(used):
+            message = f"`{_written(used)}` CONTRADICTS `{_written(earlier)}` before it; vLLM takes the last one"
+            yield Problem(of_option(recipe, used), message)
+        latest[switch] = used
+
+
+def _value(used: UsedOption) -> str:
+    if used.value is not None:
+        return used.value
+    return "off" if name_of(used.option).startswith("no-") else "on"
+
+
+def _written(used: UsedOption) -> str:
+    value = used.value if used.value is None or len(used.value) <= 40 else f"{used.value[:39]}…"
+    return used.option if value is None else f"{used.option} {value}"
+
+
+# Changes to the text of a command before it is read: what launchers of recipes take out of it. By the rules of the
+# community's launcher (run-recipe.py of spark-vllm-docker), which edits the text of a script: an option may stand
+# anywhere in it, and lines that hold nothing else afterwards go with it.
+
+# The option with its value, on the same line or on the next; a placeholder is one NUL character.
+_BACKEND = re.compile(
+    rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
+    r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
+)
+_EMPTY_LINE = re.compile(r"^[ \t\r]*\\?[ \t\r]*\n", re.MULTILINE)
+
+
+def text_without_backend(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """``pieces`` without the option that says what joins several machines."""
+    return _without(pieces, _BACKEND)
+
+
+def without_empty_lines(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """``pieces`` without lines that hold nothing, or nothing but a backslash: they would end a command that goes on."""
+    return _without(pieces, _EMPTY_LINE)
+
+
+def _without(pieces: tuple[Piece, ...], pattern: re.Pattern[str]) -> tuple[Piece, ...]:
+    text = "".join("\0" if isinstance(piece, Placeholder) else piece.text for piece in pieces)
+    spans = [match.span() for match in pattern.finditer(text)]
+    return tuple(_kept(pieces, spans)) if spans else pieces
+
+
+def _kept(pieces: tuple[Piece, ...], spans: Sequence[tuple[int, int]]) -> Iterator[Piece]:
+    """The parts of ``pieces`` outside ``spans`` of their text."""
+    at = 0
+    for piece in pieces:
+        length = 1 if isinstance(piece, Placeholder) else len(piece.text)
+        inside = [(start - at, end - at) for start, end in spans if start < at + length and end > at]
+        at += length
+        if not inside:
+            yield piece
+        elif isinstance(piece, LiteralPiece):
+            begin = 0
+            for start, end in (*inside, (length, length)):
+                if start > begin:
+                    moved = 0 if piece.source else begin
+                    yield replace(piece, text=piece.text[begin:start], offset=piece.offset + moved)
+                begin = end
+
+
+# The environment variables of a recipe. The community's launcher writes each into a script, between double quotes:
+# ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here they are variables of the container, and
+# only those that bash has to expand come to a script. A quote without a backslash, which ends the text there and
+# leaves broken JSON behind, is kept.
+
+_ESCAPED = re.compile(r'\\(?:([$`"\\])|\n)')
+_EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$(?:[A-Za-z0-9_@*#?$!({-]))")
+_BARE_QUOTE = re.compile(r'((?<!\\)(?:\\\\)*)"')
+
+_SUBSTITUTION = re.compile(r"`|\$\(")
+_LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
+
+
+@dataclass(frozen=True)
+class RecipeEnvironment:
+    """The variables of a recipe: those ``fixed`` by its text, and those ``expanded`` by bash in the container, as text
+    between double quotes."""
+
+    fixed: dict[str, str]
+    expanded: dict[str, str]
+
+    def exported_by(self, argv: tuple[str, ...]) -> tuple[str, ...]:
+        """The argument vector that runs ``argv`` with the variables that bash expands."""
+        if not self.expanded:
+            return argv
+        exports = "\n".join(f'export {name}="{text}"' for name, text in self.expanded.items())
+        if argv[:2] == ("bash", "-c"):
+            return (*argv[:2], f"{exports}\n{argv[2]}", *argv[3:])
+        return ("bash", "-c", f'{exports}\nexec "$@"', "bash", *argv)
+
+
+def read_environment(env: Mapping[str, Scalar]) -> RecipeEnvironment:
+    """The variables under ``env``. Values become text as Python writes them, such as ``True``; null is an empty one."""
+    texts = {name: "" if value is None else str(value) for name, value in env.items()}
+    expanded = {name: _between_quotes(text) for name, text in texts.items() if _EXPANSION.search(text)}
+    fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
+    return RecipeEnvironment(fixed, expanded)
+
+
+def _between_quotes(text: str) -> str:
+    """``text`` between double quotes, which nothing in it ends; quotes in a command substitution are its own."""
+    if _SUBSTITUTION.search(text):
+        return text
+    return _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
+
+
+# The serve command of a recipe, rendered: the argument vector that starts the server in its container. The values of
+# the recipe's ``defaults`` are part of the text that bash reads, as in the community's launcher: they may hold
+# quotes, options and several words. A value from the command line is one argument whatever it contains. Only a
+# command that is a real shell script (several commands, pipes, `$…`) is run by bash; any other is split into words
+# here.
+
+# The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
+OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "port": ("--port", ()),
+    "host": ("--host", ()),
+    "tensor_parallel": ("--tensor-parallel-size", ("tensor_parallel_size", "tp")),
+    "gpu_memory_utilization": ("--gpu-memory-utilization", ("gpu_mem", "gpu_memory")),
+    "max_model_len": ("--max-model-len", ()),
+}
+
+# Words that stand before a command, and commands that change the shell alone.
+_GRAMMAR = frozenset(
+    {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "(", "time", "exec", "fi", "done"}
+)
+_OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "shopt", ":", "true", "}", ")", "wait"})
+
+
+@dataclass(frozen=True)
+class ServeCommand:
+    """A rendered serve command. ``argv`` starts the server; ``words`` are the words of the command, those of a script
+    as written, before its shell expands them. ``port`` and ``host`` are those the server listens on, ``model`` the one
+    it loads and ``served`` the names it accepts, as far as the words tell."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    is_script: bool
+    words: tuple[str, ...]
+    port: int | None
+    host: str | None
+    model: str | None
+    served: tuple[str, ...]
+
+
+def render_command(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = ()) -> ServeCommand:
+    """Renders the command for one machine, with the recipe's defaults, the ``overrides`` by key in their place, and
+    ``extra`` appended. The model is not spread over GPUs unless ``overrides`` says so, whatever the defaults are.
+
+    Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
+    that is none; UsageError for an override or an extra argument that the command has no place for.
+    """
+    return _rendered(recipe, _alone(recipe), overrides, without_backend(extra), "mp", ())
+
+
+def render_member(
+    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend, place: Sequence[str] = ()
+) -> ServeCommand:
+    """Renders the command of one of several machines that ``backend`` joins; the arguments ``place``, which say which
+    of them it is, come last. Raises as ``render`` does."""
+    kept = tuple(extra) if backend == "ray" else without_backend(extra)
+    return _rendered(recipe, _defaults(recipe), overrides, kept, backend, place)
+
+
+def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
+    """The problems that keep the recipe's command from being rendered with its own defaults."""
+    pieces, misread = shell.parse_placeholders(recipe.command)
+    _, wrong = _read(recipe, pieces, _defaults(recipe) if recipe.cluster_only else _alone(recipe), {}, "mp")
+    return tuple(sorted({*(_problem(recipe, problem) for problem in misread), *wrong}))
+
+
+def beside_server(recipe: Recipe) -> tuple[str, ...]:
+    """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
+    only prepares the shell itself is left out; so is everything where the text cannot be read."""
+    pieces, _ = shell.parse_placeholders(recipe.command)
+    parsed, wrong = _read(recipe, pieces, _alone(recipe), {}, "mp")
+    commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
+    if wrong or len(commands) < 1:
+        return ()
+    server = next((each for each in commands if _is_server(each)), commands[0])
+    inside = re.findall(r"\$\((?!\().*?\)|`[^`]+`", " ".join(server))
+    own = (list(dropwhile(_GRAMMAR.__contains__, each)) for each in commands if each is not server)
+    return tuple(dict.fromkeys([" ".join(each) for each in own if each and each[0] not in _OF_THE_SHELL] + inside))
+
+
+def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
+    """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
+    ``render`` does for what cannot be read."""
+    return _words(recipe, _alone(recipe), {}, (), "mp", ()).words
+
+
+def _rendered(
+    recipe: Recipe,
+    defaults: Mapping[str, Scalar],
+    overrides: Mapping[str, str],
+    extra: Sequence[str],
+    backend: Backend,
+    place: Sequence[str],
+) -> ServeCommand:
+    parsed, values, appended, words = _words(recipe, defaults, overrides, extra, backend, place)
+    if unfit := tuple(name_problems(recipe, words)):
+        raise FileProblemsError(unfit)
+    variables = read_environment(recipe.env)
+    argv = shell.script(parsed, values, appended) if parsed.needs_shell else words
+    return ServeCommand(
+        argv=variables.exported_by(argv),
+        env=variables.fixed,
+        is_script=parsed.needs_shell,
+        words=words,
+        port=port(words),
+        host=option(words, "--host"),
+        model=model(words),
+        served=served(words),
+    )
+
+
+class _Words(NamedTuple):
+    parsed: ParsedCommand
+    values: TypedValues
+    appended: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+def _words(
+    recipe: Recipe,
+    defaults: Mapping[str, Scalar],
+    overrides: Mapping[str, str],
+    extra: Sequence[str],
+    backend: Backend,
+    place: Sequence[str],
+) -> _Words:
+    """The command as bash reads it, the values that were typed, the arguments that are appended, and all its words."""
+    pieces, misread = shell.parse_placeholders(recipe.command)
+    given, options = _overridden(recipe, pieces, overrides) if not misread else ({}, ())
+    parsed, wrong = _read(recipe, pieces, defaults, given, backend)
+    if misread or wrong:
+        raise FileProblemsError((*(_problem(recipe, problem) for problem in misread), *wrong))
+    values = TypedValues(given)
+    command_words = shell.words(parsed, values)
+    appended = (*options, *_revision(recipe, command_words), *extra)
+    if backend == "ray" and _takes_backend((*command_words, *appended)):
+        appended += (BACKEND, backend)
+    appended += tuple(place)
+    _require_no_nul(appended)
+    return _Words(parsed, values, appended, (*command_words, *appended))
+
+
+def _read(
+    recipe: Recipe,
+    pieces: tuple[Piece, ...],
+    defaults: Mapping[str, Scalar],
+    given: Mapping[str, str],
+    backend: Backend,
+) -> tuple[ParsedCommand, tuple[Problem, ...]]:
+    """The command as bash reads it with the values of the recipe in it, and its problems."""
+    own = {key: value for key, value in defaults.items() if key not in given}
+    unfit = _unfit(pieces, {**own, **given})
+    filled = without_empty_lines(shell.filled(pieces, own))
+    if backend == "mp":
+        filled = without_empty_lines(text_without_backend(filled))
+    parsed = shell.scan(filled)
+    wrong = (*unfit, *parsed.wrong)
+    if not wrong:
+        wrong = tuple(shell.unquotable(parsed, TypedValues(given)))
+    if not wrong and not parsed.commands:
+        return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
+    return parsed, tuple(_problem(recipe, problem) for problem in wrong)
+
+
+def _defaults(recipe: Recipe) -> dict[str, Scalar]:
+    return {"model": recipe.model, **recipe.defaults} if recipe.model else dict(recipe.defaults)
+
+
+def _alone(recipe: Recipe) -> dict[str, Scalar]:
+    """The defaults for one machine: of all keys, the community's launcher sets this one unless it is given."""
+    used = "tensor_parallel" in shell.keys(shell.parse_placeholders(recipe.command)[0])
+    return {**_defaults(recipe), **({"tensor_parallel": 1} if used else {})}
+
+
+def _overridden(
+    recipe: Recipe, pieces: tuple[Piece, ...], overrides: Mapping[str, str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The overrides by the keys that the command uses for them, and the options to append for the others."""
+    used = shell.keys(pieces)
+    given: dict[str, str] = {}
+    options: list[str] = []
+    for name, value in overrides.items():
+        canonical = _canonical(name)
+        keys = [key for key in used if _canonical(key) == canonical]
+        if keys:
+            given |= dict.fromkeys(keys, value)
+        elif canonical in OPTIONS:
+            # The last one counts: vLLM parses its options with argparse.
+            options += [OPTIONS[canonical][0], value]
+        else:
+            raise UsageError(
+                f"{recipe.file}: its command has no {{{name}}} to set", hint=f"it has: {', '.join(used) or 'none'}"
+            )
+    return given, tuple(options)
+
+
+def _canonical(key: str) -> str:
+    """The canonical name of a key that recipes spell in several ways: ``-`` or ``_``, ``tp`` or ``tensor_parallel``."""
+    plain = key.replace("-", "_").lower()
+    return next((name for name, (_, others) in OPTIONS.items() if plain in others), plain)
+
+
+def _revision(recipe: Recipe, words: Sequence[str]) -> tuple[str, ...]:
+    """The option for the recipe's revision, if its command loads the recipe's model and sets no revision itself."""
+    if recipe.revision is None or model(words) != recipe.model or option(words, "--revision"):
+        return ()
+    return ("--revision", recipe.revision)
+
+
+def _takes_backend(words: Sequence[str]) -> bool:
+    """True for a vLLM server that is not told yet what joins the machines."""
+    return _is_server(words) and option(words, BACKEND) is None
+
+
+def _is_server(words: Sequence[str]) -> bool:
+    return "vllm serve" in " ".join(words) or any("vllm.entrypoints" in word for word in words)
+
+
+def _unfit(pieces: tuple[Piece, ...], values: Mapping[str, Scalar]) -> tuple[CommandProblem, ...]:
+    """The placeholders without a value, or with one that cannot be substituted."""
+    problems = (_unfit_value(piece, values) for piece in pieces if isinstance(piece, Placeholder))
+    return tuple(problem for problem in problems if problem)
+
+
+def _unfit_value(piece: Placeholder, values: Mapping[str, Scalar]) -> CommandProblem | None:
+    if piece.key not in values:
+        message = f"no value for {{{piece.key}}}; there are: {', '.join(sorted(values)) or 'none'}"
+    else:
+        try:
+            text = shell.text_of(piece, values[piece.key])
+            message = f"the value of {{{piece.key}}} holds a NUL character" if "\0" in text else ""
+        except ValueError as error:
+            message = f"`{piece.written}`: {error}"
+    return CommandProblem(piece.written, piece.offset, message) if message else None
+
+
+def _require_no_nul(texts: Sequence[str]) -> None:
+    for text in texts:
+        if "\0" in text:
+            raise UsageError(f"{text!r}: an argument cannot hold a NUL character")
+
+
+def _problem(recipe: Recipe, problem: CommandProblem) -> Problem:
+    earlier = recipe.command.count(problem.written, 0, problem.offset)
+    location = yaml_file.location_within(recipe.text, recipe.file, ("command",), problem.written, earlier)
+    return Problem(location, problem.message)

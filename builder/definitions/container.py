@@ -1,0 +1,612 @@
+"""This page describes the container that serves a recipe, as data only.
+
+Ports, volumes and the settings of the user come first, then GPU memory, the container itself, and earlyoom.
+The command line overrides the recipe, the recipe overrides builder.yaml, and that overrides the defaults.
+The value of a secret is never written down. Labels, files and errors contain only its name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from builder.base import hub_cache, redaction
+from builder.base.errors import FileProblemsError, Problem, UsageError
+from builder.definitions import command
+from builder.definitions.command import reached_at
+from builder.definitions.configuration import RequestedOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from builder.definitions.command import ServeCommand
+    from builder.definitions.image import ServeSettings
+    from builder.definitions.recipe import Recipe
+
+
+# Published ports: a port of the machine that leads to one of a container with a network of its own.
+
+_FORM = re.compile(r"(?:(?:(\[[0-9A-Fa-f:]+\]|[0-9.]+):)?([0-9]{1,5}):)?([0-9]{1,5})(?:/(tcp|udp))?")
+_HIGHEST = 65535
+
+
+@dataclass(frozen=True)
+class PublishedPort:
+    """A port of the machine, on all its addresses unless one is given, and the one ``inside`` the container."""
+
+    port: int
+    inside: int
+    address: str = ""
+    protocol: str = "tcp"
+
+    def __str__(self) -> str:
+        """As Docker writes it: ``[ADDRESS:]PORT:INSIDE[/udp]``."""
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        protocol = "" if self.protocol == "tcp" else f"/{self.protocol}"
+        return f"{f'{host}:' if host else ''}{self.port}:{self.inside}{protocol}"
+
+
+def parse_port(text: str) -> PublishedPort:
+    """Parses ``[[ADDRESS:]PORT:]INSIDE[/udp]``. Raises ValueError with the reason for anything else."""
+    match = _FORM.fullmatch(text)
+    if not match:
+        raise ValueError("PORT:INSIDE is wanted, such as 8001:8000")
+    inside = int(match[3])
+    port = int(match[2] or inside)
+    for number in (port, inside):
+        if not 1 <= number <= _HIGHEST:
+            raise ValueError(f"{number} is no port")
+    return PublishedPort(port, inside, (match[1] or "").strip("[]"), match[4] or "tcp")
+
+
+def with_server(ports: Sequence[PublishedPort], port: int | None) -> tuple[PublishedPort, ...]:
+    """``ports``, and the server's own where none of them leads to it."""
+    if port is None or of_server(ports, port):
+        return tuple(ports)
+    return (*ports, PublishedPort(port, port))
+
+
+def of_server(ports: Sequence[PublishedPort], port: int | None) -> PublishedPort | None:
+    """The first of ``ports`` that leads to the server, which listens on ``port``."""
+    return next((published for published in ports if published.inside == port and published.protocol == "tcp"), None)
+
+
+# Volumes: folders and files of the machine that a server sees, written ``SRC:DST`` or ``SRC:DST:ro``.
+
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A bind mount: a folder or file of the host, as an absolute path, and its path in the container. The folder is
+    made where it is missing only if it is ``ours``: a missing volume is a mistake."""
+
+    source: str
+    target: str
+    read_only: bool = False
+    ours: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.target}" + (":ro" if self.read_only else "")
+
+
+def parse_volume(text: str, environ: Mapping[str, str], folder: Path) -> Mount:
+    """Parses ``SRC:DST``, ``SRC:DST:ro`` or ``SRC:DST:rw``. SRC may begin with ``~``, hold variables of ``environ``,
+    and is relative to ``folder`` where it begins with a dot. Raises ValueError with the reason for anything else."""
+    source, *rest = text.split(":")
+    target, mode = (*rest, "", "")[:2]
+    if len(rest) not in {1, 2} or not source or not target:
+        raise ValueError("SRC:DST or SRC:DST:ro is wanted")
+    if mode not in {"", "ro", "rw"} or (len(rest) == 2 and not mode):
+        raise ValueError(f"`{mode}` is no mode of a volume: it is `ro` or nothing")
+    path = PurePosixPath(target)
+    if not path.is_absolute() or ".." in path.parts or len(path.parts) < 2:
+        raise ValueError(f"`{target}` is no place in the container: it begins with / and is a folder or file there")
+    return Mount(_source(source, environ, folder), str(path), read_only=mode == "ro", ours=False)
+
+
+def _source(text: str, environ: Mapping[str, str], folder: Path) -> str:
+    if text == "~" or text.startswith("~/"):
+        text = f"${{HOME}}{text[1:]}"
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if not environ.get(name):
+            raise ValueError(f"{name} is not set in the environment")
+        return environ[name]
+
+    expanded = _VARIABLE.sub(value, text)
+    if "$" in expanded or ":" in expanded or "\0" in expanded:
+        raise ValueError(f"`{expanded}` cannot be mounted: a path with `$` or `:` in it")
+    if expanded.split("/")[0] in {".", ".."}:
+        return os.path.normpath(folder / expanded)
+    if not expanded.startswith("/"):
+        raise ValueError(f"`{text}` is no path: it begins with /, ~/ or ./ (Docker's named volumes are not used)")
+    return os.path.normpath(expanded)
+
+
+def fault(text: str) -> str:
+    """The reason why ``text`` is no volume for anybody, whatever the environment has; empty for one that may be."""
+    everything = {match[1] or match[2]: "/value" for match in _VARIABLE.finditer(text)}
+    try:
+        parse_volume(text, {"HOME": "/home", **everything}, Path("/"))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def merged(ours: Sequence[Mount], volumes: Sequence[Mount]) -> tuple[Mount, ...]:
+    """``ours`` and then ``volumes``. A volume takes the place of what is mounted at its path before it, and of our own
+    mounts below such a one: the folder of the models holds the hub's."""
+    replaced = {mount.target for mount in ours} & {volume.target for volume in volumes}
+    kept = [mount for mount in ours if not any(_is_within(mount.target, target) for target in replaced)]
+    return (*kept, *{volume.target: volume for volume in volumes}.values())
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
+
+
+# The container settings that a user adds: volumes, environment variables, ports, memory, earlyoom. They are written
+# on the command line, in a recipe (``volumes``, ``env``) and in builder.yaml. The command line counts before the
+# recipe, the recipe before builder.yaml, and that before the defaults of `container`. The value of a secret is never
+# written down: labels, exported files and errors have its name alone, and whoever starts the container has the value
+# in the environment.
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SIZE = re.compile(r"[1-9][0-9]*[kmg]", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ContainerOptions:
+    """The options as read. A variable whose value is None is taken from the environment of whoever starts the
+    container; ``secrets`` are the values of such variables that were given, which are never written down."""
+
+    volumes: tuple[Mount, ...] = ()
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    publish: tuple[PublishedPort, ...] = ()
+    earlyoom: bool = False
+    memory: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+
+    def without_values(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """The variables that have a value neither here nor in ``environ``."""
+        return tuple(
+            name
+            for name, value in self.env.items()
+            if value is None and name not in self.secrets and name not in environ
+        )
+
+
+NONE = ContainerOptions()
+
+
+def settle_container_options(
+    configured: RequestedOptions,
+    recipe: Recipe,
+    typed: RequestedOptions,
+    environ: Mapping[str, str],
+    folders: tuple[Path, Path],
+) -> tuple[ContainerOptions, Recipe]:
+    """The options for a container of ``recipe``, those that are ``typed`` before those of builder.yaml
+    (``configured``), and the recipe without the variables that are typed. Relative paths are in one of the ``folders``:
+    the project's for what files say, the current one for what is typed.
+
+    Raises UsageError for an option that is wrong, FileProblemsError for a volume of the recipe that is.
+    """
+    project, current = folders
+    env_of_file, secrets_of_file = _environment(configured.env, "env", "in builder.yaml")
+    env_typed, secrets_typed = _environment(typed.env, "--env", "")
+    mounts = (
+        *_volumes(configured.volumes, environ, project, "builder.yaml: volumes"),
+        *_volumes_of_recipe(recipe, environ, project),
+        *_volumes(typed.volumes, environ, current, "--volume"),
+    )
+    env = {**{name: value for name, value in env_of_file.items() if name not in recipe.env}, **env_typed}
+    known_secrets = {**secrets_of_file, **secrets_typed}
+    where = "--publish" if typed.publish else "builder.yaml: publish"
+    memory = typed.memory or configured.memory
+    if memory and not _SIZE.fullmatch(memory):
+        raise UsageError(
+            f"{'--memory' if typed.memory else 'builder.yaml: memory'} {memory}: a size such as 100g is wanted"
+        )
+    earlyoom = configured.earlyoom if typed.earlyoom is None else typed.earlyoom
+    options = ContainerOptions(
+        volumes=merged((), mounts),
+        env=env,
+        publish=tuple(_published(text, where) for text in typed.publish or configured.publish),
+        earlyoom=bool(earlyoom),
+        memory=memory,
+        secrets={name: value for name, value in known_secrets.items() if env.get(name, "") is None},
+    )
+    return options, replace(recipe, env={name: value for name, value in recipe.env.items() if name not in env_typed})
+
+
+def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """``typed`` for a label, for when the server is started again from any folder: without the values of secrets."""
+    env, _ = _environment(typed.env, "--env", "")
+    parts = {
+        "volumes": [str(mount) for mount in _volumes(typed.volumes, environ, folder, "--volume")],
+        "env": [name if value is None else f"{name}={value}" for name, value in env.items()],
+        "publish": list(typed.publish),
+        "earlyoom": typed.earlyoom,
+        "memory": typed.memory,
+    }
+    return {name: part for name, part in parts.items() if part not in ([], None, "")}
+
+
+def again(before: Mapping[str, Any], typed: RequestedOptions) -> RequestedOptions:
+    """An earlier request as it was ``kept``, with what is ``typed`` now in its place or beside it."""
+    return RequestedOptions(
+        volumes=(*before.get("volumes", ()), *typed.volumes),
+        env=(*before.get("env", ()), *typed.env),
+        publish=typed.publish or tuple(before.get("publish", ())),
+        earlyoom=before.get("earlyoom") if typed.earlyoom is None else typed.earlyoom,
+        memory=typed.memory or before.get("memory", ""),
+    )
+
+
+def typed_variables(typed: RequestedOptions) -> ContainerOptions:
+    """The variables of the command line alone."""
+    return ContainerOptions(env=_environment(typed.env, "--env", "")[0])
+
+
+def with_variables(env: Mapping[str, str], options: ContainerOptions) -> dict[str, str]:
+    """``env`` with the variables of ``options`` in it, but without those whose value comes from the environment."""
+    variables = {**env, **options.env}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> None:
+    """Raises UsageError where a variable should come from ``environ`` and is not there."""
+    if missing := options.without_values(environ):
+        first = missing[0]
+        raise UsageError(
+            f"{', '.join(missing)}: wanted from your environment, and not set there",
+            hint=f"set it, or give `--env {first}=…`; the value of what looks like a secret is kept nowhere",
+        )
+
+
+def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[str, str | None], dict[str, str]]:
+    """The variables, None for a secret's value, and the secrets. What stands after the `=` is in no message."""
+    env: dict[str, str | None] = {}
+    values: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not _NAME.fullmatch(name) or "\0" in value:
+            shown = f"{name}=…" if sign else "…"
+            raise UsageError(" ".join(filter(None, [f"{option} {shown}", where])) + ": NAME=VALUE, or NAME, is wanted")
+        values.pop(name, None)
+        if sign and not redaction.looks_secret(name, value):
+            env[name] = value
+        else:
+            env[name] = None
+            if sign:
+                values[name] = value
+    return env, values
+
+
+def _volumes(texts: Sequence[str], environ: Mapping[str, str], folder: Path, where: str) -> list[Mount]:
+    mounts = []
+    for text in texts:
+        try:
+            mounts.append(parse_volume(text, environ, folder))
+        except ValueError as error:
+            raise UsageError(f"{where} {text}: {error}") from None
+    return mounts
+
+
+def _volumes_of_recipe(recipe: Recipe, environ: Mapping[str, str], folder: Path) -> list[Mount]:
+    mounts, problems = [], []
+    for index, text in enumerate(recipe.volumes):
+        try:
+            mounts.append(parse_volume(text, environ, folder))
+        except ValueError as error:
+            problems.append(Problem(recipe.location("volumes", index), f"`{text}`: {error}"))
+    if problems:
+        raise FileProblemsError(tuple(problems))
+    return mounts
+
+
+def _published(text: str, where: str) -> PublishedPort:
+    try:
+        return parse_port(text)
+    except ValueError as error:
+        raise UsageError(f"{where} {text}: {error}") from None
+
+
+# The GPU memory that a serve command asks for, as far as its words tell.
+
+GIB = 1 << 30
+# vLLM's own (vllm/config/cache.py); 0.9 in older releases.
+DEFAULT_SHARE = 0.92
+_SHARE = ("--gpu-memory-utilization", "--gpu_memory_utilization")
+# Of the community's mod gpu-mem-util-gb.
+_GIBIBYTES = ("--gpu-memory-utilization-gb", "--gpu_memory_utilization_gb")
+_CACHE = ("--kv-cache-memory-bytes", "--kv_cache_memory_bytes", "--kv-cache-memory")
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """A share of the GPU's memory, or an amount in GiB. ``is_default`` is true if the command leaves it to vLLM,
+    ``is_minimum`` if the size of the KV cache is given, so that the share is only what has to be free."""
+
+    share: float = 0.0
+    gibibytes: float = 0.0
+    is_default: bool = False
+    is_minimum: bool = False
+
+    def of(self, total: int) -> int:
+        """The bytes of a GPU with ``total`` bytes."""
+        return int(self.gibibytes * GIB) if self.gibibytes else int(self.share * total)
+
+    def __str__(self) -> str:
+        """As labels have it: ``0.9``, or ``96g``."""
+        return f"{self.gibibytes:g}g" if self.gibibytes else f"{self.share:g}"
+
+
+def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
+    """The memory that the words of a command ask for; None where only the shell can tell, or no model is served."""
+    cache = command.option(words, *_CACHE) is not None
+    amount = command.option(words, *_GIBIBYTES)
+    share = command.option(words, *_SHARE)
+    if amount is not None:
+        number = _number(amount)
+        return GpuMemory(gibibytes=number, is_minimum=cache) if number else None
+    if share is not None:
+        number = _number(share)
+        return GpuMemory(share=number, is_minimum=cache) if number else None
+    if command.model(words) is None:
+        return None
+    return GpuMemory(share=DEFAULT_SHARE, is_default=True, is_minimum=cache)
+
+
+def of_label(text: str) -> GpuMemory:
+    """The memory that a label tells; vLLM's default for anything else."""
+    number = _number(text.removesuffix("g"))
+    if not number:
+        return GpuMemory(share=DEFAULT_SHARE, is_default=True)
+    return GpuMemory(gibibytes=number) if text.endswith("g") else GpuMemory(share=number)
+
+
+def _number(text: str) -> float:
+    """The positive number that the text is, or 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        return 0.0
+    return number if 0 < number < float("inf") else 0.0
+
+
+# The container that serves a recipe: everything needed to start it, or to describe it to another tool. Data only, the
+# same for `run` and for every format of `export`.
+
+LABEL = "builder.serve"
+# Owners stop and watch their servers by it: `docker ps --filter name=vllm`.
+_NAME_PREFIX = "vllm-"
+# The GPU memory that the server asks for, as `gpu_memory` writes it; and where its port is another one inside, or the
+# machine's is published on one address only.
+GPU_MEMORY = f"{LABEL}.gpu_memory"
+PORT_INSIDE = f"{LABEL}.inside"
+ADDRESS = f"{LABEL}.address"
+
+# Taken from the environment of whoever starts the container. Their values are never written down.
+SECRETS = ("HF_TOKEN",)
+
+HOME = "/root"
+# Caches of what vLLM and its kernel libraries compile. They belong to one build: another may read them and break.
+COMPILE_CACHES = {
+    "vllm": ".cache/vllm",
+    "flashinfer": ".cache/flashinfer",
+    "triton": ".triton",
+    "tilelang": ".tilelang",
+}
+# As the community's launcher sets them on a DGX Spark: NCCL uses all cores, whatever its process was bound to, and
+# PyTorch's allocator returns memory that the CPU shares with the GPU.
+GPU_ENVIRONMENT = {"NCCL_IGNORE_CPU_AFFINITY": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+OPEN_FILES = 1_048_576
+# A large model takes ten minutes to load, and longer where its kernels are compiled for the first time.
+STARTING_SECONDS = 3600
+STOPPING_SECONDS = 60
+
+# With http.client, which ignores proxies, and without site-packages, whose import takes seconds in a vLLM image.
+_PROBE = (
+    "import http.client as c, sys; h = c.HTTPConnection({host!r}, {port}, timeout=8); "
+    "h.request('GET', '/health'); sys.exit(h.getresponse().status != 200)"
+)
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """The health check of the server: ``argv``, which runs in the container, and times in seconds. Failures count only
+    after ``start_period``. `run` checks less often once the server has answered (see `serving.engine_request`)."""
+
+    argv: tuple[str, ...]
+    interval: int = 15
+    timeout: int = 10
+    retries: int = 4
+    start_period: int = STARTING_SECONDS
+
+
+@dataclass(frozen=True)
+class ContainerSettings:
+    """The settings of a container. ``argv`` replaces the image's command, and unless ``keep_entrypoint`` its
+    entrypoint. ``secrets`` are the names of variables to pass on from the environment if they are set. ``ports`` are
+    published where the network is not the host's; ``shm_size`` is in Docker's notation (``16g``), and empty where
+    ``ipc`` is the host's; a ulimit of -1 is unlimited. ``memory`` and ``memory_swap`` (memory and swap together), in
+    Docker's notation, and ``pids`` are limits; empty and 0 are none. ``devices`` are paths, the same inside as on the
+    host, ``capabilities`` such as IPC_LOCK."""
+
+    name: str
+    image: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    secrets: tuple[str, ...]
+    gpus: bool
+    network: str
+    ports: tuple[PublishedPort, ...]
+    ipc: str
+    shm_size: str
+    mounts: tuple[Mount, ...]
+    labels: dict[str, str]
+    health: HealthCheck | None
+    ulimits: dict[str, int]
+    restart: str = "unless-stopped"
+    init: bool = True
+    stop_signal: str = "SIGTERM"
+    stop_seconds: int = STOPPING_SECONDS
+    devices: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    memory: str = ""
+    memory_swap: str = ""
+    pids: int = 0
+    keep_entrypoint: bool = False
+
+
+def settings(
+    recipe: Recipe,
+    command: ServeCommand,
+    serving: ServeSettings,
+    image: tuple[str, int] | str,
+    environ: Mapping[str, str],
+    options: ContainerOptions = NONE,
+) -> ContainerSettings:
+    """The container that serves ``recipe`` with ``command`` from ``image``: its repository and number, or a name that
+    has none. What such an image compiles is not kept, since another may have its name next time.
+
+    ``environ`` is the user's: HOME, XDG_CACHE_HOME, HF_HOME and HF_HUB_CACHE locate their caches. Raises UsageError
+    where ``options`` publish ports of a server that only its own container reaches.
+    """
+    image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
+    compiled = () if isinstance(image, str) else _compile_caches(environ, *image)
+    name = service_name(recipe.name)
+    labels = {
+        LABEL: name,
+        f"{LABEL}.image": image_name,
+        f"{LABEL}.recipe": recipe.file,
+        f"{LABEL}.model": recipe.model or command.model or "",
+        f"{LABEL}.names": json.dumps(command.served),
+        f"{LABEL}.host": command.host or "",
+    }
+    gpus = serving.gpus == "all"
+    network = "bridge" if options.publish else serving.network
+    ports = () if network == "host" else with_server(options.publish, command.port)
+    if options.publish:
+        _require_reachable(command)
+    labels |= _port_labels(command, ports)
+    if gpus and (memory := read_gpu_memory(command.words)):
+        labels[GPU_MEMORY] = str(memory)
+    return ContainerSettings(
+        name=container_name(name),
+        image=image_name,
+        argv=command.argv,
+        env=with_variables(environment(command, serving), options),
+        secrets=_secrets(command, options),
+        gpus=gpus,
+        network=network,
+        ports=ports,
+        ipc=serving.ipc,
+        shm_size="" if serving.ipc == "host" else serving.shm_size,
+        mounts=merged((*_model_caches(environ), *compiled), options.volumes),
+        labels={key: value for key, value in labels.items() if value},
+        health=_health(command),
+        # Loaders pin memory for the GPU, and open many files at once.
+        ulimits={"memlock": -1, "nofile": OPEN_FILES} if gpus else {},
+        memory=options.memory,
+        keep_entrypoint=serving.keep_entrypoint,
+    )
+
+
+def _secrets(command: ServeCommand, options: ContainerOptions) -> tuple[str, ...]:
+    wanted = [name for name, value in options.env.items() if value is None]
+    return (*wanted, *(name for name in SECRETS if name not in command.env and name not in options.env))
+
+
+def _port_labels(command: ServeCommand, ports: tuple[PublishedPort, ...]) -> dict[str, str]:
+    """The labels that tell where clients reach the server, and where it listens if that is not the same."""
+    published = of_server(ports, command.port)
+    if published is None:
+        return {f"{LABEL}.port": str(command.port or "")}
+    inside = "" if published.port == published.inside else str(published.inside)
+    return {f"{LABEL}.port": str(published.port), PORT_INSIDE: inside, ADDRESS: published.address}
+
+
+def _require_reachable(command: ServeCommand) -> None:
+    if command.host in {"localhost", "::1"} or (command.host or "").startswith("127."):
+        raise UsageError(
+            f"the server listens on {command.host}: only its own container reaches it, whatever is published",
+            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
+        )
+
+
+def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
+    """The variables of the container that serves with ``command``; those of the recipe count."""
+    return {**(GPU_ENVIRONMENT if serving.gpus == "all" else {}), **command.env}
+
+
+def service_name(text: str) -> str:
+    """The server's name, by which commands find it: ``Qwen3.5-122B (fast)`` gives ``qwen3-5-122b-fast``."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"
+
+
+def container_name(server: str) -> str:
+    """The name of a server's container and compose service: ``vllm-qwen3-5-122b-fast``."""
+    return server if server.startswith(_NAME_PREFIX) else f"{_NAME_PREFIX}{server}"
+
+
+def compile_cache(environ: Mapping[str, str], repository: str, number: int) -> str:
+    """The folder on the host with everything that a numbered image has compiled."""
+    return str(PurePosixPath(_cache_home(environ), "builder", "compile", repository, str(number)))
+
+
+def _cache_home(environ: Mapping[str, str]) -> str:
+    return environ.get("XDG_CACHE_HOME") or str(PurePosixPath(environ.get("HOME") or HOME, ".cache"))
+
+
+def _model_caches(environ: Mapping[str, str]) -> tuple[Mount, ...]:
+    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
+    inside = f"{HOME}/.cache/huggingface"
+    return (Mount(str(home), inside), *((Mount(str(hub), f"{inside}/hub"),) if hub != home / "hub" else ()))
+
+
+def _compile_caches(environ: Mapping[str, str], repository: str, number: int) -> tuple[Mount, ...]:
+    folder = compile_cache(environ, repository, number)
+    return tuple(Mount(f"{folder}/{name}", f"{HOME}/{inside}") for name, inside in COMPILE_CACHES.items())
+
+
+def _health(command: ServeCommand) -> HealthCheck | None:
+    if command.port is None:
+        return None
+    return HealthCheck(probe(reached_at(command.host), command.port))
+
+
+def probe(host: str, port: int) -> tuple[str, ...]:
+    """The command that exits with 0 in the container if the server answers."""
+    return ("python3", "-ISc", _PROBE.format(host=host, port=port))
+
+
+# earlyoom beside a server: it ends the server while the machine still has some memory. A Spark whose memory is all in
+# use does not end anything, it freezes. The community's launcher runs earlyoom as the container's main process, with
+# these figures, and the server beside it. Here the server stays the main process: it gets the stop signal, and the
+# container ends with it, so that the engine starts it again and `run` knows that it crashed. earlyoom ends processes
+# of its own container only, whichever takes most.
+
+PROGRAM = "earlyoom"
+# It ends the server below 512 MiB of available memory, however much swap is free, kills it below 100 MiB, and writes a
+# line every minute: https://github.com/rfjakob/earlyoom
+ARGV = (PROGRAM, "-M", "524288,102400", "-s", "100", "-r", "60")
+MISSING = f"{PROGRAM} is not in this image"
+
+# In the background twice, so that the container's init is its parent, and not the server.
+_SCRIPT = (
+    f"command -v {PROGRAM} >/dev/null || {{ echo '{MISSING}' >&2; exit 127; }}\n( {' '.join(ARGV)} & )\nexec \"$@\""
+)
+
+
+def earlyoom_beside(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The argument vector that runs ``argv`` with earlyoom beside it."""
+    return ("sh", "-c", _SCRIPT, "sh", *argv)

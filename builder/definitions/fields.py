@@ -1,0 +1,93 @@
+"""Reading of the files that a user writes: text, schema, conflict marks, names of packages."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from builder.base import files, yaml_file
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+
+# Reading a YAML file of the user's, checked against its schema.
+
+SCHEMAS = Path(__file__).parent / "schemas"
+LARGEST_TEXT = 16 << 20  # bytes; a link to a device has no end
+
+
+def read_text(path: Path, file: str, root: Path | None = None) -> str:
+    """Reads the text of ``path``, which errors call ``file``. With ``root``, a file of a project that may have come
+    with links: they are followed below that folder alone.
+
+    Raises UsageError where it cannot be read, FileProblemsError where it is not UTF-8, lies elsewhere, or has conflict
+    marks of git in it.
+    """
+    real = Path(os.path.realpath(path))
+    if root and not real.is_relative_to(os.path.realpath(root)):
+        name = str(path.relative_to(root)) if path.is_relative_to(root) else file
+        message = f"a link leads out of {root}, to {real}: copy the file in"
+        raise FileProblemsError((Problem(Location(name), message),))
+    try:
+        content = files.read_plain_file(real, LARGEST_TEXT)
+        text = content.decode("utf-8-sig")
+        if conflict := conflict_mark(content, file):
+            raise FileProblemsError((conflict,))
+        return text.replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as error:
+        location = Location(file, error.object[: error.start].count(b"\n") + 1)
+        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+
+
+def conflict_mark(content: bytes, file: str) -> Problem | None:
+    """The problem of a file in which git left a conflict, or None. All three marks have to begin a line, in
+    their order: a line of `=======` alone is a heading, and in a patch each line begins with a sign."""
+    if b"<<<<<<< " not in content:
+        return None
+    begun, is_second_side = 0, False
+    for number, line in enumerate(content.splitlines(), start=1):
+        if line.startswith(b"<<<<<<< "):
+            begun, is_second_side = number, False
+        elif begun and line == b"=======":
+            is_second_side = True
+        elif is_second_side and line.startswith(b">>>>>>> "):
+            message = "git left a conflict here: keep one of its two sides, and remove the lines with the marks"
+            return Problem(Location(file, begun), message)
+    return None
+
+
+def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, Any]:
+    """Reads the mapping in ``path``, which lies below ``root``. Raises FileProblemsError with every violation of
+    ``schema``."""
+    return checked(read_text(path, file, root), file, schema)
+
+
+def checked(text: str, file: str, schema: str) -> dict[str, Any]:
+    """Parses the mapping in ``text``, which errors call ``file``. Raises FileProblemsError with every violation of
+    ``schema``."""
+    data = yaml_file.load(text, file)
+    problems = yaml_file.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
+    if problems:
+        raise FileProblemsError(problems)
+    mapping: dict[str, Any] = data
+    return mapping
+
+
+def env_text(value: str | float | bool | None) -> str:
+    """The text of an environment variable's value: booleans as YAML writes them, an empty text for null."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+# Names of Python packages.
+
+
+def canonical(package: str) -> str:
+    """A package's name as indexes and locks spell it (PEP 503).
+
+    As `packaging.utils.canonicalize_name` spells it; importing that takes as long as the parser of requirements does.
+    """
+    return re.sub(r"[-_.]+", "-", package).lower()

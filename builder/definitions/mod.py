@@ -1,0 +1,924 @@
+"""A mod is a change that is baked into an image.
+
+Digests in mod.yaml come first, then the mod, its files, its problems, and the known sources of mods.
+The reader of folders and zip files follows, then the facts that the text of a script tells.
+A mod gives the same bytes on every checkout. Nothing on this page runs a script.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.words import did_you_mean
+from builder.definitions import configuration
+from builder.definitions.fields import canonical, checked, conflict_mark, read_text
+
+if TYPE_CHECKING:
+    import zipfile
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+    from builder.base.project import Project
+
+
+# Writing the digest of a file from an address into the text of mod.yaml, which stays as it is otherwise.
+
+# Written plain, YAML would read a number: 12…, or 1e5….
+_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
+
+
+def with_digest(text: str, file: str, index: int, sha256: str) -> str:
+    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
+
+    Raises FileProblemsError where the text is written in a way that cannot be added to.
+    """
+    wanted = yaml_file.load(text, file)
+    wanted["files"][index]["sha256"] = sha256
+    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
+    with suppress(FileProblemsError, yaml.YAMLError):
+        changed = _edited(text, index, sha256)
+        if yaml_file.load(changed, file) == wanted:
+            return changed
+    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
+    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
+    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
+
+
+def _edited(text: str, index: int, sha256: str) -> str:
+    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
+    # The pure Python loader: its marks count characters, as text does.
+    entry = _value(_value(yaml.compose(text, Loader=yaml.SafeLoader), "files"), index)
+    keys = {key.value: (key, value) for key, value in entry.value}
+    if "sha256" in keys:
+        _, before = keys["sha256"]
+        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
+    if "from" not in keys:  # taken in with `<<`
+        return text
+    key, source = keys["from"]
+    end = source.end_mark.index
+    if entry.flow_style:
+        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
+    line_end = text.find("\n", end)
+    if line_end < 0:
+        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
+    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
+    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"
+
+
+def _value(node: Any, key: str | int) -> Any:
+    if isinstance(key, int):
+        return node.value[key]
+    return next(value for name, value in node.value if name.value == key)
+
+
+# A mod: a change that is baked into an image.
+
+FETCHED = ".fetched"
+"""The folder, in a mod's folder of a build directory, that holds the files fetched from addresses."""
+
+
+def is_address(source: str) -> bool:
+    """True if ``source`` is an address, and no path in the mod."""
+    return source.startswith(("https://", "http://"))
+
+
+def file_name(address: str) -> str:
+    """The name of the file at ``address``, without a query; empty where the address has none."""
+    from urllib.parse import unquote, urlsplit
+
+    return unquote(urlsplit(address).path).rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class FileCopy:
+    """A file or folder ``source`` of the mod that is copied to ``to``, an absolute path or one relative to the
+    workspace. ``.``, or a slash at the end, means into that folder; otherwise ``to`` is the new path itself. A folder
+    is merged into an existing one.
+
+    A ``source`` that begins with http is the address of a file whose content has the digest ``sha256``.
+    """
+
+    source: str
+    to: str
+    sha256: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """True if the file is fetched from an address."""
+        return is_address(self.source)
+
+    @property
+    def staged(self) -> str:
+        """The path of the file in the mod's folder of a build directory."""
+        return f"{FETCHED}/{self.sha256}/{file_name(self.source)}" if self.is_remote else self.source
+
+
+@dataclass(frozen=True)
+class ModPatch:
+    """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``, so that a
+    diff from the package's repository fits with ``strip`` 1.
+
+    There are three outcomes. It is applied if ``git apply`` accepts it with its full context; otherwise it counts as
+    already applied if its reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it,
+    and the reduced context is reported. Anything else is an error.
+
+    With a range ``version`` it is for these versions of the package alone, and is left out of images with others.
+    """
+
+    file: str
+    package: str
+    strip: int = 1
+    version: str = ""
+
+    def fits(self, version: str) -> bool:
+        """True if it is for this version of its package. Development versions count as versions."""
+        if not self.version:
+            return True
+        from packaging.specifiers import SpecifierSet
+
+        return SpecifierSet(self.version).contains(version, prereleases=True)
+
+
+@dataclass(frozen=True)
+class ModCheck:
+    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0; with
+    ``gpu`` it runs where the engine has an NVIDIA GPU."""
+
+    file: str | None = None
+    contains: str | None = None
+    run: str | None = None
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Mod:
+    """A mod as read. ``described`` tells a mod with a mod.yaml from a bare run.sh, whose downloads cannot be pinned.
+
+    Its steps, in this order: ``packages`` (exact requirements) are installed, ``copies`` made, ``patches`` applied, and
+    the script ``run`` is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a
+    pinned source or package to the versions it works with (PEP 440); ``conflicts`` and ``after`` name other mods.
+    ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the mod itself where it has none.
+    ``fetched`` are the files from addresses, once they are here.
+    """
+
+    name: str
+    description: str
+    described: bool
+    run: str | None
+    network: bool
+    checks: tuple[ModCheck, ...]
+    files: tuple[ModFile, ...]
+    copies: tuple[FileCopy, ...]
+    patches: tuple[ModPatch, ...]
+    packages: tuple[str, ...]
+    env: dict[str, str]
+    requires: dict[str, str]
+    conflicts: tuple[str, ...]
+    after: tuple[str, ...]
+    may_be_empty: bool
+    seconds: int
+    file: str
+    yaml: str
+    fetched: tuple[ModFile, ...] = ()
+
+    @property
+    def content_hash(self) -> str:
+        """SHA-256 over everything that is baked or checked: the names, bytes and execute bits of its files, and the
+        steps in mod.yaml; of a file from an address its digest. The same on every machine and checkout."""
+        steps = {
+            "run": [self.run, self.network, self.seconds, self.may_be_empty],
+            "files": [[copy.staged, copy.to] for copy in self.copies],
+            "patches": [
+                [patch.file, patch.package, patch.strip, *([patch.version] if patch.version else [])]
+                for patch in self.patches
+            ],
+            "packages": self.packages,
+            "env": self.env,
+            "check": [
+                [check.file, check.contains, check.run, *(["gpu"] if check.gpu else [])] for check in self.checks
+            ],
+        }
+        digest = hashlib.sha256(json.dumps(steps, sort_keys=True).encode())
+        for file in self.files:
+            head = f"{len(file.path)}:{file.path}:{int(file.executable)}:{len(file.content)}:"
+            digest.update(head.encode() + file.content)
+        return f"sha256:{digest.hexdigest()}"
+
+    def location(self, *path: str | int) -> Location:
+        """The location of the value at ``path`` in mod.yaml; that of the mod itself where it has no mod.yaml."""
+        return yaml_file.location_of(path, yaml_file.locations(self.yaml, self.file), self.file)
+
+
+# The files of a mod, read into memory from its folder or from a zip of it; only plain files of its own are accepted.
+# The same mod gives the same bytes on every checkout: text has the line ends that git stores (LF), and only the
+# owner's execute bit counts of the modes, whatever the umask was.
+
+DESCRIPTION = "mod.yaml"
+# Files that describe a mod, or that tools leave in a working folder, are no part of the change that it makes.
+_NOT_BAKED = frozenset({DESCRIPTION, "README.md", ".git", ".DS_Store", "__MACOSX", "__pycache__"})
+LARGEST_FILE = 64 * 1024 * 1024
+LARGEST_MOD = 256 * 1024 * 1024
+MOST_FILES = 10_000
+_REMEDY = "what is larger belongs into `packages`, or is downloaded by a script with `network: true`"
+# Zip: the bit of an encrypted entry, and the system whose entries carry modes.
+_ENCRYPTED = 0x1
+_UNIX = 3
+_KIND, _LINK = 0o170000, 0o120000
+_CRLF = "its lines end in CRLF, and a shell takes the CR for a part of the last word; save it with LF (`dos2unix`)"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class ModFile:
+    """A file of a mod: its path within the mod, its execute bit, and its bytes."""
+
+    path: str
+    executable: bool
+    content: bytes
+
+
+@dataclass(frozen=True)
+class ModContents:
+    """The contents of a mod: the text of its mod.yaml (None where it has none), and its files sorted by path. Errors
+    call the mod ``shown`` and its mod.yaml ``yaml_file``."""
+
+    shown: str
+    yaml_file: str
+    yaml: str | None
+    files: tuple[ModFile, ...]
+
+
+def read_folder(folder: Path, shown: str) -> ModContents:
+    """Reads the mod in ``folder``, which errors call ``shown``.
+
+    Raises FileProblemsError with every problem of its files; a file that is too large is not read.
+    """
+    files: list[ModFile] = []
+    wrong: list[Problem] = []
+    real, room = os.path.realpath(folder), LARGEST_MOD
+    for path in _below(folder):
+        inside = path.relative_to(folder)
+        if not _NOT_BAKED.isdisjoint(inside.parts):
+            continue
+        message = _unfit_name(inside.as_posix()) or _unfit_file(path, real, room)
+        if message:
+            wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
+            continue
+        try:
+            content = path.read_bytes()
+            executable = bool(path.stat().st_mode & 0o100)
+        except OSError as error:
+            wrong.append(Problem(Location(f"{shown}/{inside}"), str(error.strerror)))
+            continue
+        room -= len(content)
+        if _is_script(path.name, content) and b"\r\n" in content:
+            wrong.append(Problem(Location(f"{shown}/{inside}"), _CRLF))
+        files.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
+    if len(files) > MOST_FILES:
+        wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
+    text = read_text(described, name, folder) if described.is_file() else None
+    return ModContents(shown, name, text, _sorted(files))
+
+
+def read_zip(path: Path, shown: str) -> ModContents:
+    """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
+
+    Raises FileProblemsError with every problem of it: among others paths that leave it, links, encryption, and files
+    that are larger than allowed or than they claim.
+    """
+    import zipfile
+    import zlib
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+            wrong = tuple(_unfit_entries(entries, shown))
+            if wrong:
+                raise FileProblemsError(wrong)
+            top = _top_folder([entry.filename for entry in entries])
+            files = [_from_zip(archive, entry, top, shown) for entry in entries]
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
+        raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
+    name = f"{shown}/{top}{DESCRIPTION}"
+    text = next((file.content for file in files if file.path == DESCRIPTION), None)
+    try:
+        yaml = None if text is None else text.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise FileProblemsError((Problem(Location(name), "not UTF-8 text"),)) from None
+    return ModContents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
+
+
+def _below(folder: Path) -> list[Path]:
+    """All files and links below ``folder`` in a fixed order, without the folders that are not baked."""
+    paths: list[Path] = []
+    for parent, folders, files in os.walk(folder):
+        here = Path(parent)
+        paths += [here / name for name in files]
+        paths += [here / name for name in folders if (here / name).is_symlink()]
+        folders[:] = sorted(set(folders) - _NOT_BAKED)
+    return sorted(paths)
+
+
+def _sorted(files: Iterable[ModFile]) -> tuple[ModFile, ...]:
+    return tuple(sorted(files, key=lambda file: file.path.split("/")))
+
+
+def _unfit_name(name: str) -> str:
+    """The reason why no file of a mod may have this name, or nothing."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return "its name is not UTF-8; rename it"
+    return "its name holds a control character; rename it" if _CONTROL.search(name) else ""
+
+
+def _unfit_file(path: Path, folder: str, room: int) -> str:
+    """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
+    real = os.path.realpath(path)
+    if not Path(real).is_relative_to(folder):
+        return "a link that leaves the mod's folder; copy the file in"
+    if not path.is_file():
+        return "a link to a folder; copy the folder in" if path.is_dir() else "not a file; a mod holds plain files"
+    return _too_large(path.stat().st_size, room)
+
+
+def _too_large(size: int, room: int) -> str:
+    if size > LARGEST_FILE:
+        return f"{size:,} bytes; a mod's files have at most {LARGEST_FILE:,}: {_REMEDY}"
+    if size > room:
+        return f"with its {size:,} bytes the mod has more than {LARGEST_MOD:,}: {_REMEDY}"
+    return ""
+
+
+def _as_stored(content: bytes) -> bytes:
+    """The bytes as git stores them with ``text=auto``: text with LF, whatever the checkout converted it to.
+
+    Content without a NUL and without a lone CR is text (gitattributes(5), ``convert.c``).
+    """
+    if b"\r\n" not in content or b"\0" in content:
+        return content
+    unix = content.replace(b"\r\n", b"\n")
+    return content if b"\r" in unix else unix
+
+
+def _is_script(name: str, content: bytes) -> bool:
+    return name.endswith(".sh") or content.startswith(b"#!")
+
+
+def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
+    room = LARGEST_MOD
+    seen: set[str] = set()
+    if len(entries) > MOST_FILES:
+        yield Problem(Location(shown), f"{len(entries):,} files; a mod has at most {MOST_FILES:,}")
+        return
+    for entry in entries:
+        message = _unfit_name(entry.filename) or _unfit_entry(entry, room)
+        if entry.filename in seen:
+            message = message or "it is in the zip twice"
+        seen.add(entry.filename)
+        room -= entry.file_size
+        if message:
+            yield Problem(Location(_printable(f"{shown}/{entry.filename}")), message)
+
+
+def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
+    parts = entry.filename.split("/")
+    if "\\" in entry.filename or entry.filename.startswith("/") or not {"", ".", ".."}.isdisjoint(parts):
+        return "a path that leaves the mod's folder"
+    if entry.create_system == _UNIX and (entry.external_attr >> 16) & _KIND == _LINK:
+        return "a link; a mod in a zip holds plain files"
+    if entry.flag_bits & _ENCRYPTED:
+        return "it is encrypted"
+    return _too_large(entry.file_size, room)
+
+
+def _top_folder(names: list[str]) -> str:
+    """``NAME/`` if everything lies in that one folder, else nothing."""
+    own = [name.split("/") for name in names if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(name.split("/"))]
+    tops = {parts[0] for parts in own}
+    return f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
+
+
+def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> ModFile:
+    with archive.open(entry) as file:
+        # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
+        content = file.read(entry.file_size)
+    if _is_script(entry.filename, content) and b"\r\n" in content:
+        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
+    executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
+    return ModFile(entry.filename.removeprefix(top), executable, _as_stored(content))
+
+
+def _printable(text: str) -> str:
+    return _CONTROL.sub("?", text.encode(errors="replace").decode())
+
+
+# Problems of a mod that its schema cannot find: missing files, contradictory settings, changes that would be lost.
+
+# Folders of the host are mounted over these when an image serves, and hide whatever is baked there.
+HOST_MOUNTS = (
+    "/root/.cache/huggingface",
+    "/root/.cache/vllm",
+    "/root/.cache/flashinfer",
+    "/root/.tilelang",
+    "/root/.triton",
+)
+# The name of a file that is fetched, which becomes part of a path here.
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
+_TEMPLATES = (".jinja", ".jinja2")
+# Mounts of the build: files written there do not end up in the image.
+_BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
+
+
+def mod_text_problems(mod: Mod) -> Iterator[Problem]:
+    """Every problem of ``mod``, with its location in mod.yaml."""
+    yield from _wrong_files(mod)
+    yield from _wrong_packages(mod)
+    folder = mod.file.removesuffix("/mod.yaml")
+    conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
+    yield from (conflict for conflict in conflicts if conflict)
+    if mod.run is None and any(file.path == "run.sh" for file in mod.files):
+        yield Problem(mod.location(), "there is a run.sh, which nothing runs; say `run: run.sh`, or remove it")
+    elif not (mod.run or mod.copies or mod.patches or mod.packages or mod.env):
+        yield Problem(
+            mod.location(), "it changes nothing: `files`, `patches`, `packages`, `run` or `env` says what it does"
+        )
+    if mod.packages and not mod.network:
+        yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
+    for index, copy in enumerate(mod.copies):
+        message = _unfit_target(copy.to)
+        if message:
+            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
+    yield from _wrong_addresses(mod)
+    yield from _wrong_requires(mod)
+
+
+def require_templates(mods: Iterable[Mod]) -> None:
+    """Raises FileProblemsError with the problems of the chat templates of ``mods``."""
+    if wrong := tuple(problem for mod in mods for problem in template_problems(mod)):
+        raise FileProblemsError(wrong)
+
+
+def template_problems(mod: Mod) -> Iterator[Problem]:
+    """The chat templates of ``mod``, fetched ones included, that the server could not compile: it would say so only
+    minutes after its start. Apart from the other problems, since compiling takes an import that a list can spare."""
+    files: tuple[ModFile, ...] = (*mod.files, *mod.fetched)
+    templates = [file for file in files if file.path.endswith(_TEMPLATES)]
+    if not templates:
+        return
+    from builder.definitions import chat_template
+
+    for file in templates:
+        if fault := chat_template.fault(file.content):
+            line, reason = fault
+            path = file_name(f"/{file.path}") if file.path.startswith(f"{FETCHED}/") else file.path
+            yield Problem(Location(f"mods/{mod.name}/{path}", line), f"no chat template that can be compiled: {reason}")
+
+
+def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
+    for index, copy in enumerate(mod.copies):
+        if copy.is_remote:
+            name = file_name(copy.source)
+            if not _FILE_NAME.fullmatch(name):
+                message = f"{copy.source}: an address ends with the name of a file, of letters, digits and . _ + -"
+                yield Problem(mod.location("files", index, "from"), message)
+            elif not copy.sha256:
+                message = (
+                    f"{copy.source} has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+                )
+                yield Problem(mod.location("files", index, "from"), message)
+        elif copy.sha256:
+            message = "a sha256 belongs to a file from an address; the mod's own files need none"
+            yield Problem(mod.location("files", index, "sha256"), message)
+
+
+def _wrong_files(mod: Mod) -> Iterator[Problem]:
+    """Files that mod.yaml names outside the mod's folder, or that do not exist."""
+    files = {file.path: file for file in mod.files}
+    folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
+    scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
+    scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
+    named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
+    copied = [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
+    for name, at in (*named, *copied):
+        if name.startswith("/") or ".." in name.split("/"):
+            yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")
+        elif name not in files and not (at[0] == "files" and name in folders):
+            yield Problem(mod.location(*at), f"no file {name} in mods/{mod.name}")
+
+
+def _unfit_target(to: str) -> str:
+    """The reason why nothing can be copied to the path ``to``, or nothing."""
+    if ".." in to.split("/"):
+        return "a path without `..` says where"
+    for folder in HOST_MOUNTS:
+        if _is_below(to, folder):
+            return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
+    for folder in _BUILD_MOUNTS:
+        if _is_below(to, folder):
+            return f"what is written below {folder} does not stay in an image"
+    return ""
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
+
+
+def _wrong_packages(mod: Mod) -> Iterator[Problem]:
+    seen: dict[str, str] = {}
+    for index, text in enumerate(mod.packages):
+        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
+        if package in seen:
+            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
+        seen.setdefault(package, text)
+
+
+def _wrong_requires(mod: Mod) -> Iterator[Problem]:
+    ranges: list[tuple[str, str, Location]] = [
+        (name, text, mod.location("requires", name)) for name, text in mod.requires.items()
+    ]
+    required = set(map(canonical, mod.requires))
+    for index, patch in enumerate(mod.patches):
+        if patch.version:
+            location = mod.location("patches", index, "version")
+            ranges.append((patch.package, patch.version, location))
+            if canonical(patch.package) not in required:
+                yield Problem(location, f"`requires` has to name {canonical(patch.package)}, so that an image pins it")
+    if not ranges:
+        return
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for name, text, location in ranges:
+        try:
+            SpecifierSet(text)
+        except InvalidSpecifier:
+            message = f"{name}: {text!r} is no range of versions; meant is one as in pip's requirements: >=0.19,<0.23"
+            yield Problem(location, message)
+
+
+# The places where mods are known to be that a recipe names and a project lacks: known_sources.yaml, and the project's
+# own in builder.yaml.
+
+FILE = Path(__file__).with_name("known_sources.yaml")
+
+
+def shipped() -> Mapping[str, str]:
+    """The addresses of mods by name, as `builder mods add` takes them, each at a fixed commit."""
+    return {
+        name: f"{source['repository']}//mods/{name}@{source['commit']}"
+        for source in yaml_file.load(FILE.read_text(encoding="utf-8"), FILE.name)
+        for name in source["mods"]
+    }
+
+
+def read_known_sources(project: Project) -> Mapping[str, str]:
+    """The addresses of mods by name; one in builder.yaml goes before a shipped one."""
+    own: Mapping[str, str] = {}
+    with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
+        own = configuration.load_configuration(project).mod_sources
+    return {**shipped(), **own}
+
+
+def remedy(project: Project, name: str) -> str:
+    """The sentence that gives the command for the mod ``name``; empty where no place of it is known."""
+    address = read_known_sources(project).get(name)
+    if address is None:
+        return ""
+    has_its_name = address.endswith(f"/{name}") or f"/{name}@" in address
+    command = f"builder mods add {shlex.quote(address)}{'' if has_its_name else f' --as {name}'}"
+    return f"`{command}` brings it from where it is known to be"
+
+
+# Reading mods: ``mods/NAME/`` or ``mods/NAME.zip``. A mod may consist of a ``run.sh`` alone; a ``mod.yaml`` describes
+# it further.
+
+# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
+SCRIPT_SECONDS = 3600
+# A name is part of a path in the Dockerfile and of a step's name.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def mod_names(project: Project) -> tuple[str, ...]:
+    """The names of all mods in the project, sorted."""
+    if not project.mods.is_dir():
+        return ()
+    folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
+    names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
+    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
+
+
+def name_of(text: str) -> str:
+    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
+    return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
+
+
+def load_mod(project: Project, text: str) -> Mod:
+    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
+    invalid."""
+    name = name_of(text)
+    existing = mod_names(project)
+    if name not in existing:
+        hint = remedy(project, name) or did_you_mean(name, existing)
+        raise UsageError(
+            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
+            hint=hint or f"there are: {', '.join(existing) or 'none'}",
+        )
+    contents = _contents(project, name)
+    if not NAME.fullmatch(name):
+        message = "a mod's name has letters, digits and . _ + - in it, and no others"
+        raise FileProblemsError((Problem(Location(contents.shown), message),))
+    described = contents.yaml is not None
+    data: dict[str, Any] = (
+        checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
+    )
+    mod = Mod(
+        name=name,
+        description=data.get("description", ""),
+        described=described,
+        run=data.get("run"),
+        network=data.get("network", not described or bool(data.get("packages"))),
+        checks=tuple(ModCheck(**check) for check in data.get("check", ())),
+        files=contents.files,
+        copies=tuple(map(_copy, data.get("files", ()))),
+        patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
+        packages=tuple(data.get("packages", ())),
+        env={key: str(value) for key, value in data.get("env", {}).items()},
+        requires=dict(data.get("requires", {})),
+        conflicts=tuple(map(name_of, data.get("conflicts", ()))),
+        after=tuple(map(name_of, data.get("after", ()))),
+        may_be_empty=data.get("may_be_empty", False),
+        seconds=data.get("timeout", SCRIPT_SECONDS),
+        file=contents.yaml_file if described else contents.shown,
+        yaml=contents.yaml or "",
+    )
+    wrong = tuple(mod_text_problems(mod))
+    if wrong:
+        raise FileProblemsError(wrong)
+    return mod
+
+
+def _copy(entry: dict[str, str]) -> FileCopy:
+    source = entry["from"] if is_address(entry["from"]) else entry["from"].rstrip("/")
+    return FileCopy(source, entry["to"], entry.get("sha256", ""))
+
+
+def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
+    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
+    with the problems of all that are invalid."""
+    mods: list[Mod] = []
+    unknown: list[UsageError] = []
+    wrong: list[Problem] = []
+    for name in dict.fromkeys(map(name_of, texts)):
+        try:
+            mods.append(load_mod(project, name))
+        except UsageError as error:
+            unknown.append(error)
+        except FileProblemsError as error:
+            wrong.extend(error.problems)
+    if unknown:
+        hints = dict.fromkeys(error.hint for error in unknown)
+        raise UsageError("\n".join(error.message for error in unknown), hint="\n".join(hints))
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    return tuple(mods)
+
+
+def readable_mods(project: Project) -> tuple[Mod, ...]:
+    """Reads all mods of the project but those that are invalid, which ``problems`` tells."""
+    mods: list[Mod] = []
+    for name in mod_names(project):
+        with suppress(FileProblemsError):
+            mods.append(load_mod(project, name))
+    return tuple(mods)
+
+
+def mod_problems(project: Project) -> tuple[Problem, ...]:
+    """The problems of all mods of the project that are invalid."""
+    collected: list[Problem] = []
+    for name in mod_names(project):
+        try:
+            load_mod(project, name)
+        except FileProblemsError as error:
+            collected.extend(error.problems)
+    return tuple(collected)
+
+
+def _contents(project: Project, name: str) -> ModContents:
+    folder, archive = project.mods / name, project.mods / f"{name}.zip"
+    if not archive.is_file():
+        return read_folder(folder, f"mods/{name}")
+    if folder.is_dir():
+        message = f"mods/{name} is there as a folder, too; remove one of them"
+        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
+    return read_zip(archive, f"mods/{name}.zip")
+
+
+def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
+    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
+    returns the location of the text with that index."""
+    existing = mod_names(project)
+    for index, name in enumerate(map(name_of, texts)):
+        if name not in existing:
+            yield Problem(location(index), no_mod(name, existing, remedy(project, name)))
+
+
+def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
+    how to get it, where that is known."""
+    there = f"there are: {', '.join(existing) or 'none'}"
+    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"
+
+
+# Facts about the script of a mod, read from its text: patches that it applies itself, downloads, and things that
+# belong to run time. A script can do anything, and nothing here runs it: what is read is certain only where it is
+# said to be so.
+
+PATCHES = (".patch", ".diff")
+_SCRIPTS = (".sh", ".bash", ".py")
+# Of a script that is looked through; longer lines hold data, and take the patterns below too long.
+_LARGEST = 1024 * 1024
+_LONGEST_LINE = 1000
+
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(?P<end>\w+)\1")
+_APPLIES = re.compile(
+    r"(?:^|[;&|(`!]|\b(?:if|then|do|else)\b)[ \t]*(?:sudo[ \t]+)?"
+    r"(?:patch[ \t]+[^=\s]|git[ \t]+(?:-\S+[ \t]+\S+[ \t]+)*(?:apply|am)\b)",
+    re.MULTILINE,
+)
+_DOWNLOADS = {
+    "curl": re.compile(r"\bcurl[ \t]+\S"),
+    "wget": re.compile(r"\bwget[ \t]+\S"),
+    "git clone": re.compile(r"\bgit[ \t]+clone\b"),
+    "pip": re.compile(r"\bpip3?[ \t]+(?:install|download)\b"),
+    "hf": re.compile(r"\b(?:hf|huggingface-cli)[ \t]+download\b"),
+    "apt-get": re.compile(r"\bapt(?:-get)?[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b"),
+}
+_DROP_CACHES = "/proc/sys/vm/drop_caches"
+_WRITTEN_SETTING = re.compile(r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)")
+_SYSCTL = re.compile(r"(?:^|[\s;&|(])sysctl[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=", re.MULTILINE)
+# A lone `&` at the end of a command; `&&`, `>&2`, `&>file` and the `&` of sed are others.
+_BACKGROUND = re.compile(r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)", re.MULTILINE)
+_WAITS = re.compile(r"(?:^|[\s;])wait(?:$|[\s;])", re.MULTILINE)
+_SERVICE = re.compile(
+    r"(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
+    re.MULTILINE,
+)
+_GPU_SETTING = re.compile(
+    r"\bnvidia-smi[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)"
+)
+
+_PRINTED = r"\"(?:[^\"`$]|\$\w)*\"|'[^']*'|(?:[^\s|<>;&`$\"']|\$\w)+"
+_PRINTS = re.compile(rf"(?:set\s[^|;&]*|(?:echo|printf)(?:\s+(?:{_PRINTED}))*|exit\b.*|true|:|cd\s[^|;&]*)?")
+_COPIES = re.compile(r"(?:cp|mkdir|install)\s[^|;&`]*")
+# Programs with which a script could change files.
+_CHANGES = re.compile(
+    r"\b(?:cp|mv|ln|rm|mkdir|touch|install|sed|awk|perl|patch|git|python3?|pip3?|uv|tar|unzip|curl|wget|hf|apt|apt-get|dpkg"
+    r"|chmod|chown|find|rsync|dd|make|cmake|ninja|source|exec|eval|tee\s+(?!/proc|/dev))\b|\./|\.sh\b"
+)
+
+_ON_THE_HOST = "set it on each machine that serves, as root"
+_DROP_LOOP = "sudo sh -c 'while sleep 60; do sync; echo 3 > /proc/sys/vm/drop_caches; done'"
+_BESIDE = (
+    "start it with the server, in the recipe's command (`helper & exec vllm serve …`), or on the host with systemd"
+)
+
+
+@dataclass(frozen=True)
+class RunTimeUse:
+    """Something in a script that an image cannot keep: ``does`` says what (`starts a process …`), ``instead`` where it
+    belongs."""
+
+    does: str
+    instead: str
+
+
+@dataclass(frozen=True)
+class ScriptFacts:
+    """Facts about the script ``name``. ``applies_patches`` if it runs patch(1) or ``git apply``; ``patches`` are the
+    patches beside it that it names, in its order, ``unnamed`` the others; ``downloads`` are the programs that fetch
+    something. ``only_copies`` if all that it does is to put files in their place, ``changes_nothing`` if an image with
+    it would be the same as one without."""
+
+    name: str
+    only_copies: bool
+    changes_nothing: bool
+    applies_patches: bool
+    patches: tuple[str, ...]
+    unnamed: tuple[str, ...]
+    downloads: tuple[str, ...]
+    run_time: tuple[RunTimeUse, ...]
+
+    @property
+    def instead(self) -> str:
+        """The advice on what to use in place of a mod that belongs to run time; empty for any other."""
+        if not self.run_time:
+            return ""
+        does = " and ".join(use.does for use in self.run_time)
+        advice = "; ".join(dict.fromkeys(use.instead for use in self.run_time if use.instead))
+        return f"{self.name} {does}, which no image keeps. In its place: {advice}"
+
+
+def read_script_facts(mod: Mod) -> ScriptFacts | None:
+    """Reads the facts about the script of ``mod``; None where it has none."""
+    if mod.run is None:
+        return None
+    texts = {
+        file.path: file.content.decode("utf-8", "replace")
+        for file in mod.files
+        if _script_facts_is_script(mod, file.path)
+    }
+    commands = _without_comments(texts.get(mod.run, ""))
+    shell = _without_heredocs(commands)
+    every = "\n".join([commands, *(_without_comments(text) for path, text in texts.items() if path != mod.run)])
+    beside = [file.path for file in mod.files if file.path.endswith(PATCHES)]
+    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
+    declared = {patch.file for patch in mod.patches}
+    return ScriptFacts(
+        name=mod.run,
+        only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
+        changes_nothing=_changes_nothing(commands),
+        applies_patches=bool(_APPLIES.search(every)),
+        patches=tuple(path for path in sorted(places, key=lambda path: (places[path], path)) if path not in declared),
+        unnamed=tuple(path for path in beside if path not in places and path not in declared),
+        downloads=tuple(program for program, pattern in _DOWNLOADS.items() if pattern.search(every)),
+        run_time=tuple(_run_time(commands, shell)),
+    )
+
+
+def _script_facts_is_script(mod: Mod, path: str) -> bool:
+    file = next(file for file in mod.files if file.path == path)
+    return (path == mod.run or path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
+
+
+def _place_of(path: str, text: str) -> int | None:
+    """The place in ``text`` where the patch ``path`` is named, by its name or by a pattern; None where it is not."""
+    name = path.rpartition("/")[2]
+    places = [text.find(name), text.find(f"*{name[name.rindex('.') :]}")]
+    return min((place for place in places if place >= 0), default=None)
+
+
+def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
+    if _consists_of(commands, _PRINTS) and _prints(commands):
+        yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
+    settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
+    if _DROP_CACHES in settings:
+        yield RunTimeUse(f"writes {_DROP_CACHES}", f"on the machine that serves, while a model loads: `{_DROP_LOOP}`")
+    others = [path for path in settings if path != _DROP_CACHES and path.startswith(("/proc/sys/", "/sys/"))]
+    if others or _SYSCTL.search(commands):
+        named = ", ".join(others) or "settings of the kernel with sysctl"
+        yield RunTimeUse(f"writes {named}", f"{_ON_THE_HOST}: a file in /etc/sysctl.d, or systemd-tmpfiles")
+    if _GPU_SETTING.search(commands):
+        yield RunTimeUse("sets the GPU with nvidia-smi", _ON_THE_HOST)
+    starts = "nohup " in shell or "setsid " in shell or _BACKGROUND.search(shell)
+    if _SERVICE.search(shell):
+        yield RunTimeUse("starts a service", _BESIDE)
+    elif starts and not _WAITS.search(shell):
+        # Dropping caches is such a loop itself, and needs nothing beside the server.
+        yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
+
+
+def _changes_nothing(commands: str) -> bool:
+    """True for a script that only prints, or drops caches and starts nothing that could change an image."""
+    if _consists_of(commands, _PRINTS):
+        return _prints(commands)
+    return _DROP_CACHES in commands and not _CHANGES.search(commands)
+
+
+def _prints(commands: str) -> bool:
+    return "echo" in commands or "printf" in commands
+
+
+def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
+    return all(any(pattern.fullmatch(line.strip()) for pattern in patterns) for line in commands.splitlines())
+
+
+def _without_comments(text: str) -> str:
+    joined = text.replace("\\\n", " ")
+    return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
+
+
+def _without_heredocs(text: str) -> str:
+    kept: list[str] = []
+    end = ""
+    for line in text.splitlines():
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        kept.append(line)
+        opened = _HEREDOC.search(line)
+        end = opened["end"] if opened else ""
+    return "\n".join(kept)

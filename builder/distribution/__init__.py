@@ -1,1 +1,0 @@
-"""Images on more than one machine: registries, nodes and remote builders."""

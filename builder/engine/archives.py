@@ -1,0 +1,239 @@
+"""This page moves whole images into and out of an engine as archives.
+
+The OCI image layout comes first, then the archives over the engine's API.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from builder.base.errors import TransferError
+from builder.engine import client
+from builder.engine.client import NO_ROOM, NO_ROOM_HINT, quoted, stream
+from builder.engine.images import DIGEST, split_tag, with_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from builder.engine.client import Endpoint
+
+
+# The OCI image layout: blobs named by their digests, and manifests that refer to one another.
+# https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, image-index.md). The engine's own
+# archives hold manifest.json beside it, which the classic image store reads.
+
+LAYOUT = "oci-layout"
+INDEX = "index.json"
+DOCKER_INDEX = "manifest.json"
+LAYOUT_CONTENT = b'{"imageLayoutVersion":"1.0.0"}'
+_BLOBS = "blobs/sha256/"
+_DIGEST = re.compile(DIGEST)
+_INDEX_TYPES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+ReadBlob = Callable[[str], bytes]
+"""Returns the content of a small blob, by its digest."""
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A manifest's reference to another blob; ``size`` is in bytes."""
+
+    media_type: str
+    digest: str
+    size: int
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The descriptor as it stands in a manifest or an index."""
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """An image of one platform: its configuration, and its layers, lowest first."""
+
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
+
+
+def blob_name(digest: str) -> str:
+    """Returns the file name of a blob in an archive."""
+    return _BLOBS + digest.removeprefix("sha256:")
+
+
+def digest_of(name: str) -> str | None:
+    """Returns the digest of the blob of this file name in an archive; None for any other file."""
+    digest = f"sha256:{name.removeprefix(_BLOBS)}"
+    return digest if name.startswith(_BLOBS) and _DIGEST.fullmatch(digest) else None
+
+
+def descriptor(value: Mapping[str, Any]) -> Descriptor:
+    """Parses a descriptor. Raises ValueError, KeyError or TypeError for any other value."""
+    digest, size = value["digest"], value["size"]
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest) or type(size) is not int or size < 0:
+        raise ValueError("a blob is not named by its digest and size")
+    return Descriptor(str(value["mediaType"]), digest, size)
+
+
+def is_index(media_type: str) -> bool:
+    """True if this is the media type of an index, of either standard."""
+    return media_type in _INDEX_TYPES
+
+
+def is_attestation(entry: Mapping[str, Any]) -> bool:
+    """True if this entry of an index is BuildKit's attestation of another one
+    (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
+    return "vnd.docker.reference.type" in (entry.get("annotations") or {})
+
+
+def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
+    """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
+    attestations.
+
+    Raises ValueError, KeyError or TypeError for a manifest that is invalid and where there are several images, and
+    whatever ``get`` raises.
+    """
+    content = json.loads(get(top.digest))
+    sizes = {top.digest: top.size}
+    images = []
+    for entry in content["manifests"] if is_index(top.media_type) else [top.json]:
+        if is_index(entry["mediaType"]):
+            raise ValueError("an index within an index")
+        own = descriptor(entry)
+        value = json.loads(get(own.digest))
+        manifest = Manifest(descriptor(value["config"]), tuple(descriptor(layer) for layer in value["layers"]))
+        sizes |= {blob.digest: blob.size for blob in (own, manifest.config, *manifest.layers)}
+        if not is_attestation(entry):
+            images.append(manifest)
+    if len(images) != 1:
+        raise ValueError("it is for several platforms")
+    return images[0], sizes
+
+
+def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
+    """Returns the files that make an archive of these blobs load under the name ``tag``."""
+    repository, version = split_tag(tag)
+    annotations = {
+        "io.containerd.image.name": f"{with_registry(repository)}:{version}",
+        "org.opencontainers.image.ref.name": version,
+    }
+    index = {
+        "schemaVersion": 2,
+        "mediaType": _INDEX_TYPES[0],
+        "manifests": [{**top.json, "annotations": annotations}],
+    }
+    docker = {
+        "Config": blob_name(image.config.digest),
+        "RepoTags": [tag],
+        "Layers": [blob_name(layer.digest) for layer in image.layers],
+    }
+    return {INDEX: json.dumps(index).encode(), DOCKER_INDEX: json.dumps([docker]).encode()}
+
+
+# Images as archives that an engine loads and saves, over its API. https://docs.docker.com/reference/api/engine/
+# (ImageLoad, ImageGet)
+
+# An engine unpacks the archive before it responds: a layer of 20 GB takes minutes on a slow disk.
+LOAD_IDLE = 3600.0
+# The classic store packs the whole image before it sends anything.
+_SAVE_WAIT = 3600.0
+_CHUNK = 1 << 20
+_LARGEST_MANIFEST = 1 << 20
+
+
+def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
+    """Loads an archive of ``size`` bytes, given in ``pieces``.
+
+    Raises TransferError where the engine refuses the archive, and whatever ``pieces`` raise: no image has a name then.
+    """
+    status, body = client.upload(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", LOAD_IDLE)
+    message = _error_message(body)
+    if status < 400 and not message:
+        return
+    hint = NO_ROOM_HINT if NO_ROOM in message.lower() else ""
+    raise TransferError(f"the engine did not load the image: {message or f'status {status}'}", hint=hint)
+
+
+def _error_message(body: bytes) -> str:
+    for line in body.splitlines():
+        value = client.parse_json_line(line) or {}
+        if error := value.get("error") or value.get("message"):
+            return str(error)
+    return ""
+
+
+def save_archive(
+    endpoint: Endpoint,
+    name: str,
+    receive: Callable[[str, int, Iterator[bytes]], None],
+    on_bytes: Callable[[int], None],
+) -> tuple[Descriptor, Manifest]:
+    """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once. Returns the
+    image's descriptor and its manifest; ``on_bytes`` gets the number of bytes that the engine has sent.
+
+    The classic image store keeps layers unpacked: there a layer's digest is that of the unpacked layer.
+
+    Raises TransferError where the engine stops midway; ValueError, KeyError and TypeError where the archive does not
+    hold exactly the blobs that its manifest names.
+    """
+    small: dict[str, bytes] = {}
+    large: set[str] = set()
+    top: Descriptor | None = None
+    pieces = stream(endpoint, f"/images/{quoted(name)}/get", timeout=_SAVE_WAIT, idle=_SAVE_WAIT)
+    try:
+        with tarfile.open(fileobj=StreamFile(pieces, on_bytes), mode="r|", bufsize=_CHUNK) as archive:
+            for info in archive:
+                file = archive.extractfile(info) if info.isreg() else None
+                digest = digest_of(info.name)
+                if file and digest and info.size <= _LARGEST_MANIFEST:
+                    small[digest] = file.read()
+                elif file and digest and digest not in large:
+                    large.add(digest)
+                    receive(digest, info.size, _chunks(file))
+                elif file and info.name == INDEX:
+                    top = descriptor(json.loads(file.read())["manifests"][0])
+    except (tarfile.TarError, EOFError):
+        raise TransferError(
+            "the engine stopped in the middle of the image", hint="`docker info` tells if it runs; then run this again"
+        ) from None
+    if top is None:
+        raise ValueError("the engine's archive is no OCI image layout: it is older than Docker 25")
+    image, named = read_image(top, small.__getitem__)
+    # Small blobs that no manifest refers to describe layers for Docker before 1.10.
+    if wrong := sorted(large - named.keys() | (named.keys() - large - small.keys())):
+        raise ValueError(f"the engine left out {wrong[0]}, or added it")
+    for digest in sorted(named.keys() - large):
+        receive(digest, len(small[digest]), iter([small[digest]]))
+    return top, image
+
+
+def _chunks(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+class StreamFile(io.RawIOBase):
+    """A readable file over the pieces of a stream."""
+
+    def __init__(self, pieces: Iterator[bytes], on_bytes: Callable[[int], None]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+        self._on_bytes = on_bytes
+        self._received = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Returns up to ``size`` bytes, none at the end."""
+        if not self._rest:
+            self._rest = next((piece for piece in self._pieces if piece), b"")
+            self._received += len(self._rest)
+            self._on_bytes(self._received)
+        content, self._rest = self._rest[:size], self._rest[size:]
+        return content

@@ -1,0 +1,358 @@
+"""BuildKit builds images through docker buildx bake.
+
+The buildx process comes first, then the build, and the build cache.
+The result has temporary names until every check of the image has passed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from builder.base.errors import BuilderError, EngineError
+from builder.base.files import naming
+from builder.base.processes import tied_to_parent
+from builder.engine import client
+from builder.engine.build_log import BuildLog, BuildProgress, Event, build_error
+from builder.engine.client import START_HINT, environment, request
+from builder.engine.images import remove_image
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from builder.engine.build_log import BuildStep, StepMemory
+    from builder.engine.client import Endpoint
+
+
+# The buildx process: read while it runs, and never left behind.
+
+_STOP_WAIT = 5.0
+
+
+def run_buildx(
+    endpoint: Endpoint,
+    directory: Path,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    log_path: Path,
+    on_event: Callable[[Event], None],
+) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
+    """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
+    and the memory of the steps that compiled.
+
+    ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
+    Any exception, ^C above all, ends buildx too.
+    """
+    import subprocess
+
+    progress = BuildProgress()
+    other_lines: list[str] = []
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with _opened(log_path) as file:
+        log = BuildLog(file)
+        process = subprocess.Popen(
+            [*tied_to_parent(), _program(endpoint), *endpoint.buildx[1:], *arguments],
+            cwd=directory,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+        )
+        with process:
+            try:
+                for line in process.stderr or ():
+                    if (message := client.parse_json_line(line)) is None:
+                        other_lines.append(line.rstrip("\n"))
+                        with naming(log_path):
+                            log.write_line(line)
+                        continue
+                    for event in progress.feed(message):
+                        with naming(log_path):
+                            log.write(event)
+                        on_event(event)
+                process.wait()
+            finally:
+                # After KeyboardInterrupt or an exception from on_event, the build must not go on alone.
+                _end(process)
+        if process.returncode:
+            raise build_error(endpoint, progress, log, other_lines, process.returncode, str(log_path))
+    return progress, log.compiled
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
+    file = path.open("w", encoding="utf-8", errors="replace")
+    try:
+        yield file
+    finally:
+        with naming(path):  # a full disk refuses once more what it has refused
+            file.close()
+
+
+def _program(endpoint: Endpoint) -> str:
+    from shutil import which
+
+    if program := which(endpoint.buildx[0]):
+        return program
+    raise EngineError(f"{endpoint.buildx[0]}, which builds images, was not found", hint=START_HINT)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
+    import signal
+    import subprocess
+    from contextlib import suppress
+
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGINT)
+    try:
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=_STOP_WAIT)
+    finally:
+        process.kill()
+
+
+# Builds with ``docker buildx bake``. The result gets temporary names; a number's tag is set only after every check of
+# the image.
+
+BAKE_FILE = "bake.json"
+# Exporting with zstd takes half the time of gzip, BuildKit's default, and unpacking a fifth; layers of the base image
+# stay as they are. rewrite-timestamp is no option: BuildKit refuses it with unpacking, which an engine always does.
+_OUTPUT = "type=image,compression=zstd"
+# Another BuildKit than the engine's own sends the image to buildx, which loads it into the engine.
+_LOADED = "type=docker"
+# Or it pushes the image to a registry without a tag, from which the engine pulls the layers it lacks.
+_BY_DIGEST = "type=image,compression=zstd,push=true,push-by-digest=true,name-canonical=true"
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A secret for RUN --mount=type=secret: from a file, or from a variable of the build's environment."""
+
+    id: str
+    src: str = ""
+    env: str = ""
+
+
+@dataclass(frozen=True)
+class Material:
+    """A source in BuildKit's provenance of a build: ``uri`` as BuildKit writes it, ``digest`` as ``algorithm:hex``."""
+
+    uri: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class BakeResult:
+    """A finished build: the engine's id of the image, the duration in seconds, the steps, the memory of those that
+    compiled, and the materials."""
+
+    id: str
+    seconds: float
+    steps: tuple[BuildStep, ...]
+    compiled: tuple[StepMemory, ...]
+    materials: tuple[Material, ...]
+
+
+def bake_targets(
+    endpoint: Endpoint,
+    directory: Path,
+    *,
+    names: Mapping[str, str],
+    secrets: Sequence[Secret],
+    contexts: Mapping[str, str],
+    args: Mapping[str, str],
+    log_path: Path,
+    on_event: Callable[[Event], None],
+    environ: Mapping[str, str],
+    cache: Mapping[str, str] | None = None,
+    pushed: Mapping[str, str] | None = None,
+) -> dict[str, BakeResult]:
+    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
+
+    ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
+    target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may
+    list.
+    ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
+    ``pushed`` (with a repository of a registry for each) are pushed there by their digests, and not loaded into the
+    engine. ``environ`` is the whole environment of the build. ``log_path`` gets the readable log while the build runs,
+    ``on_event`` every event.
+
+    Raises BuildFailedError, and EngineError where the engine stopped. The names are temporary: after a failure or an
+    interruption they are removed, since BuildKit names an image before its last step that may fail (unpacking).
+    """
+    from contextlib import suppress
+
+    began = time.monotonic()
+    # buildx writes this file at the very end, and does not delete an old one.
+    metadata = directory.absolute() / "metadata.json"
+    metadata.unlink(missing_ok=True)
+    output = _LOADED if endpoint.builds_elsewhere else _OUTPUT
+    outputs = {target: f"{output},name={name}" for target, name in names.items()}
+    outputs |= {target: f"{_BY_DIGEST},name={repository}" for target, repository in (pushed or {}).items()}
+    try:
+        targets = json.loads((directory / BAKE_FILE).read_bytes())["target"]
+        arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {})
+        progress, compiled = run_buildx(
+            endpoint, directory, arguments, _environment(endpoint, {**environ, **args}), log_path, on_event
+        )
+        results = json.loads(metadata.read_bytes())
+    except (KeyboardInterrupt, BuilderError):
+        for name in names.values():
+            with suppress(BuilderError):
+                remove_image(endpoint, name)
+        raise
+    finally:
+        metadata.unlink(missing_ok=True)
+    seconds = time.monotonic() - began
+    steps = tuple(progress.steps.values())
+    return {
+        target: BakeResult(_image_id(results[target]), seconds, steps, compiled, _materials(results[target]))
+        for target in names
+    }
+
+
+def _arguments(
+    targets: Mapping[str, Any],
+    outputs: Mapping[str, str],
+    secrets: Sequence[Secret],
+    contexts: Mapping[str, str],
+    args: Iterable[str],
+    metadata: Path,
+    cache: Mapping[str, str],
+) -> list[str]:
+    arguments = ["bake", "--progress=rawjson", f"--metadata-file={metadata}", "--file", BAKE_FILE]
+    for target, output in outputs.items():
+        arguments += ["--set", f"{target}.output={output}"]
+        for direction, location in cache.items():
+            arguments += ["--set", f"{target}.cache-{direction}={location}"]
+    # `--set` replaces the secrets that a target has in the bake file.
+    given = [
+        ",".join(
+            map(_field, (f"id={secret.id}", f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"))
+        )
+        for secret in secrets
+    ]
+    for target, definition in targets.items():
+        for option in (*definition.get("secret", ()), *given):
+            arguments += ["--set", f"{target}.secrets={option}"]
+    for context, location in contexts.items():
+        arguments += ["--set", f"*.contexts.{context}={location}"]
+    for arg in args:
+        arguments += ["--set", f"*.args.{arg}"]
+    return [*arguments, *outputs]
+
+
+def _field(text: str) -> str:
+    """Quotes a field of a line that buildx reads as CSV."""
+    return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
+
+
+def _environment(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **environ,
+        **environment(endpoint),
+        # With the default attestations the same build gets a new digest every time.
+        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+        # Otherwise buildx runs git in the project, whose repository may name programs for it.
+        "BUILDX_GIT_INFO": "false",
+        # Since buildx 0.20 bake asks before it reads outside its directory, where secrets and contexts are on purpose.
+        "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
+    }
+
+
+def _image_id(result: Mapping[str, Any]) -> str:
+    """Returns the engine's id of the image: the manifest's digest on the containerd store, else the config's."""
+    return str(result.get("containerimage.digest") or result["containerimage.config.digest"])
+
+
+def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
+    """Returns the materials of the provenance in the metadata file, in the form of SLSA 0.2 or of SLSA 1."""
+    provenance = result.get("buildx.build.provenance") or {}
+    materials = provenance.get("materials") or provenance.get("buildDefinition", {}).get("resolvedDependencies") or ()
+    return tuple(
+        Material(str(material.get("uri", "")), f"{algorithm}:{value}")
+        for material in materials
+        for algorithm, value in (material.get("digest") or {}).items()
+    )
+
+
+# BuildKit's build cache: layers and cache mounts of earlier builds. A record has no labels, but names the step of a
+# Dockerfile that it came from.
+
+_WAIT = 600.0
+_PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)  # seconds between listings
+_STEP = re.compile(
+    r'(?:mount / from exec /bin/sh -c |cached mount \S+ from exec /bin/sh -c |\[[^\]]*\] )(.*?)(?: with id "[^"]*")?',
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class CacheRecord:
+    """A record of the build cache.
+
+    ``step`` is the command or instruction that it came from, empty for any other origin; ``size`` is in bytes;
+    ``shared`` marks a layer that an image uses as well.
+    """
+
+    id: str
+    step: str
+    size: int
+    shared: bool
+    in_use: bool
+
+
+def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
+    """Returns all records of the engine's own BuildKit."""
+    usage = request(endpoint, "GET", "/system/df", query={"type": "build-cache"}, timeout=_WAIT)
+    return tuple(
+        CacheRecord(
+            id=record["ID"],
+            step=_step(record.get("Description") or ""),
+            size=record.get("Size") or 0,
+            shared=bool(record.get("Shared")),
+            in_use=bool(record.get("InUse")),
+        )
+        for record in usage.get("BuildCache") or ()
+    )
+
+
+def settled_records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
+    """Returns all records once two listings in a row mark the same ones as shared. For a moment after an image was
+    removed the engine marks some or none (seen with 28.5); after some seconds the last listing counts."""
+    before: frozenset[str] = frozenset()
+    for pause in _PAUSES:
+        listing = records(endpoint)
+        marked = frozenset(record.id for record in listing if record.shared)
+        if marked and marked == before:
+            return listing
+        before = marked
+        time.sleep(pause)
+    return records(endpoint)
+
+
+def remove_build_cache(endpoint: Endpoint, ids: Iterable[str]) -> int:
+    """Removes these records, but for those that others are based on; returns the bytes that BuildKit freed."""
+    selected = sorted(ids)
+    if not selected:
+        return 0
+    # The engine accepts one value for a filter, and takes this one as a regular expression.
+    filters = json.dumps({"id": [f"^({'|'.join(map(re.escape, selected))})$"]})
+    result = request(endpoint, "POST", "/build/prune", query={"all": 1, "filters": filters}, timeout=_WAIT)
+    return int(result.get("SpaceReclaimed") or 0)
+
+
+def _step(description: str) -> str:
+    match = _STEP.fullmatch(description)
+    return match[1].strip() if match else ""

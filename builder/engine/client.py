@@ -1,0 +1,659 @@
+"""This page sends requests to a Docker engine and reads its streams.
+
+Errors and ssh come first, then the connection, HTTP and the API, the choice of endpoint, and two stream formats.
+HTTP is written by hand, because existing libraries take too long to import.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from builder.base.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+
+# The errors of a connection to an engine, each with a hint where the user can do something.
+
+START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
+
+NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
+NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there), and run it again"
+
+
+class EngineHTTPError(EngineError):
+    """An HTTP error status from the engine: ``status`` is 400 or above, ``explanation`` the engine's own message."""
+
+    def __init__(self, status: int, explanation: str) -> None:
+        super().__init__(f"the Docker engine says: {explanation}")
+        self.status = status
+        self.explanation = explanation
+
+    @property
+    def is_not_found(self) -> bool:
+        """True if the engine has no such image, container or other object."""
+        return self.status == 404
+
+    @property
+    def is_conflict(self) -> bool:
+        """True if the request conflicts with the object's state: a name taken, an image in use."""
+        return self.status == 409
+
+
+class EngineTimeoutError(EngineError):
+    """A response that was not complete in time; ``partial`` is the part of the body that did arrive."""
+
+    def __init__(self, message: str, *, partial: bytes = b"", hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.partial = partial
+
+
+class EngineAnswerTooLargeError(EngineError):
+    """A response that is larger than its request can have."""
+
+
+def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> EngineTimeoutError:
+    """Returns the error for no response within ``timeout`` seconds."""
+    return EngineTimeoutError(
+        f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
+        partial=partial,
+        hint="is the machine overloaded, or its disk full? `docker info` shows whether the engine is well",
+    )
+
+
+def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
+    """Returns the error for an engine that cannot be reached, with the reason from ``error``."""
+    where = f"{endpoint.host} (from {endpoint.origin})"
+    if isinstance(error, PermissionError):
+        return EngineError(
+            f"no permission to use the Docker engine at {where}",
+            hint="add yourself to its group, then log in again: `sudo usermod -aG docker $USER`",
+        )
+    why = getattr(error, "strerror", None) or str(error)
+    return EngineError(f"no Docker engine answers at {where}: {why}", hint=START_HINT)
+
+
+def not_an_engine_error(endpoint: Endpoint, detail: str = "") -> EngineError:
+    """Returns the error for an answer that is empty or not an engine's; ``detail`` is ssh's error output."""
+    why = f": {detail}" if detail else ""
+    return EngineError(
+        f"what answers at {endpoint.host} (from {endpoint.origin}) is not a Docker engine, or it stopped{why}",
+        hint=START_HINT,
+    )
+
+
+# The ssh command for a node's machine: the user's own, with their keys and their configuration.
+
+_FORM = "an address is ssh://HOST, with USER@ before the host and :PORT behind it where they are not the usual ones"
+
+
+def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
+    """Returns the argument vector that runs ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises
+    EngineError for any other address."""
+    try:
+        address = urlsplit(host)
+        name, port = address.hostname or "", address.port
+    except ValueError as error:
+        raise EngineError(f"{host} is not an address: {error}", hint=_FORM) from None
+    if not name or name.startswith("-"):
+        raise EngineError(f"{host} is not an address: it names no machine", hint=_FORM)
+    return [
+        "ssh",
+        *options,
+        *(("-l", address.username) if address.username else ()),
+        *(("-p", str(port)) if port else ()),
+        "--",
+        name,
+        *command,
+    ]
+
+
+# A connection to an engine's socket: unix, TCP, TLS, or through ssh.
+
+_SSH_WAIT = 2.0
+_PORT, _TLS_PORT = 2375, 2376
+
+
+@contextmanager
+def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
+    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output.
+
+    Raises OSError where the engine cannot be reached, EngineError for an address that is none.
+    """
+    if endpoint.host.startswith("ssh://"):
+        with _through_ssh(endpoint) as connection_and_errors:
+            yield connection_and_errors
+    else:
+        with _connect(endpoint, timeout) as connection:
+            yield connection, str
+
+
+def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
+    if endpoint.host.startswith("unix://"):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.settimeout(timeout)
+        try:
+            connection.connect(endpoint.host.removeprefix("unix://"))
+        except OSError:
+            connection.close()
+            raise
+        return connection
+    from urllib.parse import urlsplit
+
+    try:
+        address = urlsplit(endpoint.host)
+        _ = address.port
+    except ValueError as error:
+        raise EngineError(f"{endpoint.host} (from {endpoint.origin}) is not an address: {error}") from None
+    if address.scheme != "tcp" or not address.hostname:
+        raise EngineError(
+            f"{endpoint.host} (from {endpoint.origin}) is not the address of an engine",
+            hint="an address is unix:///PATH, tcp://HOST:PORT or ssh://USER@HOST",
+        )
+    port = address.port or (_TLS_PORT if endpoint.tls else _PORT)
+    connection = socket.create_connection((address.hostname, port), timeout=timeout)
+    return _secured(endpoint, connection, address.hostname) if endpoint.tls else connection
+
+
+def _secured(endpoint: Endpoint, connection: socket.socket, hostname: str) -> socket.socket:
+    """Wraps the connection in TLS with Docker's files: ca.pem, and the client's cert.pem and key.pem."""
+    import ssl
+    from pathlib import Path
+
+    folder = Path(endpoint.tls)
+    try:
+        authority = folder / "ca.pem"
+        context = ssl.create_default_context(cafile=authority if authority.exists() else None)
+        if not endpoint.tls_verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if (folder / "cert.pem").exists():
+            context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+        return context.wrap_socket(connection, server_hostname=hostname)
+    except OSError:
+        connection.close()
+        raise
+
+
+@contextmanager
+def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
+    """Opens a connection to another machine's engine as the docker command does, by ``docker system dial-stdio``."""
+    import subprocess
+
+    argv = ssh_argv(endpoint.host, ["-T"], ["docker system dial-stdio"])
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE)
+
+        def error_output() -> str:
+            try:
+                stderr: bytes = process.communicate(timeout=_SSH_WAIT)[1]
+            except subprocess.TimeoutExpired:
+                return ""
+            return stderr.decode(errors="replace").strip()
+
+        with process:
+            try:
+                yield ours, error_output
+            finally:
+                process.kill()
+
+
+# HTTP requests to an engine, written by hand. Importing `http.client` costs 20 ms more than this and docker's SDK 110
+# ms, of the 150 that ``builder list`` may take. The SDK's time limits are also for one read and not for the whole,
+# and for ssh it wants paramiko. HTTP/1.0 keeps it simple: the response is not chunked and the connection is not kept,
+# so that its end ends the body.
+
+_CHUNK = 1 << 18
+
+
+def exchange(
+    endpoint: Endpoint,
+    method: str,
+    target: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    timeout: float,
+    largest: int | None = None,
+) -> tuple[int, bytes]:
+    """Sends a request; returns status and body of the response, all within ``timeout`` seconds. Raises
+    EngineAnswerTooLargeError for a response of more than ``largest`` bytes."""
+    request = _request(method, target, body, headers)
+    try:
+        with connected(endpoint, timeout) as (connection, error_output):
+            response = _send_and_receive(endpoint, connection, request, timeout, largest)
+            if not response:
+                raise not_an_engine_error(endpoint, error_output())
+    except OSError as error:
+        raise unreachable_error(endpoint, error) from None
+    return _parse(endpoint, response)
+
+
+def open_stream(
+    endpoint: Endpoint,
+    target: str,
+    timeout: float,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """Yields the status of the response with each piece of its body, until the engine ends it.
+
+    The status has to come within ``timeout`` seconds; after that the engine may be silent for ``idle`` seconds, without
+    a limit where that is None. Closing the generator closes the connection, which ends what the engine does.
+    """
+    try:
+        with connected(endpoint, timeout) as (connection, error_output):
+            connection.settimeout(timeout)
+            connection.sendall(_request(method, target, b"", headers or {}))
+            begun = b""
+            while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
+                begun += piece
+            if not begun:
+                raise not_an_engine_error(endpoint, error_output())
+            status, piece = _parse(endpoint, begun)
+            connection.settimeout(idle)
+            yield status, piece
+            while piece := connection.recv(_CHUNK):
+                yield status, piece
+    except TimeoutError:
+        raise timeout_error(endpoint, timeout if idle is None else idle) from None
+    except OSError as error:
+        raise unreachable_error(endpoint, error) from None
+
+
+def upload(
+    endpoint: Endpoint,
+    target: str,
+    size: int,
+    pieces: Iterable[bytes],
+    media_type: str,
+    idle: float,
+    *,
+    method: str = "POST",
+) -> tuple[int, bytes]:
+    """Sends ``size`` bytes in ``pieces``; returns status and body of the response.
+
+    The engine may be silent for ``idle`` seconds. An exception from ``pieces``, which must not be an OSError, ends the
+    upload: the engine then has a part of it.
+    """
+    request = _request(method, target, b"", {"Content-Type": media_type, "Content-Length": str(size)})
+    try:
+        with connected(endpoint, idle) as (connection, error_output):
+            connection.settimeout(idle)
+            # An engine that refuses the upload stops reading; its response says why.
+            with suppress(ConnectionResetError, BrokenPipeError):
+                connection.sendall(request)
+                for piece in pieces:
+                    connection.sendall(piece)
+            response = b""
+            with suppress(ConnectionResetError):
+                while piece := connection.recv(_CHUNK):
+                    response += piece
+            if not response:
+                raise not_an_engine_error(endpoint, error_output())
+    except TimeoutError:
+        raise timeout_error(endpoint, idle) from None
+    except OSError as error:
+        raise unreachable_error(endpoint, error) from None
+    return _parse(endpoint, response)
+
+
+def _request(method: str, target: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    head = f"{method} {target} HTTP/1.0\r\nHost: docker\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    if body:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+def _send_and_receive(
+    endpoint: Endpoint, connection: socket.socket, request: bytes, timeout: float, largest: int | None
+) -> bytes:
+    deadline = time.monotonic() + timeout
+    received = 0
+    pieces: list[bytes] = []
+    try:
+        connection.settimeout(timeout)
+        connection.sendall(request)
+        while piece := connection.recv(_CHUNK):
+            pieces.append(piece)
+            received += len(piece)
+            if largest is not None and received > largest:
+                raise EngineAnswerTooLargeError(
+                    f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
+                )
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+    except TimeoutError:
+        raise timeout_error(endpoint, timeout, _split(b"".join(pieces))[1]) from None
+    except (ConnectionResetError, BrokenPipeError):
+        # What did arrive may be a whole response.
+        pass
+    return b"".join(pieces)
+
+
+def _parse(endpoint: Endpoint, response: bytes) -> tuple[int, bytes]:
+    """Splits a response into status and body."""
+    head, body = _split(response)
+    words = head.split(b"\r\n", 1)[0].split(b" ", 2)
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise not_an_engine_error(endpoint)
+    return int(words[1]), body
+
+
+def _split(response: bytes) -> tuple[bytes, bytes]:
+    head, _, body = response.partition(b"\r\n\r\n")
+    return head, body
+
+
+# Requests to the engine's API, with JSON in and out. API reference: https://docs.docker.com/reference/api/engine/
+# (paths here are unversioned: the engine's own version).
+
+# A request that another one got in the way of, in which case the engine did nothing (moby, daemon/containerd).
+_CHANGED_MEANWHILE = b"consistency error: data changed during operation, retry"
+_PAUSES = (0.02, 0.1, 0.3, 1.0)  # seconds
+# For what waits for the engine's disk: the first container of an image of tens of GB, which unpacks it, or the end of
+# one. Minutes where another image is exported meanwhile.
+DISK_SECONDS = 900.0
+
+
+def request(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 60,
+) -> Any:
+    """Sends a request; returns the response's body as parsed JSON, None if it is empty.
+
+    ``path`` is quoted by the caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises
+    EngineHTTPError for every status of 400 and above, EngineTimeoutError when the time is over, and EngineError where
+    no engine answers.
+    """
+    data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
+    if not data.strip():
+        return None
+    try:
+        return json.loads(data)
+    except ValueError:
+        raise EngineError(
+            f"the answer of the engine at {endpoint.host} to {method} {path} is not JSON, or broke off",
+            hint="was the engine stopped meanwhile? `docker info` tells; then run this again",
+        ) from None
+
+
+def raw(
+    endpoint: Endpoint,
+    method: str,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    timeout: float = 60,
+    largest: int | None = None,
+) -> bytes:
+    """Sends a request as `request` does; returns the body as it came, since a container's output is not JSON. One that
+    the engine asks to send again is sent again. Raises EngineAnswerTooLargeError for a response beyond ``largest``
+    bytes."""
+    content = b"" if body is None else json.dumps(body).encode()
+    for pause in (*_PAUSES, 0.0):
+        status, data = exchange(endpoint, method, _target(path, query), content, headers or {}, timeout, largest)
+        if status < 400 or _CHANGED_MEANWHILE not in data:
+            break
+        time.sleep(pause)
+    if status >= 400:
+        raise _http_error(status, data, f"{method} {path}")
+    return data
+
+
+def stream(
+    endpoint: Endpoint,
+    path: str,
+    *,
+    query: Mapping[str, str | int] | None = None,
+    timeout: float = 60,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    idle: float | None = None,
+) -> Iterator[bytes]:
+    """Sends a request; yields the body of the response as it comes, until the engine ends it.
+
+    It has to begin within ``timeout`` seconds, and with ``idle`` may not pause for longer. Raises as `request` does.
+    """
+    error_body = b""
+    target = _target(path, query)
+    for status, piece in open_stream(endpoint, target, timeout, method=method, headers=headers, idle=idle):
+        if status < 400:
+            yield piece
+            continue
+        error_body += piece
+    if error_body:
+        raise _http_error(status, error_body, f"{method} {path}")
+
+
+def quoted(reference: str) -> str:
+    """Quotes an image reference or a name for a path; slashes stay, since the engine's routes take them."""
+    return quote(reference, safe="/:@")
+
+
+def _target(path: str, query: Mapping[str, str | int] | None) -> str:
+    return path + ("?" + urlencode(query) if query else "")
+
+
+def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
+    return EngineHTTPError(status, _explanation(body) or f"status {status} for {request_line}")
+
+
+def _explanation(body: bytes) -> str:
+    try:
+        value = json.loads(body)
+    except ValueError:
+        return body.decode(errors="replace").strip()
+    return str(value.get("message", "")) if isinstance(value, dict) else ""
+
+
+# The Docker engine to use, from the environment and docker's configuration, and buildx's variables for it.
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+_PLUGIN = ("docker", "buildx")
+OWN_BUILDER = "default"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The address of an engine, and the buildx that builds in it.
+
+    ``host`` is an address as DOCKER_HOST takes it (unix://, tcp://, ssh://); ``buildx`` is the argument vector that
+    starts buildx; ``origin`` names the source of the address, for messages. ``tls`` is the folder of ca.pem, cert.pem
+    and key.pem, empty for a connection without TLS. ``instance`` is the buildx instance that builds: the engine's own,
+    or another, which may be another machine's.
+    """
+
+    host: str
+    buildx: tuple[str, ...]
+    origin: str
+    tls: str = ""
+    tls_verify: bool = True
+    instance: str = OWN_BUILDER
+
+    @property
+    def builds_elsewhere(self) -> bool:
+        """True if another BuildKit than the engine's own builds: one that does not see the engine's images."""
+        return self.instance != OWN_BUILDER
+
+
+def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
+    """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
+
+    The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
+    the private engine of ``scripts/engine`` before the current context: that script starts one only if no engine with
+    buildx answered. Raises EngineError for a context that does not exist.
+    """
+    private = "unix://" + str(_private_socket(environ))
+    if host := environ.get("DOCKER_HOST"):
+        if host == private:
+            return _private(environ, "DOCKER_HOST")
+        tls = _tls_folder(environ)
+        return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, bool(environ.get("DOCKER_TLS_VERIFY")))
+    if context := environ.get("DOCKER_CONTEXT"):
+        return _context(environ, context, "DOCKER_CONTEXT")
+    if _private_socket(environ).is_socket():
+        return _private(environ, "the private engine of scripts/engine")
+    config = _config_folder(environ) / "config.json"
+    current = _json(config).get("currentContext")
+    if isinstance(current, str) and current:
+        return _context(environ, current, f"currentContext in {config}")
+    return Endpoint(DEFAULT_HOST, _PLUGIN, "Docker's default")
+
+
+def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
+    """Returns the engine of the node ``name``: ``engine`` is an address (unix://, tcp://, ssh://) or a docker context.
+
+    Only a context has certificates. Raises EngineError for a context that does not exist.
+    """
+    origin = f"node {name}"
+    if "://" in engine:
+        return Endpoint(engine, _PLUGIN, origin)
+    return _context(environ, engine, origin)
+
+
+def environment(endpoint: Endpoint) -> dict[str, str]:
+    """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``.
+
+    The user may have made another builder (a container, a cluster) the current one: images built there are not in the
+    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own.
+    """
+    variables = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
+    if endpoint.tls:
+        variables |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
+        if endpoint.tls_verify:
+            variables["DOCKER_TLS_VERIFY"] = "1"
+    return variables
+
+
+def _private_socket(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
+
+
+def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
+    home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
+    return Endpoint(f"unix://{_private_socket(environ)}", (str(home / "bin" / "docker-buildx"),), origin)
+
+
+def _config_folder(environ: Mapping[str, str]) -> Path:
+    if folder := environ.get("DOCKER_CONFIG"):
+        return Path(folder)
+    home = environ.get("HOME")
+    return (Path(home) if home else Path.home()) / ".docker"
+
+
+def _tls_folder(environ: Mapping[str, str]) -> str:
+    if not (environ.get("DOCKER_TLS_VERIFY") or environ.get("DOCKER_TLS")):
+        return ""
+    return environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
+
+
+def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
+    """Returns the endpoint of a docker context, from the files that `docker context create` writes."""
+    if name == "default":
+        return Endpoint(DEFAULT_HOST, _PLUGIN, origin)
+    from hashlib import sha256
+
+    contexts = _config_folder(environ) / "contexts"
+    folder = sha256(name.encode()).hexdigest()
+    meta = contexts / "meta" / folder / "meta.json"
+    docker: Any = _json(meta).get("Endpoints")
+    docker = docker.get("docker") if isinstance(docker, dict) else None
+    if not (isinstance(docker, dict) and isinstance(docker.get("Host"), str)):
+        raise EngineError(
+            f"the docker context `{name}` (from {origin}) does not exist or names no engine",
+            hint="`docker context ls` shows those there are, `docker context use default` goes back to the local one",
+        )
+    tls = contexts / "tls" / folder / "docker"
+    verify = not docker.get("SkipTLSVerify", False)
+    return Endpoint(docker["Host"], _PLUGIN, f"context {name}, from {origin}", str(tls) if tls.is_dir() else "", verify)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Returns the object in a file, empty without one. Raises EngineError where it is not JSON."""
+    import json
+
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise EngineError(f"{path}: not JSON: {error}", hint="docker itself cannot read this file; repair it") from None
+    return value if isinstance(value, dict) else {}
+
+
+# JSON lines, the form of the engine's and BuildKit's streams: one object a line.
+
+
+def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
+    """Returns the object of a line; None for text that is no JSON object."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yields the object of each line, however the stream was cut into ``pieces``.
+
+    Raises json.JSONDecodeError (a ValueError) for a line that is not JSON, such as the last line of a stream that broke
+    off.
+    """
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from (json.loads(line) for line in lines if line.strip())
+    if rest.strip():
+        yield json.loads(rest)
+
+
+# The engine's multiplexed stream of a container's output: frames of one byte for the stream, three empty ones, four
+# for the length, and then the content. In a log each frame is one line, or a piece of a very long one.
+# https://docs.docker.com/reference/api/engine/ (ContainerAttach, "Stream format")
+
+_HEADER = 8
+
+
+def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yields the content of each frame, however the stream was cut into ``pieces``; of an incomplete last frame, the
+    part that came."""
+    buffer = b""
+    for piece in pieces:
+        buffer += piece
+        start = 0
+        while start + _HEADER <= len(buffer):
+            end = start + _HEADER + int.from_bytes(buffer[start + 4 : start + _HEADER])
+            if end > len(buffer):
+                break
+            yield buffer[start + _HEADER : end]
+            start = end
+        buffer = buffer[start:]
+    if len(buffer) > _HEADER:
+        yield buffer[_HEADER:]
+
+
+def text(stream: bytes) -> str:
+    """Returns the whole output, standard output and standard error as they came."""
+    return b"".join(payloads([stream])).decode(errors="replace")

@@ -1,0 +1,122 @@
+"""This page reads a registry directly, for the requests that the engine does not offer.
+
+The user's credentials come first, then manifests and configurations. No image is pulled for them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from builder.base.errors import EngineError, SourceError, TransferError
+from builder.engine import images, versions
+from builder.engine.client import EngineHTTPError, EngineTimeoutError, quoted, request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
+
+
+# The user's credentials for registries, from Docker's own configuration and credential helpers.
+
+
+def auth_headers(reference: str) -> dict[str, str]:
+    """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
+
+    Raises SourceError where Docker's configuration or its credential helper cannot be read.
+    """
+    from docker import auth
+    from docker.errors import DockerException
+
+    try:
+        registry, _ = auth.resolve_repository_name(reference)
+        credentials = dict(auth.load_config().resolve_authconfig(registry) or {})
+    except DockerException as error:
+        raise SourceError(f"the login for the registry of {reference} cannot be read: {error}") from None
+    return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
+
+
+# Manifests and image configurations in a registry, read without pulling the image.
+
+WAIT = 20.0  # seconds
+_BUILDX_WAIT = 60.0
+HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
+_UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
+
+
+def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
+    """Returns the digest of ``reference`` in its registry, which the engine asks with the user's login.
+
+    None where the registry has no such image. Raises TransferError where it does not answer, or refuses the login.
+    """
+    try:
+        path = f"/distribution/{quoted(reference)}/json"
+        distribution = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=WAIT)
+    except EngineHTTPError as error:
+        if any(word in error.explanation.lower() for word in _UNKNOWN):
+            return None
+        raise TransferError(
+            f"the request to the registry for {reference} failed: {error.explanation}", hint=HINT
+        ) from None
+    except EngineTimeoutError:
+        raise TransferError(f"the registry with {reference} has not answered for {WAIT:g} seconds", hint=HINT) from None
+    return str(distribution["Descriptor"]["digest"])
+
+
+def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
+    """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration.
+
+    For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
+    """
+    candidates = _platform_images(endpoint, reference)
+    return images.fingerprint(next((image for image in candidates if image.platform == platform), candidates[0]))
+
+
+def _platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
+    """Returns the images of ``reference`` in its registry, one a platform, from their configurations alone.
+
+    The engine's own facts are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
+    """
+    output = imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
+    try:
+        configurations = [output] if "rootfs" in output else [output[platform] for platform in sorted(output)]
+        platform_details = tuple(_details(configuration) for configuration in configurations)
+    except (KeyError, TypeError, AttributeError):
+        raise _unreadable(reference, "that is not an image's configuration") from None
+    if not platform_details:
+        raise _unreadable(reference, "it holds no image")
+    return platform_details
+
+
+def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
+    """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output.
+
+    Raises TransferError where the image cannot be read, EngineError where buildx does not run.
+    """
+    result = versions.query_buildx(endpoint, "imagetools", "inspect", reference, *options, timeout=_BUILDX_WAIT)
+    if result is None:
+        raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or does not end")
+    try:
+        return json.loads(result.stdout)
+    except ValueError:
+        raise _unreadable(reference, result.stderr.strip()[-300:]) from None
+
+
+def _details(configuration: Mapping[str, Any]) -> ImageDetails:
+    """Converts an OCI image configuration (https://github.com/opencontainers/image-spec/blob/main/config.md)."""
+    description = {
+        "Id": "",
+        "Os": configuration.get("os"),
+        "Architecture": configuration.get("architecture"),
+        "Variant": configuration.get("variant"),
+        "Created": configuration.get("created"),
+        "RootFS": {"Layers": configuration["rootfs"]["diff_ids"]},
+        "Config": configuration.get("config"),
+    }
+    return images.parse_details(description)
+
+
+def _unreadable(reference: str, why: str) -> TransferError:
+    return TransferError(f"{reference} cannot be read from its registry: {why}", hint=HINT)

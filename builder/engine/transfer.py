@@ -1,0 +1,360 @@
+"""This page copies images between engines and registries.
+
+Pushes and pulls come first, then the temporary registry on loopback, then the ssh tunnel to it.
+Only the layers that the other side lacks are transferred.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from builder.base import words
+from builder.base.errors import TransferError
+from builder.base.processes import tied_to_parent
+from builder.engine import client, containers, images
+from builder.engine.client import NO_ROOM, NO_ROOM_HINT, EngineHTTPError, EngineTimeoutError, quoted, request, stream
+from builder.engine.images import DIGEST, split_tag
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator, Mapping
+
+    from builder.engine.client import Endpoint
+
+
+# Pushes and pulls: the engine transfers the layers that the other side lacks.
+# https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the response is a JSON object a line.
+
+_NO_CREDENTIALS = {"X-Registry-Auth": "e30="}
+# An engine reports its progress several times a second, and repeats itself while a registry hangs.
+IDLE = 120.0
+_TRANSFERRING = ("Downloading", "Pushing")
+# The last status of a push, `7: digest: sha256:… size: 855`, on either image store.
+_PUSHED_DIGEST = re.compile(f"digest: ({DIGEST}) size: ")
+
+
+@dataclass(frozen=True)
+class LayerProgress:
+    """The progress of a transfer, in bytes of the layers that the other side lacks; ``unpacking`` once the engine has
+    them and unpacks them."""
+
+    current: int
+    total: int
+    unpacking: bool = False
+
+    def __str__(self) -> str:
+        return "unpacking" if self.unpacking else words.size_of(self.current, self.total)
+
+
+@dataclass(frozen=True)
+class PulledLayers:
+    """The layers that a pull fetched: their number, and the bytes of those large enough for progress to be reported."""
+
+    layers: int
+    bytes: int
+
+    def __str__(self) -> str:
+        count = words.counted(self.layers, "layer")
+        return f"{count}, {words.size_text(self.bytes)}" if self.bytes else count
+
+
+OnLayerProgress = Callable[[LayerProgress], None]
+
+
+@dataclass
+class _Layers:
+    """The state of each layer of a transfer; ``amounts`` are bytes transferred, and bytes in all."""
+
+    amounts: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lacking: set[str] = field(default_factory=set)
+    last: dict[str, tuple[object, object]] = field(default_factory=dict)
+    digest: str = ""
+    changed_at: float = field(default_factory=time.monotonic)
+
+    def is_stuck(self, status: Mapping[str, Any]) -> bool:
+        """True if no layer has changed for longer than `IDLE`."""
+        layer = status.get("id", "")
+        state = (status.get("status"), (status.get("progressDetail") or {}).get("current"))
+        if self.last.get(layer) != state:
+            self.last[layer] = state
+            self.changed_at = time.monotonic()
+        return time.monotonic() - self.changed_at > IDLE
+
+    def progress(self, status: Mapping[str, Any]) -> LayerProgress | None:
+        """Records a status; returns the progress of all layers where it changes that."""
+        phase, layer, detail = status.get("status"), status.get("id", ""), status.get("progressDetail") or {}
+        if phase == "Pulling fs layer":
+            self.lacking.add(layer)
+        if phase in _TRANSFERRING and detail.get("total"):
+            self.amounts[layer] = (int(detail.get("current") or 0), int(detail["total"]))
+        elif phase != "Extracting":
+            return None
+        return LayerProgress(*self.sums(), unpacking=phase == "Extracting")
+
+    def sums(self) -> tuple[int, int]:
+        """Returns the bytes transferred and the bytes in all, of all layers together."""
+        return sum(current for current, _ in self.amounts.values()), sum(total for _, total in self.amounts.values())
+
+
+def push_image(
+    endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
+) -> str:
+    """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
+
+    Raises TransferError where the registry did not take all of it: the next try need not send those layers again.
+    """
+    repository, tag = split_tag(reference)
+    path = f"/images/{quoted(repository)}/push"
+    return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
+
+
+def pull_layers(
+    endpoint: Endpoint,
+    repository: str,
+    version: str,
+    auth_headers: Mapping[str, str],
+    on_progress: OnLayerProgress,
+    platform: str = "",
+) -> PulledLayers:
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``), for ``platform`` if it is given; returns
+    the layers that the engine lacked.
+
+    Raises TransferError where not all of it came, or where the content does not match its digests.
+    """
+    query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
+    layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
+    return PulledLayers(len(layers.lacking), layers.sums()[1])
+
+
+def _follow(
+    endpoint: Endpoint,
+    path: str,
+    query: Mapping[str, str],
+    auth_headers: Mapping[str, str],
+    on_progress: OnLayerProgress,
+    failed: str,
+) -> _Layers:
+    layers = _Layers()
+    where = f"{failed} ({endpoint.origin})"
+    headers = {**_NO_CREDENTIALS, **auth_headers}
+    body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
+    try:
+        for status in client.objects(body):
+            if error := status.get("error") or (status.get("errorDetail") or {}).get("message"):
+                raise TransferError(f"{where}: {error}", hint=_hint(str(error)))
+            if layers.is_stuck(status):
+                raise _stuck(where)
+            if progress := layers.progress(status):
+                on_progress(progress)
+            if match := _PUSHED_DIGEST.search(str(status.get("status"))):
+                layers.digest = match[1]
+    except json.JSONDecodeError:
+        raise TransferError(
+            "the engine's response broke off", hint="`docker info` tells if the engine runs; then run this again"
+        ) from None
+    except EngineHTTPError as error:
+        raise TransferError(f"{where}: {error.explanation}", hint=_hint(error.explanation)) from None
+    except EngineTimeoutError:
+        raise _stuck(where) from None
+    return layers
+
+
+def _stuck(where: str) -> TransferError:
+    return TransferError(
+        f"{where}: nothing has moved for {IDLE:g} seconds",
+        hint="does the registry answer, is its disk or the network slow?",
+    )
+
+
+def _hint(error: str) -> str:
+    lowered = error.lower()
+    for phrases, hint in _HINTS:
+        if any(phrase in lowered for phrase in phrases):
+            return hint
+    return "run it again: layers that were transferred are not transferred again"
+
+
+_HINTS = (
+    ((NO_ROOM,), NO_ROOM_HINT),
+    (("unauthorized", "no basic auth", "denied", "authentication required"), "log in first: `docker login REGISTRY`"),
+    (
+        ("connection refused", "no such host", "i/o timeout", "no route to host"),
+        "is the registry running, and is its name right?",
+    ),
+    (
+        ("server gave http response to https client",),
+        'engines use plain HTTP for 127.0.0.0/8 only: add the registry to "insecure-registries" of their daemon.json',
+    ),
+    (
+        ("unexpected commit digest", "failed size validation", "invalid checksum", "digest mismatch"),
+        "the registry sent content that does not match its digest: its disk or a proxy in front of it is at fault",
+    ),
+)
+
+
+# A temporary registry on this machine's loopback, through which images are copied to other machines. Its data stays
+# in a volume of the engine, so that the next copy has only the new layers to push. `docker volume rm
+# builder-registry` frees that space; the next copy then starts from nothing.
+
+LABEL = "builder.registry"
+VOLUME = "builder-registry"
+# Docker's own registry; any that keeps its data in /var/lib/registry and reads REGISTRY_HTTP_ADDR works as well.
+IMAGE = "registry:3"
+_START_WAIT = 20.0
+
+
+@contextmanager
+def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
+    """Runs a registry during the block; yields its port on 127.0.0.1. BUILDER_REGISTRY_IMAGE names another image.
+
+    Raises TransferError where the engine is not on this machine, or the registry's image cannot be pulled or started.
+    """
+    if not endpoint.host.startswith("unix://"):
+        raise TransferError(
+            f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
+            hint="set `registry:` in builder.yaml: images then go through that one",
+        )
+    _remove_orphans(endpoint)
+    port = _free_port()
+    container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_progress)
+    try:
+        try:
+            request(endpoint, "POST", f"/containers/{container}/start")
+        except EngineHTTPError as error:
+            raise TransferError(f"the registry for the copy could not be started: {error.explanation}") from None
+        _await(endpoint, container, port)
+        yield port
+    finally:
+        containers.remove_container(endpoint, container)
+
+
+def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgress) -> str:
+    if images.inspect_image(endpoint, image) is None:
+        repository, tag = split_tag(image)
+        try:
+            pull_layers(endpoint, repository, tag, {}, on_progress)
+        except TransferError as error:
+            raise TransferError(
+                f"no registry for the copy: {error.message}",
+                hint="set `registry:` in builder.yaml, or name an image of a registry in BUILDER_REGISTRY_IMAGE",
+            ) from None
+    body = {
+        "Image": image,
+        "Env": [f"REGISTRY_HTTP_ADDR=127.0.0.1:{port}", "REGISTRY_LOG_LEVEL=warn", "OTEL_TRACES_EXPORTER=none"],
+        "Labels": {LABEL: str(os.getpid())},
+        # On the host's network, only this machine reaches it, whatever the engine's bridges are.
+        "HostConfig": {"NetworkMode": "host", "AutoRemove": True, "Binds": [f"{VOLUME}:/var/lib/registry"]},
+    }
+    container_id: str = request(endpoint, "POST", "/containers/create", body=body)["Id"]
+    return container_id
+
+
+def _remove_orphans(endpoint: Endpoint) -> None:
+    """Removes the registries of processes that were killed."""
+    for container in containers.container_listing(endpoint, LABEL):
+        if not _is_alive(container["Labels"][LABEL]):
+            containers.remove_container(endpoint, container["Id"])
+
+
+def _is_alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, ValueError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _await(endpoint: Endpoint, container: str, port: int) -> None:
+    deadline = time.monotonic() + _START_WAIT
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+    last_line = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
+    raise TransferError(f"the registry for the copy did not start: {last_line[0]}")
+
+
+# The ssh tunnel from a node's engine to a registry on this machine's loopback.
+
+# ssh's message after it requested any free port of the other machine.
+_ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward")
+_OPTIONS = (
+    *("-N", "-T"),
+    *("-o", "ExitOnForwardFailure=yes"),
+    *("-o", "BatchMode=yes"),
+    *("-o", "ServerAliveInterval=15"),
+    # A connection that others share would keep the forwarding when this copy ends.
+    *("-o", "ControlMaster=no", "-o", "ControlPath=none"),
+    *("-o", "LogLevel=INFO"),
+)
+
+
+def require_route(endpoint: Endpoint) -> None:
+    """Raises TransferError for a node whose engine cannot reach a registry on this machine's loopback."""
+    if not endpoint.host.startswith(("unix://", "ssh://")):
+        raise TransferError(
+            f"the engine at {endpoint.host} cannot reach a registry on this machine, and builder.yaml sets no other",
+            hint="set `registry: HOST:PORT/PATH` in builder.yaml to one that both reach, or write the node's engine as "
+            "ssh://USER@HOST",
+        )
+
+
+@contextmanager
+def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
+    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former.
+
+    A node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises
+    TransferError as `require_route` does, and where ssh fails.
+    """
+    require_route(endpoint)
+    if endpoint.host.startswith("unix://"):
+        yield port
+        return
+    import subprocess
+
+    options = [*_OPTIONS, "-R", f"127.0.0.1:0:127.0.0.1:{port}"]
+    process = subprocess.Popen(
+        [*tied_to_parent(), *client.ssh_argv(endpoint.host, options, [])],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
+    with process:
+        try:
+            yield _allocated(endpoint, process)
+        finally:
+            process.terminate()
+
+
+def _allocated(endpoint: Endpoint, process: subprocess.Popen[str]) -> int:
+    lines = []
+    for line in process.stderr or ():
+        if match := _ALLOCATED.search(line):
+            return int(match[1])
+        lines.append(line.strip())
+    raise TransferError(
+        f"no tunnel to {endpoint.host}: {'; '.join(lines[-3:]) or 'ssh ended'}",
+        hint="does `ssh` get there without a password, and does its sshd allow TCP forwarding?",
+    )

@@ -1,0 +1,326 @@
+"""A piece of evidence records one run of a numbered image, with its verdict and figures.
+
+The record comes first, then its JSON form.
+A file of evidence may come from anyone, so the reader checks it against the schema.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+
+from builder.base.errors import Location, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# The record of one run that tells how a numbered image does: its verdict, its figures, and what they belong to.
+
+Kind = Literal["prove", "bench", "probe"]
+Verdict = Literal["pass", "changed", "fail", "unclear"]
+Better = Literal["higher", "lower", ""]
+Settings: TypeAlias = Mapping[str, int | float | str]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine on which a figure was measured; ``memory`` is in bytes. Empty or 0 where there is none, or it is not
+    known."""
+
+    gpu: str = ""
+    gpus: int = 0
+    driver: str = ""
+    platform: str = ""
+    cpu: str = ""
+    memory: int = 0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run's subject: all that its result belongs to. None where a part was not looked at, or there is none.
+
+    ``image`` is the name that the image had then (``vllm-node-tf5:7``); ``fingerprint`` says which one it is.
+    ``revision`` is a commit of the model's repository. ``template`` (``sha256:…``) is the chat template that was in
+    effect. ``recipe`` is its path in the project. ``arguments`` (``sha256:…``) covers the serve command, see
+    `subjects.of_arguments`; ``overrides`` are the ``--set`` and options of that run alone.
+    """
+
+    image: str
+    fingerprint: str
+    model: str | None = None
+    revision: str | None = None
+    template: str | None = None
+    recipe: str | None = None
+    arguments: str | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured quantity: ``name`` (``tg``, ``pp``, ``ttfr``, ``acceptance``, ``memory_floor``, ``kv_tokens``,
+    ``startup`` …) under the conditions ``at`` (``{"depth": 32768, "concurrency": 1}``), once for each of its
+    ``values``. ``unit`` is ``tokens/s``, ``ms``, ``s``, ``bytes``, ``tokens`` or ``ratio``; ``better`` is empty where
+    neither more nor less is."""
+
+    name: str
+    at: Mapping[str, int | str]
+    unit: str
+    better: Better
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.values) / len(self.values) if self.values else 0.0
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of a sample; 0 of less than two values."""
+        if len(self.values) < 2:
+            return 0.0
+        mean = self.mean
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (len(self.values) - 1))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check that did not pass: its name, the place (a conversation, a step), and the difference as text. A limit of
+    a template that others publish has the verdict ``pass`` (`proving.template_limits`)."""
+
+    check: str
+    at: str
+    verdict: Verdict
+    text: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One run. ``name`` is ``behaviour`` for a proof, else the bench profile or the probe; ``version`` that of the tool
+    (``llama-benchy 0.4.0``), and ``set`` (``sha256:…``) the conversations, script or profile: with another one, it is
+    another figure. ``started`` is RFC 3339 in UTC.
+
+    ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``raw`` is the digest
+    of the tool's whole output (`store.raw`). ``accepted`` is the note with which changes were accepted as meant; the
+    verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the project's own.
+    ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add` gives it.
+    """
+
+    kind: Kind
+    name: str
+    version: str
+    set: str
+    started: str
+    seconds: float
+    subject: Subject
+    verdict: Verdict
+    sampling: Settings = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    figures: tuple[Figure, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    goldens: Mapping[str, str] = field(default_factory=dict)
+    raw: str | None = None
+    accepted: str = ""
+    foreign: str = ""
+    sequence: int = 0
+
+
+# The JSON of a piece of evidence: made of the record, and read back from a file that anyone may have written. The
+# schema in ``evidence.schema.json`` says which files are valid; numbers are finite, and no key stands twice.
+
+SCHEMA = Path(__file__).parent / "evidence.schema.json"
+FORMAT = 1
+_TOLD = 3  # problems of one file: the first say enough
+# What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
+_OF_THE_COPY = frozenset({"foreign", "sequence"})
+
+
+class UnreadableError(Exception):
+    """Text that is no evidence; ``problems`` are its faults with their places."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__(problems)
+        self.problems = problems
+
+
+def evidence_document(evidence: Evidence) -> dict[str, Any]:
+    """The record as JSON data. The derived figures are in it as well, so that a reader needs no statistics."""
+    return {
+        **of_outline(evidence),
+        **_filled({"sampling": dict(evidence.sampling), "counts": dict(evidence.counts)}),
+        **_filled({"figures": [_of_figure(figure) for figure in evidence.figures]}),
+        **_filled({"findings": [vars(finding) for finding in evidence.findings]}),
+        **_filled({"goldens": dict(evidence.goldens), "raw": evidence.raw}),
+    }
+
+
+def of_outline(evidence: Evidence) -> dict[str, Any]:
+    """The part of the JSON data that tells how an image stands: all but the results in full."""
+    subject = evidence.subject
+    return {
+        "format": FORMAT,
+        "kind": evidence.kind,
+        "name": evidence.name,
+        "version": evidence.version,
+        "set": evidence.set,
+        "started": evidence.started,
+        "seconds": float(evidence.seconds),
+        "verdict": evidence.verdict,
+        **_filled({"accepted": evidence.accepted, "foreign": evidence.foreign, "sequence": evidence.sequence}),
+        "subject": {
+            "image": subject.image,
+            "fingerprint": subject.fingerprint,
+            **_filled({name: getattr(subject, name) for name in ("model", "revision", "template", "recipe")}),
+            **_filled({"arguments": subject.arguments, "overrides": dict(subject.overrides)}),
+            **({"machine": vars(subject.machine)} if subject.machine else {}),
+        },
+    }
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """The record as the text of its file."""
+    return json.dumps(evidence_document(evidence), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def evidence_identity(evidence: Evidence) -> str:
+    """The SHA-256 of a run, in hex digits: the same for each copy of it, wherever it came from."""
+    return _digest(evidence_document(evidence))
+
+
+def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
+    """Returns the evidence in the content of ``file``, and the identity of what it holds. Raises UnreadableError."""
+    try:
+        written = content.decode()
+        data = _decoder().decode(written)
+        digest = _digest(data) if isinstance(data, dict) else ""
+    except json.JSONDecodeError as error:
+        raise _unreadable(file, f"not JSON: {error.msg}", error.lineno, error.colno) from None
+    except RecursionError:
+        raise _unreadable(file, "not evidence: blocks within blocks, too deep") from None
+    except ValueError as error:  # UnicodeError and the refusals below among them
+        raise _unreadable(file, f"not evidence: {_short(str(error))}") from None
+    if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
+        raise _unreadable(file, "written by a newer version of this program")
+    faults = tuple(_faults(data))
+    if faults:
+        raise UnreadableError(tuple(Problem(Location(file), fault) for fault in faults))
+    return _read(data), digest
+
+
+def read_outline(data: Mapping[str, Any]) -> Evidence:
+    """The run of an outline that this program wrote, without its results. Raises KeyError or TypeError for others."""
+    return _read(data)
+
+
+def evidence_problem(evidence: Evidence) -> str:
+    """The first reason why a record cannot be kept, which is a mistake of this program; empty where there is none."""
+    try:
+        parse_evidence(evidence_text(evidence).encode(), "evidence")
+    except UnreadableError as error:
+        return error.problems[0].message
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _filled(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in parts.items() if value not in (None, "", 0) and value != {} and value != []}
+
+
+def _of_figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "at": dict(figure.at),
+        "unit": figure.unit,
+        "better": figure.better,
+        "n": len(figure.values),
+        "mean": figure.mean,
+        "std": figure.std,
+        "values": [float(value) for value in figure.values],
+    }
+
+
+def _read(data: Mapping[str, Any]) -> Evidence:
+    subject = data["subject"]
+    machine = subject.get("machine")
+    parts = {
+        **data,
+        "subject": Subject(**{**subject, "machine": Machine(**machine) if machine else None}),
+        "figures": tuple(_read_figure(figure) for figure in data.get("figures", ())),
+        "findings": tuple(Finding(**finding) for finding in data.get("findings", ())),
+    }
+    del parts["format"]
+    return Evidence(**parts)
+
+
+def _read_figure(data: Mapping[str, Any]) -> Figure:
+    values = tuple(float(value) for value in data["values"])
+    return Figure(data["name"], data["at"], data["unit"], data["better"], values)
+
+
+@functools.cache
+def _decoder() -> json.JSONDecoder:
+    """One for all files: to make one takes as long as to read a small file with it."""
+    return json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition)
+
+
+@functools.cache
+def _encoder() -> json.JSONEncoder:
+    return json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    """The digest of the data whatever its layout is: git and editors change line ends and indentation."""
+    kept = {name: value for name, value in data.items() if name not in _OF_THE_COPY}
+    plain = _encoder().encode(kept)
+    return hashlib.sha256(plain.encode()).hexdigest()
+
+
+@functools.cache
+def _validator() -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(json.loads(SCHEMA.read_bytes()))
+
+
+def _faults(data: Any) -> Iterator[str]:
+    if _validator().is_valid(data):
+        return
+    for number, error in enumerate(_validator().iter_errors(data)):
+        if number == _TOLD:
+            yield "and more"
+            return
+        path = ".".join(map(str, error.instance_path))
+        yield _short(f"{path}: {error.message}" if path else str(error.message))
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= 160 else f"{message[:100]} … {message[-50:]}"
+
+
+def _unreadable(file: str, message: str, line: int = 1, column: int = 1) -> UnreadableError:
+    return UnreadableError((Problem(Location(file, line, column), message),))
+
+
+def _finite(written: str) -> float:
+    value = float(written)
+    if not math.isfinite(value):
+        raise ValueError(f"{_short(written)} is no finite number")
+    return value
+
+
+def _refuse_constant(written: str) -> NoReturn:
+    raise ValueError(f"{written} is no finite number")
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    block = dict(pairs)
+    if len(block) < len(pairs):
+        raise ValueError("a key stands twice")
+    return block

@@ -1,0 +1,1 @@
+"""The search for the change that broke a model."""

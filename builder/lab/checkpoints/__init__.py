@@ -1,0 +1,1 @@
+"""Checkpoints: weights made from others by recorded steps."""

@@ -1,0 +1,666 @@
+"""This page compares the contents of two images, the most likely culprits first.
+
+The changes come first, then the contents of an image, the two images, and the build of today.
+Differences as text, upstream commits, and edits in a build directory follow.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from builder.base import files
+from builder.base.errors import FileProblemsError, SourceError
+from builder.base.events import Message, Report, ignore
+from builder.building import resolve
+from builder.building.resolve import BuildRequest
+from builder.definitions.build_target import definition_of, find_target
+from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
+from builder.definitions.mod import mod_names, name_of
+from builder.engine import versions
+from builder.lock.model import GitPin, Pins, PythonPin, Version
+from builder.numbers import adopted, build_directory
+from builder.plan import making, plan_model, rules
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.lock.model import ImageName, Lock, LockedPackage, NumberedImage, Pairing
+    from builder.numbers.adopted import AdoptedContents
+    from builder.numbers.build_directory import BuildDirectory, BuildPart
+    from builder.numbers.workspace import Workspace
+    from builder.sources.mirror import CommitFilter, CommitRange
+
+
+# Differences between the contents of two images, as plain data, the likeliest culprits first.
+
+Kind = Literal["added", "removed", "changed"]
+PackageKind = Literal["down", "up", "in", "out", "other files"]
+_ORDER: tuple[PackageKind, ...] = ("down", "up", "in", "out", "other files")
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    """A named value that differs; None on the side that lacks it."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class SourceChange:
+    """A source that moved. ``git`` is its address; empty if neither side was taken from git."""
+
+    name: str
+    before: Version | None
+    after: Version | None
+    git: str
+
+
+@dataclass(frozen=True)
+class PullChange:
+    """A pull request that was added, removed or vendored again; the SHA-256 of its vendored patch on either side."""
+
+    source: str
+    number: int
+    kind: Kind
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class PackageChange:
+    """A Python package that differs; ``other files`` is the same version with other hashes."""
+
+    name: str
+    kind: PackageKind
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Changes:
+    """All differences, except those that only the files of a build directory show."""
+
+    sources: tuple[SourceChange, ...]
+    pulls: tuple[PullChange, ...]
+    packages: tuple[PackageChange, ...]
+    build_packages: tuple[PackageChange, ...]
+    base: ValueChange | None
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.pulls or self.packages or self.build_packages or self.base)
+
+
+def changes_between(before: ImageContents, after: ImageContents) -> Changes:
+    """Returns the differences between the contents of two images."""
+    return Changes(
+        sources=tuple(_sources(before, after)),
+        pulls=tuple(_pulls(before, after)),
+        packages=_packages(before.packages, after.packages),
+        build_packages=_packages(before.build, after.build),
+        base=next(values({"base": before.base}, {"base": after.base}), None),
+    )
+
+
+def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueChange]:
+    """Yields the values that differ, sorted by name."""
+    for name in sorted(before.keys() | after.keys()):
+        old, new = before.get(name) or None, after.get(name) or None
+        if old != new:
+            yield ValueChange(name, old, new)
+
+
+def kind_of(before: object, after: object) -> Kind:
+    """Returns the kind of a change between two values, of which the one that is missing is None."""
+    return "added" if before is None else "removed" if after is None else "changed"
+
+
+def _sources(before: ImageContents, after: ImageContents) -> Iterator[SourceChange]:
+    # vLLM before FlashInfer: it changes most, and breaks most.
+    for name in sorted(before.sources.keys() | after.sources.keys(), reverse=True):
+        old, new = before.sources.get(name), after.sources.get(name)
+        if old != new:
+            yield SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
+
+
+def _pulls(before: ImageContents, after: ImageContents) -> Iterator[PullChange]:
+    for pull in sorted(before.pulls.keys() | after.pulls.keys()):
+        old, new = before.pulls.get(pull), after.pulls.get(pull)
+        if old != new:
+            yield PullChange(pull.source, pull.number, kind_of(old, new), old, new)
+
+
+def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
+    changes = []
+    for change in values(before, after):
+        old, new = (identity.partition(" ")[0] if identity else None for identity in (change.before, change.after))
+        changes.append(PackageChange(change.name, _direction(old, new), old, new))
+    return tuple(sorted(changes, key=lambda change: (_ORDER.index(change.kind), change.name)))
+
+
+def _direction(old: str | None, new: str | None) -> PackageKind:
+    from packaging.version import InvalidVersion, Version
+
+    if old is None or new is None:
+        return "in" if old is None else "out"
+    if old == new:
+        return "other files"
+    try:
+        return "up" if Version(old) < Version(new) else "down"
+    except InvalidVersion:
+        return "up" if old < new else "down"
+
+
+# The contents of an image, in one form, whether they come from a build directory or from the pins of a definition.
+
+_PULL = "pull request "
+UPSTREAM = {
+    "vllm": "https://github.com/vllm-project/vllm.git",
+    "flashinfer": "https://github.com/flashinfer-ai/flashinfer.git",
+}
+
+
+@dataclass(frozen=True, order=True)
+class PullRequest:
+    """A pull request on top of a source."""
+
+    source: str
+    number: int
+
+
+@dataclass(frozen=True)
+class ImageContents:
+    """The contents of an image. ``git`` has the address of each source taken from git, ``pulls`` the SHA-256 of each
+    vendored patch, ``packages`` the version of each Python package and a digest of its files, ``build`` the same for
+    packages that are only built with."""
+
+    base: str = ""
+    sources: Mapping[str, Version] = field(default_factory=dict)
+    git: Mapping[str, str] = field(default_factory=dict)
+    pulls: Mapping[PullRequest, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    build: Mapping[str, str] = field(default_factory=dict)
+
+    def installed_only(self) -> ImageContents:
+        """Returns the same contents as far as they can be compared with those of an adopted image: the sources, and the
+        versions of the other packages."""
+        made = {name for source in self.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
+        packages = {name: at.partition(" ")[0] for name, at in self.packages.items() if name not in made}
+        return ImageContents(sources=self.sources, git=self.git, packages=packages)
+
+    def limited_to(self, packages: Collection[str]) -> ImageContents:
+        """Returns the same contents, of the packages only those that are named."""
+        return replace(self, packages={name: at for name, at in self.packages.items() if name in packages})
+
+    def versions_only(self) -> ImageContents:
+        """Returns the same contents, without what only a build directory shows."""
+        return ImageContents(sources=self.sources, git=self.git)
+
+
+def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> ImageContents:
+    """Returns the contents of a numbered image. Without its build directory only the versions are known, and the
+    addresses of the sources are taken from the ``pins`` of its definition."""
+    git = _addresses(pins)
+    if directory is None:
+        return ImageContents(sources=image.versions, git=git)
+    parts = directory.parts
+    return ImageContents(
+        base=next((_base(part) for part in parts if "base" in part.takes), ""),
+        sources=image.versions,
+        git={**git, **{name: url for part in parts for name, (url, _) in part.contexts.items()}},
+        pulls=dict(pull for part in parts for pull in _contents_pulls(part)),
+        packages={
+            name: at
+            for part in parts
+            for step in ("base packages", "python packages")
+            for name, at in part.takes.get(step, {}).items()
+        },
+        build={name: at for part in parts for name, at in part.takes.get("build packages", {}).items()},
+    )
+
+
+def of_adopted(image: NumberedImage, inside: AdoptedContents | None) -> ImageContents:
+    """Returns the contents of an adopted image; ``inside`` is what was read out of it, None where that is gone. Its
+    sources are taken to be of their own projects, where the commits between two of them can be looked up."""
+    return ImageContents(sources=image.versions, git=UPSTREAM, packages=inside.packages if inside else {})
+
+
+def of_pins(pins: Pins) -> ImageContents:
+    """Returns the contents of an image built with ``pins``."""
+    git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
+    return ImageContents(
+        base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
+        sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
+        git=_addresses(pins),
+        pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
+        packages={**_brought(pins), **_closure(pins.python)},
+        build=_closure(pins.build),
+    )
+
+
+def _addresses(pins: Pins) -> dict[str, str]:
+    return {name: pin.git for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
+
+
+def _brought(pins: Pins) -> dict[str, str]:
+    """The packages that come with the base image."""
+    return {package.name: package.version for package in pins.base.packages} if pins.base else {}
+
+
+def _closure(pin: PythonPin | None) -> dict[str, str]:
+    return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
+
+
+def _base(part: BuildPart) -> str:
+    takes = part.takes["base"]
+    return f"{takes.get('image', '')} {takes.get('content', '')}".strip()
+
+
+def _contents_pulls(part: BuildPart) -> Iterator[tuple[PullRequest, str]]:
+    for source, takes in part.takes.items():
+        for key, sha256 in takes.items():
+            number = key.removeprefix(_PULL)
+            if key.startswith(_PULL) and number.isdecimal():
+                yield PullRequest(source, int(number)), sha256.removeprefix("sha256:")
+
+
+# Two numbered images to be compared, and their contents as far as they are known of both.
+
+
+@dataclass(frozen=True)
+class ComparedImage:
+    """One of the two images. ``directory`` is None where its build directory is gone or damaged, and for an adopted
+    image, of which ``adopted`` is what was read out of it; ``pairings`` holds the pairing of each model that is, or
+    was, paired with it."""
+
+    name: ImageName
+    image: NumberedImage
+    directory: BuildDirectory | None
+    adopted: AdoptedContents | None
+    pairings: Mapping[str, Pairing]
+
+    @property
+    def knows_base(self) -> bool:
+        """True if its build recorded the packages of the base image."""
+        return bool(self.directory and any("base packages" in part.takes for part in self.directory.parts))
+
+
+def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[ComparedImage, str]:
+    """An image that images.lock has, and the error where its build directory cannot be read."""
+    image = lock.images[name.repository].numbers[name.number]
+    pairings = {
+        name_of_model: pairing
+        for name_of_model, model in sorted(lock.models.items())
+        for pairing in (model.pairing, *model.previous)
+        if pairing.image == name
+    }
+    if image.adopted:
+        inside = adopted.read_adopted(build_directory.path_of(project, name))
+        fault = inside.unknown if inside else f"what was read out of {name} is gone"
+        return ComparedImage(name, image, None, inside, pairings), fault
+    try:
+        return ComparedImage(name, image, build_directory.read_build_directory(project, name), None, pairings), ""
+    except FileProblemsError as error:
+        return ComparedImage(name, image, None, None, pairings), error.message
+
+
+def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) -> tuple[ImageContents, ImageContents]:
+    """The contents of each image, limited to what is known of both."""
+    both = [contents_of(lock, side) for side in (before, after)]
+    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in (before, after)):
+        both = [image_contents.versions_only() for image_contents in both]
+    elif before.adopted or after.adopted:
+        both = [image_contents.installed_only() for image_contents in both]
+        # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
+        # be in both, as pip and wheel of Debian are.
+        for side, own in zip((before, after), tuple(both), strict=True):
+            if side.directory and not side.knows_base:
+                both = [image_contents.limited_to(own.packages) for image_contents in both]
+    return both[0], both[1]
+
+
+def are_same(before: ComparedImage, after: ComparedImage) -> bool:
+    """True if one of the two was adopted, and its content is byte for byte that of the other."""
+    has_adopted = bool(before.image.adopted or after.image.adopted)
+    return has_adopted and before.image.fingerprint == after.image.fingerprint
+
+
+def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
+    """All that is known of the contents of an image."""
+    if side.image.adopted:
+        return of_adopted(side.image, side.adopted)
+    pins = lock.pins_of(side.image.definition, side.image.platform)
+    return of_image(side.image, side.directory, pins)
+
+
+# Comparison of a numbered image with what a build of its recipe or definition would make today.
+
+
+@dataclass(frozen=True)
+class OriginalBuild:
+    """The build that an image came from, as far as its record shows: ``target`` is its recipe or its definition.
+
+    ``mods`` are those in the image that neither of these requests today (they were given with ``--mod``, or the recipe
+    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one.
+    """
+
+    target: str
+    mods: tuple[str, ...]
+    platform: str
+
+    @property
+    def command(self) -> str:
+        """The command that does this build."""
+        mods = "".join(f" --mod {name}" for name in self.mods)
+        return f"builder build {self.target}{mods}" + (f" --platform {self.platform}" if self.platform else "")
+
+
+def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
+    """Returns the build that would make the image ``name`` today. Raises the errors of its recipe and definitions, and
+    EngineError if no engine answers."""
+    text = image.recipe or image.definition
+    build_target = find_target(workspace.project, text)
+    definition = definition_of(workspace.project, build_target)
+    chain = load_chain(workspace.project, definition, versions.platform(workspace.engine))
+    requested = {name_of(mod) for definition in chain for mod in definition.mods}
+    requested |= {name_of(mod) for mod in (build_target.recipe.mods if build_target.recipe else ())}
+    existing = mod_names(workspace.project)
+    mods = tuple(mod for mod in _baked_mods(workspace.project, name, image) if mod not in requested and mod in existing)
+    return OriginalBuild(text, mods, "" if chain[-1].platform == image.platform else image.platform)
+
+
+def rebuild_reasons(
+    workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild
+) -> tuple[str, ...]:
+    """Returns the inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it
+    would make the same image. Raises what `resolution.resolve` and `planning.plan_all` raise."""
+    request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
+    quiet = replace(workspace, report=ignore)
+    (planned,) = resolve.plan_all(quiet, resolve.resolve_images(quiet, request))
+    if planned.plan.input_hash == image.input_hash:
+        return ()
+    try:
+        before = build_directory.read_build_directory(workspace.project, name).steps
+    except FileProblemsError:
+        return ("its inputs",)
+    return rules.explain_changes(before, planned.plan.steps)
+
+
+def _baked_mods(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
+    """Returns the mods of an image, in the order in which they were baked, as far as its build directory shows."""
+    try:
+        order = tuple(build_directory.read_build_directory(project, name).mods)
+    except FileProblemsError:
+        order = ()
+    return (*(mod for mod in order if mod in image.mods), *(mod for mod in image.mods if mod not in order))
+
+
+# Differences between two files, or two folders, as text for the user.
+
+LARGEST = 64 * 1024
+CONTEXT = 3
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file that differs: the lines of a unified diff without its header, or a ``note`` in their place."""
+
+    path: str
+    kind: Kind
+    lines: tuple[str, ...]
+    note: str
+
+
+def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
+    """Yields the files that differ between two folders; all files if one folder is missing."""
+    names = {
+        path.relative_to(folder).as_posix()
+        for folder in (before, after)
+        for path in build_directory.build_directory_files(folder)
+    }
+    for name in sorted(names):
+        if change := of_files(before / name, after / name, name):
+            yield change
+
+
+def of_files(before: Path, after: Path, name: str) -> FileChange | None:
+    """Returns the difference between two files; None if there is none. A file that cannot be read counts as missing."""
+    old, new = _content(before), _content(after)
+    if old == new:
+        if old is None or _executable(before) == _executable(after):
+            return None
+        return of_mode(name, executable=_executable(after))
+    return of_contents(old, new, name)
+
+
+def of_mode(name: str, *, executable: bool) -> FileChange:
+    """The difference between two files of which only one is executable."""
+    return FileChange(name, "changed", (), "executable now" if executable else "is no longer executable")
+
+
+def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
+    """The difference between the contents of two files, of which at most one is missing."""
+    kind = kind_of(old, new)
+    if kind != "changed":
+        return FileChange(name, kind, (), f"{len(old or new or b''):,} bytes")
+    lines = _lines(old or b""), _lines(new or b"")
+    if lines[0] is None or lines[1] is None:
+        return FileChange(name, kind, (), f"{len(old or b''):,} → {len(new or b''):,} bytes")
+    diff = difflib.unified_diff(lines[0], lines[1], n=CONTEXT, lineterm="")
+    return FileChange(name, kind, tuple(diff)[2:], "")
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return files.read_plain_file(path, plan_model.LARGEST_FILE)
+    except OSError:
+        return None
+
+
+def _lines(content: bytes) -> list[str] | None:
+    """Returns the lines of a small text file; None for anything else."""
+    if len(content) > LARGEST or b"\0" in content:
+        return None
+    try:
+        lines = content.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    # As in git: a text without a final line break differs from one with it.
+    return lines[:-1] if not lines[-1] else [*lines[:-1], f"{lines[-1]}\n\\ No newline at the end"]
+
+
+def _executable(path: Path) -> bool:
+    return bool(path.stat().st_mode & 0o100)
+
+
+# Upstream commits behind sources that moved, from the mirrors of their repositories.
+
+
+@dataclass(frozen=True)
+class UpstreamCommits:
+    """A source that moved, with the commits that it gained and those that it lost (after a force-push, or on the way
+    back); ``unknown_reason`` says why they are not known, if so."""
+
+    change: SourceChange
+    gained: CommitRange | None = None
+    lost: CommitRange | None = None
+    unknown_reason: str = ""
+
+
+def commits_of(
+    project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
+) -> tuple[UpstreamCommits, ...]:
+    """Returns every source that moved, with its commits."""
+    return tuple(_commits_of(project, change, commit_filter, report) for change in changes.sources)
+
+
+def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFilter, report: Report) -> UpstreamCommits:
+    """Returns the commits of a change. A repository that does not answer is noted and is no error."""
+    reason = _unknown_reason(change)
+    if reason:
+        return UpstreamCommits(change, unknown_reason=reason)
+    from builder.sources import mirror
+
+    old, new = _commit(change.before), _commit(change.after)
+
+    def between(start: str, end: str) -> CommitRange:
+        return mirror.commits_between(
+            project.mirrors, change.git, start, end, commit_filter, lambda text: report(Message(text))
+        )
+
+    try:
+        gained = between(old, new)
+        return UpstreamCommits(change, gained, between(new, old) if gained.dropped else None)
+    except SourceError as error:
+        return UpstreamCommits(change, unknown_reason=error.message)
+
+
+def _unknown_reason(change: SourceChange) -> str:
+    from builder.sources.mirror import is_commit
+
+    if change.before is None or change.after is None:
+        return "it is in one of the two only"
+    if change.before.commit == change.after.commit:
+        return "both are of the same commit" if change.before.commit else "neither names its commit"
+    if not change.git:
+        return "it was not taken from git, so only versions are known"
+    if not all(is_commit(_commit(version)) for version in (change.before, change.after)):
+        return "a wheel does not name its whole commit, so only versions are known"
+    return ""
+
+
+def _commit(version: Version | None) -> str:
+    return (version.commit or "") if version else ""
+
+
+# Edits in a build directory: files that are no longer what the number was built from. plan.json has the inputs of
+# each step, and images.lock the hash over them; every file is compared with its step. Of the bake file everything
+# counts but the labels: they are of the image, which has a fingerprint.
+
+
+def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> Iterator[str]:
+    """Yields a line for each file that differs, by its path in the directory; none if all is as it was built."""
+    if plan_model.input_hash(directory.steps) != image.input_hash:
+        yield "plan.json does not have the input hash that images.lock records"
+    for part in directory.parts:
+        prefix = f"{part.definition}/" if part.definition else ""
+        for edit in (*_texts(part), *_patches(part), *_build_directory_edits_packages(part), *_mods(part)):
+            yield f"{prefix}{edit}"
+    deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory))
+    yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
+    yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
+
+
+def _texts(part: BuildPart) -> Iterator[str]:
+    for step in ("Dockerfile", "build-metadata.yaml"):
+        for key, sha256 in part.takes.get(step, {"text": ""}).items():
+            name = step if key == "text" else key
+            if problem := _problem(part.folder / name, sha256):
+                yield f"{name} {problem}"
+
+
+def _patches(part: BuildPart) -> Iterator[str]:
+    for source, takes in part.takes.items():
+        for key, sha256 in takes.items():
+            if key.startswith(_PULL):
+                name = f"patches/{source}-{key.removeprefix(_PULL)}.patch"
+                if problem := _problem(part.folder / name, sha256.removeprefix("sha256:")):
+                    yield f"{name} {problem}"
+
+
+def _problem(path: Path, sha256: str) -> str:
+    """Describes the problem with a file that should have this hash; empty if there is none."""
+    try:
+        content = files.read_plain_file(path, plan_model.LARGEST_FILE)
+    except FileNotFoundError:
+        return "is gone"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "" if hashlib.sha256(content).hexdigest() == sha256 else "was edited"
+
+
+def _build_directory_edits_packages(part: BuildPart) -> Iterator[str]:
+    runtime = part.takes.get("python packages")
+    if runtime is None:
+        return
+    listed: dict[str, dict[str, LockedPackage]] = {}
+    for path in sorted((part.folder / "python").glob("*.txt")):
+        try:
+            packages = making.read_requirements(files.read_plain_file(path, plan_model.LARGEST_FILE).decode())
+        except (OSError, ValueError) as error:
+            yield f"python/{path.name} was edited: {error}"
+            return
+        listed[path.name] = {package.name: package for package in packages}
+    to_build, installed = listed.pop("build.txt", {}), _joined(listed)
+    if names := _differences(runtime, installed):
+        yield f"python/ was edited: {names}"
+    # Packages with a requirements file of their own are installed from that one before a build, too.
+    elsewhere = _joined({file: packages for file, packages in listed.items() if file != "packages.txt"})
+    required = part.takes.get("build packages", {})
+    if names := _differences(
+        required, {**{name: at for name, at in elsewhere.items() if name in required}, **to_build}
+    ):
+        yield f"python/build.txt was edited: {names}"
+
+
+def _joined(files: Mapping[str, Mapping[str, LockedPackage]]) -> dict[str, LockedPackage]:
+    return {name: package for packages in files.values() for name, package in packages.items()}
+
+
+def _differences(takes: Mapping[str, str], packages: Mapping[str, LockedPackage]) -> str:
+    now = {name: making.requirement_identity(package) for name, package in packages.items()}
+    names = sorted(name for name in takes.keys() | now.keys() if takes.get(name) != now.get(name))
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _mods(part: BuildPart) -> Iterator[str]:
+    for name in part.mods:
+        folder = part.mod(name)
+        try:
+            staged = {
+                path.relative_to(folder).as_posix(): plan_model.StagedFile(
+                    files.read_plain_file(path, plan_model.LARGEST_FILE), bool(path.stat().st_mode & 0o100)
+                )
+                for path in build_directory.build_directory_files(folder)
+            }
+        except OSError as error:
+            yield f"mods/{name} cannot be read: {error.strerror}"
+            continue
+        if plan_model.files_hash(staged) != part.takes[f"mod {name}"].get("files"):
+            yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
+
+
+def _outdated(directory: BuildDirectory) -> Iterator[str]:
+    """Yields what is in the bake file as this program writes it, but not as it wrote it for this image."""
+    for part in directory.parts:
+        name = part.definition or making.TARGET
+        if part.target.get("args") != {"SOURCE_DATE_EPOCH": _epoch(part)}:
+            yield f"`args` of target {name}"
+        if any(source not in part.contexts for source in _mounted_sources(part)):
+            yield f"`contexts` of target {name}"
+
+
+def _mounted_sources(part: BuildPart) -> Iterator[str]:
+    """Yields the sources whose trees the Dockerfile mounts."""
+    try:
+        text = files.read_plain_file(part.folder / "Dockerfile", plan_model.LARGEST_FILE).decode()
+    except (OSError, UnicodeDecodeError):
+        return
+    mounted = set(re.findall(r"from=([^\s,]+)", text))
+    yield from (name for name in part.takes if making.source_context(name) in mounted)
+
+
+def _epoch(part: BuildPart) -> str:
+    """Returns the date of the image as the bake file gives it, from the metadata; empty if that is damaged."""
+    try:
+        return str(int(datetime.fromisoformat(build_directory.read_metadata(part.folder)["build_date"]).timestamp()))
+    except (ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,481 @@
+"""llama-benchy measures throughput at depth, in a process of its own.
+
+The text that fills a context comes first, then tools from the Python index, llama-benchy, and the model's tokenizer.
+Measurements fetch nothing from the network, and the tool is never installed into the program's environment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.base import hub_cache, words
+from builder.base.errors import EngineError, MeasuringError
+from builder.engine import containers
+from builder.evidence.records import Figure, Finding
+from builder.lab.measure import own_script, served_model
+from builder.sources import git, python
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from builder.definitions.configuration import BenchProfile
+    from builder.evidence.records import Better
+    from builder.lab.measure.own_script import EndedProcess
+    from builder.lab.measure.served_model import ServedModel
+    from builder.serving.running import ServerMember
+
+
+# A long English text, always the same, that fills contexts: measurements take no book from the network. Its sentences
+# are put together from lists of words by a generator of fixed numbers (that of Numerical Recipes). They seldom
+# repeat, so that neither a cache of prefixes nor a decoder that guesses from earlier text finds much in them.
+
+LENGTH = 900_000
+"""Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""
+
+_WHO = (
+    "The keeper of the lighthouse", "A surveyor from the valley", "The youngest clerk", "Every baker in the street",
+    "The captain of the ferry", "An old gardener", "The woman at the counter", "A student of maps", "The night porter",
+    "One of the carpenters", "The teacher of the upper school", "A traveller in a grey coat", "The clockmaker",
+    "A pair of fishermen", "The engineer of the mill", "My neighbour's cousin",
+)  # fmt: skip
+_DID = (
+    "carried", "measured", "forgot", "described", "repaired", "counted", "drew", "sold", "borrowed", "hid", "weighed",
+    "praised", "copied", "followed", "questioned", "painted", "collected", "refused", "remembered", "divided",
+)  # fmt: skip
+_HOW_MANY = ("three", "a dozen", "several", "the last", "forty", "the first", "two", "nearly all of the", "some", "the")
+_KIND = (
+    "wet", "narrow", "foreign", "heavy", "yellow", "broken", "silent", "careful", "early", "distant", "wooden", "plain",
+    "crooked", "generous", "frozen", "numbered", "hollow", "polished",
+)  # fmt: skip
+_THINGS = (
+    "letters", "barrels", "bridges", "lamps", "ledgers", "windows", "stories", "coins", "ropes", "wheels", "gardens",
+    "instruments", "promises", "boats", "kettles", "machines", "roads", "drawings", "apples", "bells", "stones",
+)  # fmt: skip
+_WHERE = (
+    "behind the station", "near the harbour", "under the old roof", "beyond the second hill", "in the reading room",
+    "along the canal", "at the edge of the market", "above the workshop", "between two rivers", "by the northern gate",
+)  # fmt: skip
+_WHEN = (
+    "before the rain began", "on a Tuesday in March", "while the others slept", "after the long winter",
+    "when the bell had rung twice", "an hour past noon", "during the fair", "as the tide went out",
+    "in the year of the great frost", "shortly after supper",
+)  # fmt: skip
+_AND_SO = (
+    "Nobody asked why.", "It was not the first time.", "That was enough for a whole evening of talk.",
+    "The weather had nothing to do with it.", "What came of it is told further on.", "Some called it luck.",
+    "A note of it was kept.", "It cost more than anybody had thought.",
+)  # fmt: skip
+
+
+def text(length: int = LENGTH) -> str:
+    """The first ``length`` characters of the text."""
+    numbers = _FixedNumbers()
+    parts: list[str] = []
+    size = 0
+    while size < length:
+        quantity, kind, things = numbers.pick(_HOW_MANY), numbers.pick(_KIND), numbers.pick(_THINGS)
+        sentence = f"{numbers.pick(_WHO)} {numbers.pick(_DID)} {quantity} {kind} {things} {numbers.pick(_WHERE)}"
+        sentence += f" {numbers.pick(_WHEN)}. "
+        if not numbers.below(5):
+            sentence += f"{numbers.pick(_AND_SO)} "
+        if not numbers.below(9):
+            sentence += f"Number {numbers.below(100_000)} was missing from the list.\n\n"
+        parts.append(sentence)
+        size += len(sentence)
+    return "".join(parts)[:length]
+
+
+def digest() -> str:
+    """The digest of the whole text."""
+    return f"sha256:{hashlib.sha256(text().encode()).hexdigest()}"
+
+
+class _FixedNumbers:
+    """A generator of the same numbers with every version of Python."""
+
+    def __init__(self) -> None:
+        self._state = 20_031
+
+    def below(self, limit: int) -> int:
+        self._state = (1_664_525 * self._state + 1_013_904_223) % (1 << 32)
+        return (self._state >> 8) % limit
+
+    def pick(self, words: Sequence[str]) -> str:
+        return words[self.below(len(words))]
+
+
+# A tool from the Python index, of one version, that runs in an environment of its own: nothing of it is imported
+# here, and nothing is installed into the environment of this program.
+
+_INSTALL_SECONDS = 900.0
+
+
+@dataclass(frozen=True)
+class PythonTool:
+    """A tool by the name of its package, which is that of its program, and its version."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
+    def argv_with_script(self, variables: Mapping[str, str], script: str) -> list[str]:
+        """The beginning of an argument vector that runs a Python script in the environment of the tool, with these
+        variables set for the script and not for uv."""
+        set_variables = [f"{name}={value}" for name, value in variables.items()]
+        return [*_uv_tool(self), "env", *set_variables, "python", "-c", script]
+
+
+LLAMA_BENCHY = PythonTool("llama-benchy", "0.4.0")
+
+
+def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment, with the settings that uv does not read by itself."""
+    settings = git.read_index_settings(environ)
+    links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
+    return {**environ, **python.variables(settings, links)}
+
+
+def require_tool(tool: PythonTool, environ: Mapping[str, str], folder: Path) -> None:
+    """Fetches the tool where it is not here yet. Raises MeasuringError where it cannot be had, or is another
+    version."""
+    try:
+        ended = own_script.run_bounded(
+            [*_uv_tool(tool), tool.name, "--version"],
+            folder=folder,
+            environ=environ_of_uv(environ),
+            seconds=_INSTALL_SECONDS,
+        )
+    except OSError as error:
+        raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
+    printed = ended.output.decode(errors="replace").strip()
+    if ended.exit_code or printed != str(tool):
+        text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
+        raise MeasuringError(
+            f"{tool} cannot be had: {text}",
+            hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
+            f" `uv tool run --from {tool.name}=={tool.version} {tool.name} --version` must answer",
+        )
+
+
+def _uv_tool(tool: PythonTool) -> list[str]:
+    options = ["--no-progress", "--quiet", *python.options_of_user()]
+    return [python.path(), "tool", "run", *options, "--from", f"{tool.name}=={tool.version}"]
+
+
+# Throughput at depth by llama-benchy, a process of its own (https://github.com/eugr/llama-benchy). Three of its
+# habits would make figures that are none, or reach for the network, and are kept from it: a tokenizer that it cannot
+# find becomes gpt2's (so it gets the file of the model's own, and that line of its output is refused); it fetches a
+# book (so our own text lies where it keeps the book); and it follows the user's proxies to the server (so it sees
+# none). Its home is an empty folder, and the Hub is off. It runs with a client of ours (`benchy_client.py`), as its
+# own counts no token that is not yet text.
+
+# The name of a text is the digest of the address that it would come from.
+_BOOK = "builder://filler-text"
+_WRONG_TOKENIZER = "Falling back to 'gpt2'"
+_DOWNLOAD = "Downloading book"
+_INCOHERENT = "Coherence test FAILED"
+_STALL_SECONDS = 600.0
+_CLIENT = Path(__file__).with_name("benchy_client.py")
+_LARGEST_RESULT = 16 << 20
+_LARGEST_VALUE = 1e15
+# Three requests do not tell the latency better than to this share of it.
+_LEAST_SHARE = 0.1
+# The time of a generated token in that of one that is only read, for the estimate of the time left.
+_GENERATING = 20
+_METRICS: tuple[tuple[str, str, str, Better], ...] = (
+    ("tg_throughput", "tg", "tokens/s", "higher"),
+    ("pp_throughput", "pp", "tokens/s", "higher"),
+    ("ttfr", "ttfr", "ms", "lower"),
+    ("e2e_ttft", "ttft", "ms", "lower"),
+)
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """The result of a run: its figures and the tool's own file. ``fault`` tells how the server failed, and is empty
+    where it did not; ``check`` is which check that was. ``notes`` report what was counted again or left out."""
+
+    figures: tuple[Figure, ...]
+    raw: bytes
+    check: str = ""
+    fault: str = ""
+    notes: tuple[Finding, ...] = ()
+
+
+def run_llama_benchy(
+    served: ServedModel,
+    profile: BenchProfile,
+    tokenizer: Path,
+    environ: Mapping[str, str],
+    progress: Callable[[float, float | None], None],
+) -> Throughput:
+    """Measures the profile. ``tokenizer`` is the tokenizer.json of the model; ``progress`` takes the share that is done
+    and the seconds left, as far as they can be told.
+
+    Raises MeasuringError where the tool cannot be had or did not measure this model.
+    """
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        folder = Path(name)
+        require_tool(LLAMA_BENCHY, environ, folder)
+        _put_text(folder)
+        variables = {
+            "HOME": name,
+            "NO_PROXY": "*",
+            "no_proxy": "*",
+            "HF_HUB_OFFLINE": "1",
+            "TRANSFORMERS_OFFLINE": "1",
+            "PYTHONUNBUFFERED": "1",
+            "RECONCILED": str(folder / "reconciled.jsonl"),
+        }
+        script = _CLIENT.read_text(encoding="utf-8")
+        watch = _Watch(folder / "progress.jsonl", profile, progress)
+        try:
+            ended = own_script.run_bounded(
+                [*LLAMA_BENCHY.argv_with_script(variables, script), *_options(served, profile, tokenizer, folder)],
+                folder=folder,
+                environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
+                seconds=60.0 * profile.minutes,
+                tick=watch.tick,
+            )
+        except _StalledError:
+            return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
+        return _result(ended, folder, profile)
+
+
+def _put_text(folder: Path) -> None:
+    digest = hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()
+    path = folder / ".cache" / "llama-benchy" / f"{digest}.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text(text(), encoding="utf-8")
+
+
+def _options(served: ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
+    options = ["--base-url", served.address, "--model", served.name, "--served-model-name", served.name]
+    options += ["--tokenizer", str(tokenizer), "--book-url", _BOOK]
+    for name in ("pp", "tg", "depth", "concurrency"):
+        options += [f"--{name}", *map(str, getattr(profile, name))]
+    options += ["--runs", str(profile.runs), "--latency-mode", "generation", "--exit-on-first-fail"]
+    options += ["--format", "json", "--save-result", str(folder / "result.json")]
+    options += ["--emit-progress", str(folder / "progress.jsonl"), "--extra-body", "temperature=0"]
+    if not profile.thinking:
+        options += ["--extra-body", 'chat_template_kwargs={"enable_thinking":false}']
+    return [*options, *(["--exact-tg"] if profile.exact else []), *([] if profile.coherence else ["--skip-coherence"])]
+
+
+def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Throughput:
+    printed = (ended.output + b"\n" + ended.messages).decode(errors="replace")
+    if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
+        raise MeasuringError(
+            f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be of others",
+            hint="is the model's tokenizer.json whole? `builder download` fetches it anew",
+        )
+    if ended.cause != "itself":
+        return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
+    if _INCOHERENT in printed:
+        return Throughput((), b"", "coherence", _line_with(printed, _INCOHERENT))
+    if ended.exit_code:
+        return Throughput((), b"", "answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}")
+    file = folder / "result.json"
+    raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
+    try:
+        reconciled = _reconciled(folder / "reconciled.jsonl")
+        figures, notes = parse_llama_benchy(raw, reconciled.noise)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
+    notes = (*reconciled.notes, *notes)
+    has_speed = any(figure.name == "tg" for figure in figures)
+    if not has_speed and not reconciled.is_void:
+        return Throughput(figures, raw, "text", "its answers have no text that could be timed")
+    if not has_speed:
+        notes = (*notes, Finding("tg", "", "unclear", "no run is left that the server's own count agrees with"))
+    return Throughput(figures, raw, notes=notes)
+
+
+@dataclass(frozen=True)
+class _Reconciled:
+    """The comparison of every run with the server's own counts. ``noise`` is the time in milliseconds below which a
+    difference from the latency says nothing; ``is_void`` is true if a run was left out."""
+
+    noise: float
+    notes: tuple[Finding, ...]
+    is_void: bool
+
+
+def _reconciled(file: Path) -> _Reconciled:
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())]
+    spread = max(latencies) - min(latencies) if latencies else 0.0
+    mean = math.fsum(latencies) / len(latencies) if latencies else 0.0
+    runs = [line for line in lines if "void" in line]
+    notes = []
+    if again := [run for run in runs if run["is_recounted"]]:
+        counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
+        text = f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"
+        notes.append(Finding("tokens", words.counted(len(again), "run"), "pass", text))
+    for reason, count in Counter(run["void"] for run in runs if run["void"]).items():
+        notes.append(Finding("tokens", words.counted(count, "run"), "pass", f"left out, as {reason}"))
+    if without := sum(not run["has_counters"] for run in runs):
+        text = "the server shows no counters of tokens: compared with the `usage` of its answers alone"
+        notes.append(Finding("tokens", words.counted(without, "run"), "pass", text))
+    return _Reconciled(max(spread, _LEAST_SHARE * mean), tuple(notes), any(run["void"] for run in runs))
+
+
+def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
+    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` comes from the
+    time to the first response less the latency, and what is left of it must be more than ``noise`` milliseconds.
+
+    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result."""
+    figures, notes = [], []
+    for run_of_all in json.loads(raw)["benchmarks"]:
+        at = {
+            "depth": int(run_of_all["context_size"]),
+            "concurrency": int(run_of_all["concurrency"]),
+            "pp": int(run_of_all["prompt_size"]),
+            "tg": int(run_of_all["response_size"]),
+        }
+        for key, name, unit, better in _METRICS:
+            values = _values(run_of_all.get(key))
+            place = f"pp {at['pp']}, tg {at['tg']}, depth {at['depth']}"
+            answers = len(_values(run_of_all.get("e2e_ttft")))
+            if name == "tg" and at["concurrency"] == 1 and len(values) < answers:
+                text = f"{answers - len(values)} of {answers} values left out: all tokens of the answer came at once"
+                notes.append(Finding("tg", place, "pass", text))
+            if name == "pp" and at["concurrency"] == 1 and (left := _values(run_of_all.get("est_ppt"))):
+                # The tool has no value where nothing was left.
+                with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
+                values = tuple(value for value, time_left in with_value if time_left > noise)
+                if dropped := len(left) - len(values):
+                    text = f"{dropped} of {len(left)} values left out: the prompt took less than the latency varies"
+                    notes.append(Finding("pp", place, "pass", f"{text} ({noise:.1f} ms)"))
+            if values:
+                figures.append(Figure(name, at, unit, better, values))
+    if not figures and not json.loads(raw)["benchmarks"]:
+        raise ValueError("it holds no figures")
+    return tuple(figures), tuple(notes)
+
+
+def _values(metric: Any) -> tuple[float, ...]:
+    values = tuple(float(value) for value in metric["values"]) if metric else ()
+    if not all(math.isfinite(value) and 0 <= value < _LARGEST_VALUE for value in values):
+        raise ValueError("a value is no number")
+    return values
+
+
+def _line_with(text: str, part: str) -> str:
+    return next(line for line in text.splitlines() if part in line)
+
+
+class _StalledError(Exception):
+    """Nothing was heard of the server for too long."""
+
+
+class _Watch:
+    """The progress of a run, from the events that the tool writes."""
+
+    def __init__(self, file: Path, profile: BenchProfile, progress: Callable[[float, float | None], None]) -> None:
+        self._file = file
+        self._progress = progress
+        self._runs = profile.runs
+        sizes = (
+            (p, t, d, c) for d in profile.depth for p in profile.pp for t in profile.tg for c in profile.concurrency
+        )
+        self._total = sum(_cost(p, t, d) * c * (profile.runs + 1) for p, t, d, c in sizes)
+        self._costs: dict[int, float] = {}
+        self._done = 0.0
+        self._place = 0
+        self._heard = time.monotonic()
+        self._began: float | None = None
+
+    def tick(self, _seconds: float) -> None:
+        """Reads the new events. Raises _StalledError where there were none for too long."""
+        now = time.monotonic()
+        for event in self._events():
+            self._heard = now
+            self._began = self._began or now
+            self._take(event)
+        if now - self._heard > _STALL_SECONDS:
+            raise _StalledError
+        share = min(self._done / self._total, 1.0)
+        left = (now - self._began) * (1 - share) / share if self._began is not None and share > 0 else None
+        self._progress(share, left)
+
+    def _events(self) -> list[dict[str, Any]]:
+        try:
+            with self._file.open("rb") as file:
+                file.seek(self._place)
+                content = file.read()
+        except FileNotFoundError:
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._place += len(whole)
+        events = (json.loads(line) for line in whole.splitlines())
+        return [event for event in events if isinstance(event, dict)]
+
+    def _take(self, event: dict[str, Any]) -> None:
+        number = event.get("request_id")
+        if event.get("type") == "request_start":
+            cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
+            # The warm-up before the runs of a test is not announced.
+            self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
+        elif event.get("type") == "request_end" and isinstance(number, int):
+            self._done += self._costs.pop(number, 0.0)
+
+
+def _cost(prompt: int, answer: int, depth: int) -> float:
+    return prompt + depth + _GENERATING * answer
+
+
+# The tokenizer of a served model, as a file here: llama-benchy silently takes another where it finds none.
+
+NAME = "tokenizer.json"
+_TIMEOUT = 60.0
+
+
+def fetch_tokenizer(
+    served: ServedModel,
+    revision: str | None,
+    environ: Mapping[str, str],
+    member: ServerMember | None,
+    target: Path,
+) -> Path:
+    """The tokenizer.json of the served model: that of the Hub's cache here, or else the server's own, copied to
+    ``target``. Raises MeasuringError where there is neither."""
+    model = served.source
+    commit = hub_cache.revision(environ, model, revision or hub_cache.MAIN)
+    if commit:
+        path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME
+        if path.is_file():
+            return path
+    content = _in_container(member, model) if member and model.startswith("/") else ""
+    if not _is_object(content):
+        raise MeasuringError(
+            f"there is no {NAME} of {model or served.name} here: without it the lengths of prompts would be wrong",
+            hint=f"`builder download` fetches it; a model without a {NAME} cannot be measured by llama-benchy",
+        )
+    target.write_text(content, encoding="utf-8")
+    return target
+
+
+def _in_container(member: ServerMember, folder: str) -> str:
+    try:
+        result = containers.execute(member.engine.endpoint, member.service.id, ["cat", f"{folder}/{NAME}"], _TIMEOUT)
+    except EngineError:
+        return ""
+    return "" if result.exit_code else result.output
+
+
+def _is_object(content: str) -> bool:
+    try:
+        return isinstance(json.loads(content), dict)
+    except (ValueError, RecursionError):
+        return False

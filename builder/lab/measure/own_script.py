@@ -1,0 +1,289 @@
+"""A project's own probe is a script that runs against a served model.
+
+The limits of a foreign program come first, then the probe.
+Time and output are limited, and no process of the script remains afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from builder.base import processes, words
+from builder.base.errors import MeasuringError
+from builder.evidence.records import Figure, Finding
+from builder.lab.measure import outcome, served_model
+from builder.lab.measure.outcome import MeasuringProgress, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from builder.base.events import Report
+    from builder.definitions.configuration import OwnProbe
+    from builder.evidence.records import Verdict
+    from builder.lab.measure.served_model import ServedModel
+
+
+# A program of others that runs for a limited time and prints a limited amount, and is gone afterwards with all that
+# it started. Time is that of the monotonic clock: the other one may jump while something is measured.
+
+LARGEST_OUTPUT = 1 << 20
+_REAPER = Path(__file__).with_name("reaper.py")
+_TICK_SECONDS = 0.25
+_GRACE_SECONDS = 5.0
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class EndedProcess:
+    """A process that has ended. ``cause`` tells why: ``itself``, or that its ``time`` was up or its ``output`` too
+    long. ``exit_code`` is negative for a signal. ``output`` and ``messages`` are its standard output and error, as far
+    as they fit the limit."""
+
+    exit_code: int
+    cause: Literal["itself", "time", "output"]
+    output: bytes
+    messages: bytes
+    seconds: float
+
+    @property
+    def last_lines(self) -> str:
+        """The last lines that it printed."""
+        text = (self.messages.strip() or self.output.strip()).decode(errors="replace")
+        return "\n".join(text.splitlines()[-5:])
+
+
+def run_bounded(
+    argv: Sequence[str],
+    *,
+    folder: Path,
+    environ: Mapping[str, str],
+    seconds: float,
+    largest: int = LARGEST_OUTPUT,
+    tick: Callable[[float], None] | None = None,
+) -> EndedProcess:
+    """Runs ``argv`` in ``folder`` for ``seconds`` at most; it may print ``largest`` bytes. ``tick`` is called a few
+    times a second with the seconds so far; what it raises ends the process. A program that is not there ends with
+    127."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        [*processes.tied_to_parent(), sys.executable, "-I", str(_REAPER), *argv],
+        cwd=folder,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        cause, output, messages = _watch(process, began, seconds, largest, tick)
+    finally:
+        _end_group(process)
+    return EndedProcess(process.returncode, cause, output, messages, time.monotonic() - began)
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    began: float,
+    seconds: float,
+    largest: int,
+    tick: Callable[[float], None] | None,
+) -> tuple[Literal["itself", "time", "output"], bytes, bytes]:
+    streams = [stream for stream in (process.stdout, process.stderr) if stream]
+    kept = {stream.fileno(): bytearray() for stream in streams}
+    output, messages = (kept[stream.fileno()] for stream in streams)
+    ended_at: float | None = None
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        while True:
+            _read(selector, kept)
+            passed = time.monotonic() - began
+            if len(output) + len(messages) > largest:
+                return "output", bytes(output[:largest]), bytes(messages[:largest])
+            if passed > seconds:
+                return "time", bytes(output), bytes(messages)
+            if tick:
+                tick(passed)
+            if process.poll() is not None:
+                # Whatever it started in the background may keep its output open for ever.
+                ended_at = ended_at or passed
+                if not selector.get_map() or passed - ended_at > 1:
+                    return "itself", bytes(output), bytes(messages)
+
+
+def _read(selector: selectors.BaseSelector, kept: dict[int, bytearray]) -> None:
+    """Reads what there is, and waits a moment where there is nothing."""
+    if not selector.get_map():
+        time.sleep(_TICK_SECONDS / 10)
+    for key, _ in selector.select(_TICK_SECONDS):
+        content = os.read(key.fd, _CHUNK)
+        kept[key.fd] += content
+        if not content:
+            selector.unregister(key.fileobj)
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """Ends the process and all that is left of its session: asks first, and then kills."""
+    if process.poll() is None:
+        _signal(process, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+    _signal(process, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdout, process.stderr):
+        if stream:
+            stream.close()
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)
+
+
+# A project's own probe, run against a served model: as often as its figures spread, in limited time and with limited
+# output.
+
+PASSED, FAILED, UNCLEAR = 0, 1, 125
+# A script needs a home and its tools; the user's tokens are no business of a project's.
+_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
+
+
+@dataclass(frozen=True)
+class _Try:
+    """One run of the script: its verdict, the reason where it did not pass, and what it measured."""
+
+    verdict: Verdict
+    reason: str
+    values: Mapping[str, float]
+
+
+def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> Outcome:
+    """Runs the probe until its results tell enough. Every way in which a script can go wrong is a failure that says so;
+    raises MeasuringError where there is no such program."""
+    began, started = time.monotonic(), words.now()
+    tries: list[_Try] = []
+    series: defaultdict[str, list[float]] = defaultdict(list)
+    outputs: list[bytes] = []
+    while _needs_more(tries, series):
+        report(MeasuringProgress(own.name, len(tries) / outcome.MOST, None))
+        ended = _run(served, own, environ)
+        outputs.append(ended.output + ended.messages)
+        tries.append(_judged(ended, own))
+        for name, value in tries[-1].values.items():
+            series[name].append(value)
+    findings = tuple(
+        Finding("script", f"run {number}", each.verdict, each.reason)
+        for number, each in enumerate(tries, start=1)
+        if each.verdict != "pass"
+    )
+    return Outcome(
+        kind="probe",
+        name=own.name,
+        version=own.name,
+        set=own.digest,
+        started=started,
+        seconds=time.monotonic() - began,
+        verdict=outcome.verdict_of(findings),
+        figures=tuple(
+            Figure(name, {}, own.figures[name].unit, own.figures[name].better, tuple(values))
+            for name, values in sorted(series.items())
+        ),
+        findings=findings,
+        counts={"runs": len(tries), "failed": sum(each.verdict == "fail" for each in tries)},
+        raw=b"\n".join(outputs),
+    )
+
+
+def _needs_more(tries: list[_Try], series: Mapping[str, list[float]]) -> bool:
+    """True while the runs do not tell enough. A script that goes wrong is tried once more and not ten times."""
+    if any(each.verdict == "unclear" for each in tries):
+        return False
+    failed = [each for each in tries if each.verdict == "fail"]
+    if len(failed) > 1 and len(failed) == len(tries):
+        return False
+    return outcome.needs_more([each.verdict == "pass" for each in tries]) or (
+        not failed and outcome.needs_more_values(list(series.values()))
+    )
+
+
+def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> EndedProcess:
+    values = {"{address}": served.address, "{model}": served.name}
+    argv = list(own.command)
+    for mark, value in values.items():
+        argv = [word.replace(mark, value) for word in argv]
+    variables = {name: environ[name] for name in _VARIABLES if name in environ}
+    variables |= {
+        "BUILDER_ADDRESS": served.address,
+        "BUILDER_MODEL": served.name,
+        "BUILDER_CONTEXT": str(served.context),
+        "NO_PROXY": "*",
+        "no_proxy": "*",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **served_model.passed_on(served.key),
+    }
+    if not _exists(argv[0], own, variables.get("PATH")):
+        raise MeasuringError(
+            f"the probe {own.name} cannot be started: there is no program {argv[0]}",
+            hint="`command` is run in the probe's folder, without a shell: ./NAME is an executable file there",
+        )
+    return run_bounded(argv, folder=own.folder, environ=variables, seconds=own.seconds)
+
+
+def _exists(program: str, own: OwnProbe, path: str | None) -> bool:
+    return bool(shutil.which(str(own.folder / program) if "/" in program else program, path=path))
+
+
+def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
+    if ended.cause == "time":
+        return _Try("fail", f"it had not ended after {own.seconds} s", {})
+    if ended.cause == "output":
+        return _Try("fail", f"it printed more than {LARGEST_OUTPUT >> 20} MiB", {})
+    if ended.exit_code == UNCLEAR:
+        return _Try("unclear", ended.last_lines or "it ended with 125", {})
+    if ended.exit_code not in {PASSED, FAILED}:
+        how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
+        return _Try("fail", f"it ended {how}, which is none of 0, 1 and 125: {ended.last_lines}".rstrip(": "), {})
+    try:
+        values, fault = read_figures(ended.output, own), ""
+    except ValueError as error:
+        values, fault = {}, str(error)
+    if ended.exit_code == FAILED:
+        return _Try("fail", ended.last_lines or "it ended with 1", values)
+    return _Try("fail" if fault else "pass", fault, values)
+
+
+def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
+    """The figures in the last line of a script's output. A script that has none prints what it likes. Raises ValueError
+    where they are missing, or no numbers."""
+    if not own.figures:
+        return {}
+    lines = output.decode(errors="replace").strip().splitlines()
+    try:
+        printed: Any = json.loads(lines[-1]) if lines else None
+    except (ValueError, RecursionError):
+        printed = None
+    if not isinstance(printed, dict):
+        last = lines[-1][:200] if lines else "nothing"
+        raise ValueError(f"its last line is no JSON object with its figures: {last}")  # noqa: TRY004
+    values = {}
+    for name in own.figures:
+        value = printed.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"the figure {name} is no number: {str(value)[:200]}")  # noqa: TRY004
+        if not math.isfinite(value) or abs(value) > 1e30:
+            raise ValueError(f"the figure {name} is {value}: no figure can be that")
+        values[name] = float(value)
+    return values

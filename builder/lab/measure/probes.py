@@ -1,0 +1,80 @@
+"""Probes check a served model, either built in or a project's own.
+
+The scenarios of canitoolcall come first, then the digests of probes and bench profiles, then the probes by name.
+A changed digest makes earlier runs stale.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.base.errors import BuilderError
+from builder.definitions import configuration
+from builder.lab.measure import own_script, tools_long
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from builder.base.events import Report
+    from builder.base.project import Project
+    from builder.evidence.records import Kind
+    from builder.lab.measure.outcome import Outcome
+    from builder.lab.measure.served_model import ServedModel
+
+
+# The digests of probes and bench profiles as they are now, which make earlier runs of others stale.
+
+
+def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
+    """A function that gives the digest of a probe or a profile by its kind and name; None for one that is gone or
+    wrong, and for proofs: their answers are compared question by question, and fewer of them are no other ones."""
+
+    def set_now(kind: Kind, name: str) -> str | None:
+        if kind == "prove":
+            return None
+        try:
+            return _of_probe(project, name) if kind == "probe" else _of_profile(project, name)
+        except BuilderError:
+            return None
+
+    return set_now
+
+
+def _of_probe(project: Project, name: str) -> str:
+    from builder.lab.measure import beside_source
+
+    return beside_source.texts_digest() if name == beside_source.NAME else probe_digest(project, name)
+
+
+def _of_profile(project: Project, name: str) -> str:
+    from builder.definitions import configuration
+    from builder.lab.measure import bench
+
+    return bench.bench_digest(configuration.load_configuration(project).profile(name))
+
+
+# The probes by name: `tools-long`, and a project's own.
+
+
+def names(project: Project) -> tuple[str, ...]:
+    """The names of all probes that a project can run; its own do not replace `tools-long`."""
+    return tuple(dict.fromkeys((tools_long.NAME, *configuration.probe_names(project))))
+
+
+def require(project: Project, name: str) -> None:
+    """Raises UsageError where there is no such probe, FileProblemsError for a bad one."""
+    if name != tools_long.NAME:
+        configuration.load_probe(project, name)
+
+
+def probe_digest(project: Project, name: str) -> str:
+    """The digest of a probe as it is now: with another one its results are stale. Raises as `require`."""
+    return tools_long.tools_long_digest() if name == tools_long.NAME else configuration.load_probe(project, name).digest
+
+
+def run_probe(project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report) -> Outcome:
+    """Runs a probe against a served model. A server or a script that goes wrong is a result. Raises as `require`, and
+    MeasuringError where the probe cannot take place."""
+    if name == tools_long.NAME:
+        return tools_long.run_tools_long(served, report)
+    return own_script.run_own_probe(served, configuration.load_probe(project, name), environ, report)

@@ -1,0 +1,1 @@
+"""Chat templates and parsers of an image, proved without a GPU."""

@@ -1,0 +1,368 @@
+"""A proof uses recorded conversations and outputs, which are read here as data.
+
+The families of models come first, then the conversations.
+The names of vLLM's parsers tell the family of a model.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from builder.base import yaml_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+# Families of models by how they write calls and reasoning, told by the names of vLLM's parsers.
+
+Family = Literal["hermes", "xml", "glm", "gpt-oss", "plain", ""]
+
+# https://docs.vllm.ai/en/stable/features/tool_calling.html
+_CALLS: dict[str, Family] = {
+    "hermes": "hermes",
+    "qwen3_json": "hermes",
+    "qwen3_coder": "xml",
+    "qwen3_xml": "xml",
+    "glm45": "glm",
+    "glm47": "glm",
+    "openai": "gpt-oss",
+}
+# Reasoning that stands between <think> and </think>.
+_THINKING = frozenset({"qwen3", "deepseek_r1", "glm45", "glm47"})
+
+# By these a call begins; the prompt of a model that is to call tools says so.
+_CALL_MARKS = {"hermes": "<tool_call>", "xml": "<function=", "glm": "<tool_call>"}
+
+# Those that take text without any mark for an answer. Others may take all of it for reasoning, as deepseek_r1 does: its
+# models begin within a block that the prompt has opened.
+_WITHOUT_MARKS = frozenset({"", "qwen3", "glm45", "glm47", "openai_gptoss"})
+
+
+def of_calls(tool_parser: str) -> Family:
+    """The family whose calls a parser reads: ``plain`` without one, empty for one that is not known here."""
+    return _CALLS.get(tool_parser, "") if tool_parser else "plain"
+
+
+def reads_reasoning(tool_parser: str, reasoning_parser: str) -> bool:
+    """True where the recorded outputs with reasoning are for these parsers."""
+    if of_calls(tool_parser) == "gpt-oss":
+        return reasoning_parser in {"", "openai_gptoss"}
+    return thinks_in_tags(reasoning_parser)
+
+
+def thinks_in_tags(reasoning_parser: str) -> bool:
+    """True for a parser whose models reason between <think> and </think>."""
+    return reasoning_parser in _THINKING
+
+
+def reads_answers(reasoning_parser: str) -> bool:
+    """True where a text without a mark of reasoning is known to be read as an answer."""
+    return reasoning_parser in _WITHOUT_MARKS
+
+
+def call_mark(tool_parser: str) -> str:
+    """The mark by which a model's calls begin; empty where it is not known."""
+    return _CALL_MARKS.get(of_calls(tool_parser), "")
+
+
+def beginning(tool_parser: str) -> str:
+    """The marks by which every prompt of a family begins; empty where they are not known."""
+    return "[gMASK]<sop>" if of_calls(tool_parser) == "glm" else ""
+
+
+def forgets_reasoning(reasoning_parser: str) -> bool:
+    """True where the models of a parser see the reasoning of the turn under way again, and none of earlier turns."""
+    return reasoning_parser in _THINKING - {"deepseek_r1"}
+
+
+# The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data.
+
+Json = dict[str, Any]
+
+FOLDER = Path(__file__).with_name("conversations")
+_OUTPUTS = ("hermes", "xml", "glm", "gpt-oss", "plain")
+# As long as Mistral's template wants it.
+_CALL_ID = "call{:05}"
+_OFFERED = ("weather",)
+_LONG = re.compile(r"⟦(?P<size>[0-9]+) (?P<word>[a-z]+)⟧")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool; ``arguments`` as the model means them."""
+
+    name: str
+    arguments: Json
+
+
+@dataclass(frozen=True)
+class ParsedMessage:
+    """A message of the model, taken apart. Arguments that are no JSON stay text."""
+
+    content: str = ""
+    reasoning: str = ""
+    calls: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A message of a conversation as its file has it. ``shown`` is what a prompt has to hold of the content."""
+
+    role: str
+    texts: tuple[str, ...]
+    shown: tuple[str, ...]
+    calls: tuple[Call, ...]
+    message: Json
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation that is rendered; see conversations/prompts.yaml for the meaning of each."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    tools: tuple[str, ...]
+    options: Json
+    generation: bool
+    may_refuse: bool
+    same_as: str
+    like: str
+    hidden: tuple[str, ...]
+    outside: tuple[str, ...]
+    unlike: Mapping[str, str]
+    without: str
+    under_way: tuple[str, ...]
+    past: tuple[str, ...]
+    is_parsed: bool
+
+    def request(self, turns: int | None = None, *, generation: bool | None = None) -> Json:
+        """The request for its prompt, or for that of its first ``turns``."""
+        messages = [turn.message for turn in self.turns[:turns]]
+        asks = self.generation if generation is None else generation
+        return request_of(messages, self.tools, self.options, generation=asks)
+
+
+@dataclass(frozen=True)
+class Output:
+    """A recorded output of a ``family``; ``expected`` is None for one that may be read in any way. It is parsed in
+    pieces ``streams`` times."""
+
+    name: str
+    family: str
+    text: str
+    reasoning: bool
+    streams: int
+    expected: ParsedMessage | None
+
+
+Kind = Literal["prompt", "output", "turn"]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question to the front end: a conversation to render, an output to parse, or the turn ``turn`` of a
+    conversation to render and parse. ``body`` is what `driver` takes. One that ``is_open`` may be answered in any way,
+    but not in another way than by the number before."""
+
+    name: str
+    kind: Kind
+    subject: Conversation | Output
+    turn: int
+    body: Json
+    is_open: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Tells this question from any other one: its answer is compared with an earlier one of the same only."""
+        return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()[:12]
+
+    @property
+    def expected(self) -> ParsedMessage | None:
+        """The message that an output has to be read as; None where it may be read in any way, and for a prompt."""
+        if self.is_open:
+            return None
+        if isinstance(self.subject, Output):
+            return self.subject.expected
+        calls = self.subject.turns[self.turn].calls if self.kind == "turn" else ()
+        content = "".join(self.subject.turns[self.turn].texts) if calls else ""
+        return ParsedMessage(content, calls=tuple((c.name, c.arguments) for c in calls)) if calls else None
+
+
+def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
+    """The questions for a model that is served with these parsers; without one, no tools are offered to it."""
+    family = of_calls(tool_parser)
+    is_tagged = thinks_in_tags(reasoning_parser)
+    chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
+    chosen_questions = [Question(each.name, "prompt", each, 0, {"request": each.request()}) for each in chosen]
+    chosen_questions += [question for each in chosen if tool_parser for question in _turns(each)]
+    with_reasoning = reads_reasoning(tool_parser, reasoning_parser)
+    for output in outputs():
+        if output.family == (family or "plain") and (with_reasoning or not output.reasoning):
+            chosen_questions.append(_output_question(output, has_tools=bool(tool_parser)))
+    is_open = not reads_answers(reasoning_parser)
+    return tuple(replace(each, is_open=is_open and each.kind != "prompt") for each in chosen_questions)
+
+
+def digest_of_set() -> str:
+    """The sha256 over all conversations and outputs."""
+    digest = hashlib.sha256()
+    for path in sorted(FOLDER.glob("*.yaml")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+@functools.cache
+def conversations() -> tuple[Conversation, ...]:
+    """Every conversation that is rendered."""
+    return tuple(_conversation(name, content) for name, content in _read("prompts").items())
+
+
+@functools.cache
+def outputs() -> tuple[Output, ...]:
+    """Every recorded output."""
+    return tuple(
+        Output(
+            name=f"{family}/{name}",
+            family=family,
+            text=content["text"],
+            reasoning=content.get("reasoning", False),
+            streams=content.get("streams", 3),
+            expected=_expected(content),
+        )
+        for family in _OUTPUTS
+        for name, content in _read(family).items()
+    )
+
+
+def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, generation: bool) -> Json:
+    """A request as a client sends it."""
+    body: Json = {"messages": messages, "add_generation_prompt": generation}
+    if tools:
+        body["tools"] = [{"type": "function", "function": {"name": name, **tool_schemas()[name]}} for name in tools]
+        body["tool_choice"] = "auto"
+    if options:
+        body["chat_template_kwargs"] = options
+    return body
+
+
+@functools.cache
+def tool_schemas() -> Mapping[str, Json]:
+    """The tools that conversations offer, by name."""
+    return _read("tools")
+
+
+def _read(name: str) -> dict[str, Json]:
+    path = FOLDER / f"{name}.yaml"
+    text = _LONG.sub(lambda match: _long(int(match["size"]), match["word"]), path.read_text(encoding="utf-8"))
+    content: dict[str, Json] = yaml_file.load(text, path.name)
+    return content
+
+
+def _long(size: int, word: str) -> str:
+    """A text of about ``size`` characters without a part that is there twice: whatever is cut out of it is missed."""
+    width = len(f"{word} 00000 ")
+    return " ".join(f"{word} {number:05}" for number in range(1, size // width + 1))
+
+
+def _conversation(name: str, content: Json) -> Conversation:
+    return Conversation(
+        name=name,
+        turns=tuple(_read_turns(content["messages"])),
+        tools=tuple(content.get("tools", ())),
+        options=content.get("options", {}),
+        generation=content.get("generation", True),
+        may_refuse=content.get("may_refuse", False),
+        same_as=content.get("same_as", ""),
+        like=content.get("like", ""),
+        hidden=tuple(content.get("hidden", ())),
+        outside=tuple(content.get("outside", ())),
+        unlike=content.get("unlike", {}),
+        without=content.get("without", ""),
+        under_way=tuple(content.get("under_way", ())),
+        past=tuple(content.get("past", ())),
+        is_parsed=content.get("turns", True),
+    )
+
+
+def _read_turns(messages: list[Json]) -> Iterator[Turn]:
+    waiting: list[str] = []
+    count = 0
+    for each in _exchanges(messages):
+        content = each["content"]
+        message: Json = {"role": each["role"], "content": content}
+        calls = tuple(_calls(each))
+        if each["role"] == "tool":
+            message["tool_call_id"] = waiting.pop(0)
+        if calls:
+            waiting = [_CALL_ID.format(count + at) for at in range(1, len(calls) + 1)]
+            count += len(calls)
+            message["tool_calls"] = [_tool_call(call, ident) for call, ident in zip(calls, waiting, strict=True)]
+        if "reasoning" in each:
+            # The second is its name in releases before 0.12.
+            message |= {"reasoning": each["reasoning"], "reasoning_content": each["reasoning"]}
+        texts = (content,) if isinstance(content, str) else tuple(part["text"] for part in content or ())
+        shown = (each["shown"],) if "shown" in each else texts
+        yield Turn(each["role"], texts, shown, calls, message)
+
+
+def _exchanges(messages: list[Json]) -> Iterator[Json]:
+    for each in messages:
+        for number in range(1, each.get("exchanges", 0) + 1):
+            yield {"role": "user", "content": f"What is item {number:03} of the list"}
+            yield {"role": "assistant", "content": f"Shelf {number:03} has it"}
+        if "role" in each:
+            yield each
+
+
+def _tool_call(call: Call, ident: str) -> Json:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {"id": ident, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+
+
+def _calls(content: Json) -> Iterator[Call]:
+    written = content.get("calls") or ()
+    for group in [written] if isinstance(written, dict) else written:
+        yield from (Call(name, arguments) for name, arguments in group.items())
+
+
+def _expected(content: Json) -> ParsedMessage | None:
+    if "expect" not in content:
+        return None
+    expect = content["expect"]
+    calls = tuple((call.name, call.arguments) for call in _calls(expect))
+    return ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), calls)
+
+
+def _output_question(output: Output, *, has_tools: bool) -> Question:
+    options = {} if output.reasoning else {"enable_thinking": False}
+    called = dict.fromkeys(name for name, _ in output.expected.calls) if output.expected else {}
+    tools = (tuple(called) or _OFFERED) if has_tools else ()
+    request = request_of([{"role": "user", "content": "Go on"}], tools, options, generation=True)
+    body = {"request": request, "text": output.text, "streams": output.streams}
+    return Question(output.name, "output", output, 0, body)
+
+
+def _turns(conversation: Conversation) -> Iterator[Question]:
+    """The turns with calls that a template writes: the parser has to read them back."""
+    for at, turn in enumerate(conversation.turns):
+        # A template may drop the rest of such a turn, and the question is about its calls.
+        is_about_calls = conversation.is_parsed and not conversation.hidden and not conversation.same_as
+        if turn.role != "assistant" or not turn.calls or not is_about_calls:
+            continue
+        options = {**conversation.options, "enable_thinking": False}
+        before = [each.message for each in conversation.turns[:at]]
+        other = [*before, {"role": "assistant", "content": "Very well."}]
+        body = {
+            "before": request_of(before, conversation.tools, options, generation=True),
+            "after": request_of([*before, turn.message], conversation.tools, options, generation=False),
+            "other": request_of(other, conversation.tools, options, generation=False),
+            "streams": 1,
+        }
+        yield Question(f"{conversation.name}/turn-{at + 1}", "turn", conversation, at, body)

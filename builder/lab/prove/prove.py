@@ -1,0 +1,436 @@
+"""A proof checks the template and the parsers of each model that an image serves.
+
+The special formats of GPT-OSS and Mistral come first, then the serve options, the proof, and the proof of a build.
+The result is evidence of the image.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from builder.base import words
+from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, UsageError
+from builder.base.events import Message
+from builder.definitions import command
+from builder.definitions.command import option, options
+from builder.evidence import subjects
+from builder.evidence.records import Evidence, Figure, Finding, Subject
+from builder.evidence.store import Proof
+from builder.lab.prove import conversations, front_end, judging, model_files
+from builder.lab.prove.conversations import Conversation
+from builder.lab.prove.judging import Style
+from builder.plan.plan_model import WORKSPACE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from builder.building.bake import BakedImage
+    from builder.building.resolve import BuildRequest
+    from builder.definitions.command import ServeCommand
+    from builder.definitions.mod import Mod
+    from builder.definitions.recipe import Recipe
+    from builder.lab.prove.conversations import Question
+    from builder.lab.prove.front_end import FrontEndRun, Setup, SetupAnswers
+    from builder.lab.prove.judging import Judgement, Reference
+    from builder.lab.prove.model_files import ModelFiles
+    from builder.lock.model import NumberedImage
+    from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import Step
+
+
+# The vocabulary by which vLLM writes and reads GPT-OSS's own format, Harmony. openai-harmony fetches it when it is
+# first needed, which a container without a network cannot; oss-harmony, which vLLM takes from 0.32 on, has it inside.
+# The model's tokenizer.json has the same tokens with the same ranks, so the file that both know by its digest is made
+# of that.
+
+# https://github.com/openai/harmony, src/tiktoken_ext/public_encodings.rs: the file, its digest, and the variable that
+# names its folder.
+SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+FILE = PurePosixPath("/tmp/builder-encodings/o200k_base.tiktoken")  # noqa: S108  # of the container
+VARIABLES = {"TIKTOKEN_ENCODINGS_BASE": str(FILE.parent)}
+MISSING = "loading vocab file"
+"""In the error of openai-harmony where the vocabulary is not to be had."""
+
+_MODEL_TYPE = "gpt_oss"
+
+
+def is_spoken(files: Mapping[str, bytes]) -> bool:
+    """True where vLLM takes Harmony in place of a chat template: by the type in the model's config."""
+    try:
+        return bool(json.loads(files.get("config.json", b"{}")).get("model_type") == _MODEL_TYPE)
+    except (ValueError, AttributeError):
+        return False
+
+
+def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
+    """The content of `FILE`, made of a model's tokenizer; None where that is another one."""
+    try:
+        tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
+        ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
+        lines = [
+            b"%s %d\n" % (base64.b64encode(model_files.bytes_of_characters(token)), rank) for token, rank in ranked
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    content = b"".join(lines)
+    return content if hashlib.sha256(content).hexdigest() == SHA256 else None
+
+
+# Mistral's own tokenizers, which render without a template. vLLM refuses every option of one with them, and a
+# conversation that ends with the model; what it parses without a server it decodes token by token, where a character
+# may be several (vLLM 0.32, vllm/tokenizers/mistral.py, convert_tokens_to_string). So prompts alone are asked for.
+
+_OPTIONS = "chat_template_kwargs"
+
+
+def renders(options: ServedOptions) -> bool:
+    """True where a recipe has vLLM take them: https://docs.vllm.ai/en/stable/configuration/engine_args,
+    ``--tokenizer-mode mistral``."""
+    return command.option(options.argv, "--tokenizer-mode") == "mistral"
+
+
+def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
+    """The questions for prompts, without options of a template; those that are about such options are left out."""
+    return tuple(
+        replace(question, body={**question.body, "request": _without_options(question.body["request"])})
+        for question in questions
+        if question.kind == "prompt" and isinstance(question.subject, Conversation) and not question.subject.options
+    )
+
+
+def _without_options(request: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in request.items() if key != _OPTIONS}
+
+
+# The part of a serve command that the front end takes: template, parsers, tokenizer.
+
+_WITH_VALUE = frozenset(
+    {
+        *("chat-template", "chat-template-content-format", "default-chat-template-kwargs"),
+        *("tool-call-parser", "tool-parser-plugin", "tool-strict-level"),
+        *("reasoning-parser", "reasoning-parser-plugin", "reasoning-config"),
+        *("tokenizer", "tokenizer-mode", "hf-overrides", "max-model-len"),
+    }
+)
+_SWITCHES = frozenset({"enable-auto-tool-choice", "exclude-tools-when-tool-choice-none", "trust-remote-code"})
+
+
+@dataclass(frozen=True)
+class ServedOptions:
+    """The options of the front end; empty where the command has none of a kind. ``unread`` names those whose values
+    only the script's shell knows."""
+
+    model: str
+    argv: tuple[str, ...]
+    template: str
+    tool_parser: str
+    reasoning_parser: str
+    unread: tuple[str, ...]
+
+
+def served_options(command: ServeCommand) -> ServedOptions:
+    """The options of the front end in a serve command."""
+    words = command.words
+    unread = tuple(dict.fromkeys(name for name, value in _options(command) if _is_of_shell(command, value)))
+    argv = [part for name, value in _options(command) if name not in unread for part in _written(name, value)]
+    calls_tools = "--enable-auto-tool-choice" in argv
+    return ServedOptions(
+        model=command.model or "",
+        argv=tuple(argv),
+        template=_value(words, "chat-template"),
+        tool_parser=_value(words, "tool-call-parser") if calls_tools else "",
+        reasoning_parser=_value(words, "reasoning-parser"),
+        unread=unread,
+    )
+
+
+def _options(command: ServeCommand) -> Iterator[tuple[str, str | None]]:
+    for used in options(command.words):
+        name = used.option.lstrip("-").replace("_", "-")
+        if name in _SWITCHES:
+            yield name, None
+        elif name in _WITH_VALUE and used.value is not None:
+            yield name, used.value
+
+
+def _is_of_shell(command: ServeCommand, value: str | None) -> bool:
+    return command.is_script and value is not None and ("$" in value or "`" in value)
+
+
+def _written(name: str, value: str | None) -> tuple[str, ...]:
+    return (f"--{name}",) if value is None else (f"--{name}", value)
+
+
+def _value(words: tuple[str, ...], name: str) -> str:
+    return option(words, f"--{name}", f"--{name.replace('-', '_')}") or ""
+
+
+# The proof of an image: for each model that it serves, the behaviour of its template and parsers, as evidence.
+
+NAME = "behaviour"
+# Errors that are of the template or the parsers; whatever else ends the front end says nothing about them.
+_OWN_FAULT = re.compile(
+    r"jinja2\.exceptions|TemplateSyntaxError|TemplateError|has not been registered|invalid tool call parser"
+    r"|invalid reasoning parser|The supplied chat template|not found.*(?:tool|reasoning)[ _]parser",
+    re.IGNORECASE,
+)
+# The last line of argparse: `vllm launch render: error: argument --max-model-len: invalid …`.
+_REFUSED_OPTION = re.compile(r"^vllm\b[^:\n]*: error: (?P<why>.+)$", re.MULTILINE)
+_DATES = ("%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%b %d, %Y", "%B %d, %Y", "%d/%m/%Y", "%m/%d/%Y", "%A, %B %d, %Y")
+
+
+@dataclass(frozen=True)
+class ProvedPairing:
+    """A model with the recipe that serves it; ``revision`` as recorded or requested, None for the newest."""
+
+    model: str
+    revision: str | None
+    recipe: Recipe
+
+
+def prove_models(
+    workspace: Workspace,
+    image: str,
+    subject: Subject,
+    pairings: Sequence[ProvedPairing],
+    references: Callable[[str], Reference | None],
+    labels: Mapping[str, str],
+) -> tuple[Proof, ...]:
+    """Proves ``image``, which the engine has under that name, for each pairing. ``subject`` names the image that the
+    evidence is of; ``references`` gives what a model's behaviour is compared with. Raises ImageStateError for a missing
+    image, ImageContentsError for one without a Python, FileProblemsError and UsageError for a recipe whose command
+    cannot be rendered."""
+    commands = [command.render_command(pairing.recipe, {}) for pairing in pairings]
+    options = [served_options(each) for each in commands]
+    files = [
+        model_files.model_files_of(workspace, pairing.recipe, chosen.model or pairing.model, pairing.revision)
+        for pairing, chosen in zip(pairings, options, strict=True)
+    ]
+    parts = list(zip(pairings, commands, options, files, strict=True))
+    setups = [_setup(workspace, *each) for each in parts]
+    began, started = datetime.now(UTC), words.now()
+    run = front_end.ask_front_end(workspace.engine, image, setups, labels, workspace.report)
+    proofs = []
+    for number, (pairing, rendered, chosen, own) in enumerate(parts):
+        reference = references(pairing.model)
+        answers = run.setups[number] if run.setups else None
+        judgement = _judgement(run, setups[number], answers, chosen, own, reference, _dates(began))
+        evidence = Evidence(
+            kind="prove",
+            name=NAME,
+            version=f"vLLM {run.version}",
+            set=conversations.digest_of_set(),
+            started=started,
+            seconds=answers.seconds if answers else 0.0,
+            subject=_subject(subject, pairing, rendered, own, answers),
+            verdict=judgement.verdict,
+            counts=judgement.counts,
+            figures=_figures(answers),
+            findings=judgement.findings,
+            goldens=judgement.goldens,
+        )
+        raw = json.dumps({"version": run.version, "texts": judgement.texts}, ensure_ascii=False, sort_keys=True)
+        proofs.append(Proof(evidence, raw.encode(), own.stand_in, reference.image if reference else ""))
+    return tuple(proofs)
+
+
+def _setup(
+    workspace: Workspace, pairing: ProvedPairing, rendered: ServeCommand, chosen: ServedOptions, own: ModelFiles
+) -> Setup:
+    mounted = {}
+    for path in filter(None, (chosen.template, *_plugins(chosen))):
+        inside = PurePosixPath(WORKSPACE, path)
+        file = model_files.mounted(workspace, pairing.recipe, str(inside))
+        if file and file.is_file():
+            mounted[inside] = file.read_bytes()
+    questions = conversations.questions(chosen.tool_parser, chosen.reasoning_parser)
+    environment = dict(rendered.env)
+    if is_spoken(own.files) and (vocabulary := harmony_vocabulary(own.files)):
+        mounted[FILE] = vocabulary
+        environment |= VARIABLES
+    return front_end.Setup(
+        model=pairing.model,
+        files=own.files,
+        options=chosen.argv,
+        environment=environment,
+        template=chosen.template,
+        mounted=mounted,
+        questions=prompts(questions) if renders(chosen) else questions,
+    )
+
+
+def _plugins(chosen: ServedOptions) -> tuple[str, ...]:
+    names = ("--tool-parser-plugin", "--reasoning-parser-plugin")
+    return tuple(command.option(chosen.argv, name) or "" for name in names)
+
+
+def _judgement(
+    run: FrontEndRun,
+    setup: Setup,
+    answers: SetupAnswers | None,
+    chosen: ServedOptions,
+    own: ModelFiles,
+    reference: Reference | None,
+    dates: Sequence[str],
+) -> Judgement:
+    if answers is None:
+        what = f"vLLM {run.version}" if run.version else "an image without vLLM"
+        return _without_answers(f"it cannot be proven with {what}: {run.failure}")
+    if answers.answers is None:
+        refused = _REFUSED_OPTION.search(answers.log)
+        is_own = bool(refused or _OWN_FAULT.search(answers.log)) and not chosen.unread
+        if refused:
+            return _without_answers(f"vLLM refuses the recipe's options: {refused['why']}", is_own=is_own)
+        return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
+    if own.stand_in and not chosen.template:
+        return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
+    if own.stand_in and conversations.of_calls(chosen.tool_parser) == "gpt-oss":
+        return _without_answers(f"GPT-OSS is parsed by tokens of its own, which cannot be had: {own.stand_in}")
+    if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
+        return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
+    if answers.was_killed:
+        return _without_answers("the front end was killed while it was asked, as for want of memory")
+    questions = [each for each in setup.questions if not answers.broke_off or each.name in answers.answers]
+    judgement = judging.judge_answers(
+        questions,
+        answers.answers,
+        tokenizer=own.digest,
+        style=Style(
+            names_roles=bool(conversations.of_calls(chosen.tool_parser)) and bool(chosen.tool_parser),
+            reasons=conversations.forgets_reasoning(chosen.reasoning_parser),
+            call=conversations.call_mark(chosen.tool_parser),
+            begins=conversations.beginning(chosen.tool_parser),
+            always_begins=conversations.of_calls(chosen.tool_parser) == "gpt-oss",
+            source=answers.template or (_template_that_comes_with(own) or b"").decode(errors="replace"),
+        ),
+        reference=reference,
+        dates=dates,
+        is_published=_is_published(chosen.template),
+    )
+    if not answers.broke_off:
+        return judgement
+    left = len(setup.questions) - len(questions)
+    text = f"{answers.broke_off}, so that {left} others were not asked\n{_end(answers.log)}"
+    return replace(judgement, verdict="fail", findings=(Finding("front end", "", "fail", text), *judgement.findings))
+
+
+def _end(log: str) -> str:
+    return "\n".join(f"  {line}" for line in log.strip().splitlines()[-12:])
+
+
+def _is_published(template: str) -> bool:
+    """True for the model's own template, and one of those that come with vLLM: nobody here has written it."""
+    return not template or "examples" in PurePosixPath(template).parts
+
+
+def _without_answers(reason: str, *, is_own: bool = False) -> Judgement:
+    verdict = judging.worst(["fail" if is_own else "unclear"])
+    return judging.Judgement(verdict, {}, (Finding("front end", "", verdict, reason),), {}, {})
+
+
+def _subject(
+    subject: Subject, pairing: ProvedPairing, rendered: ServeCommand, own: ModelFiles, answers: SetupAnswers | None
+) -> Subject:
+    template = answers.template if answers else None
+    return Subject(
+        image=subject.image,
+        fingerprint=subject.fingerprint,
+        model=pairing.model,
+        revision=own.commit or pairing.revision,
+        template=subjects.of_template(template.encode()) if template else _own_template(own),
+        recipe=pairing.recipe.file,
+        arguments=subjects.of_arguments("prove", rendered.words, pairing.recipe.env),
+    )
+
+
+def _own_template(own: ModelFiles) -> str | None:
+    """The digest of the template that comes with the model."""
+    if own.stand_in:
+        return None
+    template = _template_that_comes_with(own)
+    return subjects.of_template(template) if template else None
+
+
+def _template_that_comes_with(own: ModelFiles) -> bytes | None:
+    """The template among a model's files; as JSON where it is a part of tokenizer_config.json."""
+    if "chat_template.jinja" in own.files:
+        return own.files["chat_template.jinja"]
+    try:
+        template = json.loads(own.files.get("tokenizer_config.json", b"{}")).get("chat_template")
+    except (ValueError, AttributeError):
+        return None
+    return json.dumps(template, sort_keys=True).encode() if template else None
+
+
+def _figures(answers: SetupAnswers | None) -> tuple[Figure, ...]:
+    if answers is None or answers.answers is None or not answers.memory:
+        return ()
+    return (Figure("memory", {}, "bytes", "lower", (float(answers.memory),)),)
+
+
+def _dates(began: datetime) -> tuple[str, ...]:
+    """Today as templates write it, and tomorrow, which may have come meanwhile."""
+    days = (began, began + timedelta(days=1))
+    return tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
+
+
+# The proof of a build: the behaviour of an image that is about to get a number, where it may be other than before.
+
+# What a mod changes templates and parsers by; any script may.
+_OF_BEHAVIOUR = re.compile(r"jinja|template|parser|reasoning|tokenizer", re.IGNORECASE)
+
+
+def of_build(
+    workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest
+) -> tuple[Proof, ...]:
+    """The proofs of a verified image that has no number yet; none where nobody counts on them (no number before was
+    proven, and nothing requires it), nothing can differ, or it cannot be run here. A build does not end because its
+    image cannot be proven: that is told."""
+    planned = baked.planned
+    plan, recipe = planned.plan, planned.recipe
+    if not request.prove or request.candidate or recipe is None or recipe.model is None or "vllm" not in plan.versions:
+        return ()
+    if plan.definition.platform != baked.host_platform:
+        return ()
+    from builder.building import commit
+    from builder.evidence.records import Subject
+    from builder.lab.prove import judging
+
+    find = functools.partial(judging.find_reference, workspace.project, planned.lock, plan.repository, None)
+    is_required = recipe.model in commit.models(workspace.project, planned)
+    is_other = may_differ(planned.comparison.before, plan.steps, plan.mods)
+    if not is_required and not (is_other and find(recipe.model)):
+        return ()
+    pairing = ProvedPairing(recipe.model, planned.revisions.get(recipe.model) or recipe.revision, recipe)
+    subject = Subject(plan.repository, record.fingerprint)
+    try:
+        return prove_models(workspace, baked.work.tag, subject, (pairing,), find, baked.work.labels)
+    except (BuildFailedError, FileProblemsError, ImageContentsError, UsageError) as error:
+        workspace.report(Message(f"not proven: {error.message}"))
+        return ()
+
+
+def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod]) -> bool:
+    """True where an image of ``steps`` may behave otherwise than that of the steps ``before``: vLLM or anything below
+    is another, or a mod that is new, other or gone has to do with templates or parsers."""
+    earlier = {step.name: step for step in before}
+    names = {step.name for step in steps}
+    others = [step.name for step in steps if earlier.get(step.name) != step]
+    others += [name for name in earlier if name not in names]
+    by_step = {f"mod {mod.name}": mod for mod in mods}
+    return not before or any(_is_of_behaviour(by_step.get(name)) for name in others)
+
+
+def _is_of_behaviour(mod: Mod | None) -> bool:
+    """True for all that is no mod of this build, and for a mod that has to do with templates or parsers."""
+    if mod is None:
+        return True
+    return any(_OF_BEHAVIOUR.search(f"{file.path}\n{file.content.decode('utf-8', 'replace')}") for file in mod.files)

@@ -1,0 +1,1 @@
+"""The steps of an upgrade, and the way back."""

@@ -1,0 +1,208 @@
+"""The journal of an upgrade records each step before it is taken.
+
+The steps come first, then the journal, then the upgrades that were interrupted.
+Every upgrade ends with the server on the image that counts. Pins and pointers move in one step only.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from urllib.parse import quote, unquote
+
+from builder.base.errors import ConflictError
+from builder.base.files import LockHeldError, is_held, locked, make_folder, read_plain_file, write_atomically
+from builder.lock import kinds
+from builder.lock.kinds import WrongError
+from builder.lock.model import ImageName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.lock.model import Lock
+
+
+# The steps of an upgrade as data: which comes next, given what came of the last. Nothing is done here. build → prove
+# → measure → promote → settle → done Every way leads through `settle`, which leaves the server on the image that
+# counts. Pins and pointers move in `promote` alone, and only once nothing that is required is missing.
+
+Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
+Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+RESULTS: tuple[Result, ...] = get_args(Result)
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """An upgrade as far as it is. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps
+    each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
+    start, empty where there was none; ``served`` is True where its server ran. ``why`` are the reasons of the
+    ``result``. With ``older``, packages and sources may go back to older versions."""
+
+    target: str
+    models: tuple[str, ...]
+    update: Mapping[str, str | None]
+    before: str
+    started: str
+    served: bool = False
+    stage: Stage = "build"
+    candidate: str = ""
+    result: Result = ""
+    why: tuple[str, ...] = ()
+    older: bool = False
+
+    @property
+    def subject(self) -> str:
+        """The name by which an upgrade is found again: its first model, or its target where it has none."""
+        return self.models[0] if self.models else self.target
+
+    @property
+    def candidate_image(self) -> ImageName:
+        """The candidate, once it is built."""
+        return _image(self.candidate)
+
+    @property
+    def image_before(self) -> ImageName | None:
+        return _image(self.before) if self.before else None
+
+
+def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -> Upgrade:
+    """The upgrade after the step of its stage. ``why`` are the reasons for which the step failed, none where it passed;
+    with ``aborted`` the user gave up. A decision stays: after it, reasons are only added."""
+    if upgrade.stage == "settle":
+        return replace(upgrade, stage="done", why=(*upgrade.why, *why))
+    if why:
+        return replace(upgrade, stage="settle", result="aborted" if aborted else "rejected", why=tuple(why))
+    if upgrade.stage == "build" and upgrade.candidate == upgrade.before:
+        return replace(upgrade, stage="settle", result="unchanged")
+    following = STAGES[STAGES.index(upgrade.stage) + 1]
+    return replace(upgrade, stage=following, result="promoted" if upgrade.stage == "promote" else "")
+
+
+def _image(text: str) -> ImageName:
+    repository, _, number = text.rpartition(":")
+    return ImageName(repository, int(number))
+
+
+# The journal of an upgrade, in the state folder: written before each step, so that one that was killed goes on there.
+# One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Anybody may have
+# written the file: its names keep the grammars of images.lock, and how the model is served is not in it. That comes
+# from what is typed again, and from the engine.
+
+_FORMAT = 2
+_LARGEST = 1 << 20
+
+
+@contextmanager
+def locked_upgrade(project: Project, subject: str) -> Iterator[None]:
+    """Holds the upgrade of ``subject``. Raises ConflictError where another process holds it."""
+    make_folder(project.upgrading)
+    try:
+        with locked(_path(project, subject).with_suffix(".lock"), wait_seconds=0):
+            yield
+    except LockHeldError as error:
+        holder = f", process {error.holder}" if error.holder else ""
+        raise ConflictError(
+            f"an upgrade of {subject} is under way{holder}", hint="wait for it; ^C there puts everything back"
+        ) from None
+
+
+def write_upgrade(project: Project, subject: str, upgrade: Upgrade) -> None:
+    """Writes the journal, on the disk before this returns."""
+    text = json.dumps({"format": _FORMAT, **asdict(upgrade)}, indent=1, ensure_ascii=False)
+    write_atomically(_path(project, subject), f"{text}\n".encode())
+
+
+def read_upgrade(project: Project, subject: str) -> Upgrade | None:
+    """The upgrade that is unfinished, None where there is none. Raises ConflictError for a file that holds none."""
+    path = _path(project, subject)
+    try:
+        return _upgrade(json.loads(read_plain_file(path, _LARGEST)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, WrongError):
+        raise ConflictError(
+            f"{project.relative(path)} is no journal of an upgrade that this version of builder can read",
+            hint="end it with the version that wrote it, or remove the file: pins and pointers move only at the end",
+        ) from None
+
+
+def remove_upgrade(project: Project, subject: str) -> None:
+    """Forgets an upgrade that is finished."""
+    _path(project, subject).unlink(missing_ok=True)
+
+
+def unfinished_upgrade(project: Project) -> tuple[str, ...]:
+    """The subjects whose upgrade is not over, and that no process holds."""
+    files = sorted(project.upgrading.glob("*.json"))
+    locks = {path: path.with_suffix(".lock") for path in files}
+    return tuple(unquote(path.stem) for path, lock in locks.items() if not (lock.exists() and is_held(lock)))
+
+
+def _path(project: Project, subject: str) -> Path:
+    return project.upgrading / f"{quote(subject, safe='')}.json"
+
+
+def _upgrade(data: dict[str, Any]) -> Upgrade:
+    if data.pop("format") != _FORMAT or data["stage"] not in STAGES or data["result"] not in RESULTS:
+        raise ValueError("of another version")
+    data["models"], data["why"] = tuple(data["models"]), tuple(data["why"])
+    if not all(isinstance(text, str) for text in (data["target"], data["started"], *data["why"])):
+        raise ValueError("not text")
+    if not isinstance(data["served"], bool) or not isinstance(data.get("older", False), bool):
+        raise TypeError("not a flag")
+    for model in data["models"]:
+        kinds.MODEL.read(model)
+    for source, ref in data["update"].items():
+        kinds.PART.read(source)
+        kinds.or_nothing(kinds.LINE).read(ref)
+    for image in filter(None, (data["before"], data["candidate"])):
+        repository, _, number = image.rpartition(":")
+        kinds.REPOSITORY.read(repository)
+        int(number)
+    return Upgrade(**data)
+
+
+# The upgrades that were interrupted: their journals are there, and no process goes on with them. ^C and the other
+# signals that a process can handle put the server back. After kill -9 the candidate may still run in the place of the
+# model's own server; the next command ends it, or says how.
+
+
+@dataclass(frozen=True)
+class InterruptedUpgrade:
+    """An upgrade that ended before it was over; ``text`` is what `upgrade` goes on with. ``problem`` says why its
+    journal cannot be read; ``upgrade`` is None then."""
+
+    subject: str
+    text: str
+    upgrade: Upgrade | None
+    problem: str = ""
+
+    def __str__(self) -> str:
+        if self.upgrade is None:
+            return f"an upgrade of {self.subject} was interrupted: {self.problem}"
+        at = f"{self.upgrade.stage} of {self.upgrade.candidate}" if self.upgrade.candidate else self.upgrade.stage
+        command = f"builder upgrade {shlex.quote(self.text)}"
+        serves = " serves the model as before and" if self.upgrade.served and not self.upgrade.result else ""
+        return (
+            f"an upgrade of {self.subject} was interrupted ({at}): `{command}`{serves} goes on with it, "
+            f"`{command} --abort`{serves} gives it up"
+        )
+
+
+def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUpgrade]:
+    """The interrupted upgrades of a project, by subject; none that a process is at."""
+    for subject in unfinished_upgrade(project):
+        try:
+            upgrade = read_upgrade(project, subject)
+        except ConflictError as error:
+            yield InterruptedUpgrade(subject, subject, None, f"{error.message}; {error.hint}")
+            continue
+        if upgrade is not None:  # it has just ended
+            yield InterruptedUpgrade(subject, subject if subject in lock.models else upgrade.target, upgrade)

@@ -1,0 +1,290 @@
+"""This page reads images.lock and is its only writer.
+
+The journal of unfinished changes comes first, then the check for a lost file, the reader and the writer.
+A file with any error is refused as a whole. A killed writer leaves the old file or the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base import files
+from builder.base.errors import Location, LockBusyError, LockError, Problem
+from builder.lock import text
+from builder.lock.kinds import REPOSITORY, TAKE_BACK, WrongError, conflict_marks, lock_error
+from builder.lock.model import ImageName, Lock
+from builder.lock.text import dump_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from builder.base.files import FileLock
+    from builder.base.project import Project
+
+
+# The journal: which number is being given, or which pointer moved, at this moment. images.lock is the record, and
+# writing it is the moment at which a change has happened. What belongs to the change and lies elsewhere (the tags in
+# the engine, the build directory) is announced here first, so that whoever takes the writer's lock next can finish
+# the change of a killed process or undo it (``builder.numbers.images_lock``).
+
+_ENGINE_ID = re.compile("(?:sha256:[0-9a-f]{64})?")
+_LARGEST = 1 << 16
+_NO_NUMBER = 10**18  # images.lock holds smaller ones
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A change to a repository: ``name`` is the number that is given, removed, or made current. ``engine_id`` is the
+    engine's id of an image that has the number only if images.lock says so; empty where only the pointer moves."""
+
+    name: ImageName
+    engine_id: str
+    path: Path
+
+
+def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
+    """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
+    import json
+
+    from builder.base import files
+
+    folder = project.journal
+    files.make_folder(folder)
+    content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})
+    files.write_alone(folder / f"{name.repository.replace('/', '_')}.json", content.encode())
+
+
+def is_empty(project: Project) -> bool:
+    """True if nobody is changing a number, and nobody was killed doing so."""
+    return not any(project.journal.glob("*"))
+
+
+def journal_entries(project: Project) -> Iterator[Entry]:
+    """The changes that were announced. One that another process finishes meanwhile is left out. Raises LockError for a
+    file that announces none: what is undone by it is deleted."""
+    for path in sorted(project.journal.glob("*.json")):
+        try:
+            yield _entry(path)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, WrongError):
+            raise LockError(
+                f"{project.relative(path)} announces no change that this program makes",
+                hint="find out where it came from, and remove it; `builder verify` then tells what does not agree",
+            ) from None
+
+
+def _entry(path: Path) -> Entry:
+    import json
+
+    announced = json.loads(files.read_plain_file(path, _LARGEST))
+    number, engine_id = announced["number"], announced["engine_id"]
+    if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
+        raise ValueError(f"number {number} of {engine_id}")
+    return Entry(ImageName(REPOSITORY.read(announced["repository"]), number), engine_id, path)
+
+
+def remove_unwritten(project: Project) -> None:
+    """Removes what a process left that was killed before it had announced anything. The writer's lock must be held."""
+    for path in project.journal.glob("*.new"):
+        path.unlink()
+
+
+# A lost images.lock: one that is missing though images were built here, which is not the same as an empty one.
+
+# A build directory has one of them: of an image that was built here, or of an adopted one.
+_OF_IMAGES = ("bake.json", "adopted.json")
+MESSAGE = "lost, while builds/ has images"
+
+
+def is_lost(project: Project) -> bool:
+    """True if there is no images.lock, though ``builds/`` has images. The very first number does not count while it is
+    being given, nor where that was interrupted: the next writer finishes or undoes it."""
+    if project.lock.exists():
+        return False
+    # In this order: another process creates the directory first and removes its journal entry last.
+    built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
+    begun = set(_begun(project))
+    return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
+
+
+def refuse_lost_lock(project: Project) -> None:
+    """Raises LockError where images.lock is lost."""
+    if is_lost(project):
+        raise LockError(f"images.lock is {MESSAGE}", hint=TAKE_BACK)
+
+
+def _begun(project: Project) -> Iterator[Path]:
+    """The build directories of numbers that are being given."""
+    for entry in journal_entries(project):
+        if entry.engine_id:
+            yield project.build_directory(entry.name.repository, entry.name.number)
+
+
+# Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
+# Nothing is guessed: the lock decides which image runs.
+
+_READING_LARGEST = 256 << 20  # bytes; a link to a device has no end
+
+
+def read_project_lock(project: Project) -> Lock:
+    """Reads the lock of a project; an empty one where nothing was built yet. Raises LockError as ``read`` does, and
+    where the file is lost."""
+    content = read_bytes(project.lock)
+    if content is not None:
+        return parse_bytes(content, project.lock.name)
+    # only now: a lock that exists is read without json
+
+    refuse_lost_lock(project)
+    return Lock()
+
+
+def read_lock(path: Path) -> Lock:
+    """Reads the lock in ``path``; an empty one where there is no such file. Raises LockError as ``parse`` does, and for
+    a file that cannot be opened."""
+    content = read_bytes(path)
+    return Lock() if content is None else parse_bytes(content, path.name)
+
+
+def read_bytes(path: Path) -> bytes | None:
+    """Reads the bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
+    try:
+        return files.read_plain_file(Path(os.path.realpath(path)), _READING_LARGEST)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        refused = error.errno in (errno.EACCES, errno.EPERM)
+        hint = "give it to the user who runs this" if refused else TAKE_BACK
+        raise LockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
+
+
+def parse_bytes(content: bytes, file: str) -> Lock:
+    """Does the same as ``parse`` for the bytes of a file. Raises LockError also where they are not UTF-8."""
+    try:
+        return parse_and_explain(content.decode(), file)
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode()
+        place = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise lock_error([Problem(place, "not UTF-8 text")], TAKE_BACK) from None
+
+
+def parse_and_explain(content: str, file: str = "images.lock") -> Lock:
+    """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, for a conflict
+    marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, and a key or number that
+    stands twice."""
+    if conflict_marks(content):
+        from builder.lock import merging
+
+        raise merging.conflict_error(content, file)
+    return text.parse_lock(content, file)
+
+
+# The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one: the text
+# is written beside it under a fixed name, forced to the disk, and replaces the old file in one step. A file that a
+# killed writer left under that name means nothing; the next writer overwrites it.
+
+if TYPE_CHECKING:
+    Read = Callable[[bytes, str], Lock]
+
+
+class LockWriter:
+    """The right to write images.lock until the block of ``writing`` ends. ``lock`` is the content of the file now."""
+
+    def __init__(self, path: Path, writer: FileLock, read: Read) -> None:
+        self._path = path
+        self._writer = writer
+        self._content = read_bytes(path)
+        self.lock = Lock() if self._content is None else read(self._content, path.name)
+
+    def commit(self, lock: Lock) -> bool:
+        """Writes ``lock`` to images.lock; returns False where the file holds it already and nothing was written.
+
+        Raises LockError where the file cannot be written or was changed meanwhile, and is then left as it is;
+        UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).
+        """
+        if self._writer.released:
+            raise ValueError("images.lock may be written only inside `with writing(…)`")
+        if broken := list(lock.broken_rules()):
+            raise ValueError("; ".join(broken))
+        text = dump_lock(lock)
+        content = text.encode()
+        if content == self._content:
+            return False
+        try:
+            written = parse_and_explain(text, self._path.name)
+        except LockError as error:
+            raise ValueError(f"this would make images.lock unreadable: {error}") from error
+        _replace(self._path, self._content, content)
+        self._content, self.lock = content, written
+        return True
+
+
+@contextlib.contextmanager
+def writing(
+    path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None, read: Read = parse_bytes
+) -> Iterator[LockWriter]:
+    """Locks images.lock for writing and reads it; only ``commit`` writes. Keep the block short: others wait.
+    ``on_wait`` is called once when another process writes for longer than a moment. ``read`` makes a lock of the file's
+    bytes and its name, for the repair of a damaged one.
+
+    Raises LockBusyError after ``wait_seconds``, and LockError for a lock that is damaged or in a folder that cannot be
+    written. A symbolic link is followed.
+    """
+    try:
+        real = path.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links
+        raise LockError(
+            f"{path} cannot be followed: {error}",
+            hint="replace the link by the file, which git has, or link to where that is",
+        ) from None
+    with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
+        yield LockWriter(real, writer, read)
+
+
+@contextlib.contextmanager
+def _writer(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None) -> Iterator[FileLock]:
+    with contextlib.ExitStack() as stack:
+        try:
+            lock = stack.enter_context(files.locked(path, wait_seconds=wait_seconds, on_wait=on_wait))
+        except files.LockHeldError as error:
+            who = "another process" if error.holder is None else f"process {error.holder}"
+            raise LockBusyError(
+                f"{who} is writing images.lock, for more than {wait_seconds:g} s now",
+                hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
+            ) from None
+        except files.NoFileLocksError as error:
+            message = f"{path} cannot be locked: {error.strerror}"
+            raise LockError(message, hint="keep the project on a file system that has locks") from None
+        except files.LockFileError as error:
+            message = f"{path} cannot be opened: {error.strerror}"
+            raise LockError(message, hint=f"images.lock needs a folder that can be written: {path.parent}") from None
+        yield lock
+
+
+def _replace(path: Path, before: bytes | None, content: bytes) -> None:
+    try:
+        files.write_alone(path, content, check=lambda: _refuse_changed(path, before))
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _refuse_changed(path: Path, before: bytes | None) -> None:
+    if read_bytes(path) != before:
+        message = f"{path.name} changed while it was being updated, by git or an editor"
+        raise LockError(message, hint="nothing was written: run this again")
+
+
+def _cannot_write(path: Path, error: OSError) -> LockError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "make room (`builder prune` shows what could go) and run this again"
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        hint = f"give {path.parent} to the user who runs this, or make it writable"
+    else:
+        hint = f"look after the disk that holds {path.parent}, and run this again"
+    return LockError(f"{path} cannot be written, and is as it was: {error.strerror}", hint=hint)

@@ -1,1 +1,0 @@
-"""Servers measured: throughput, probes, and the comparison of two."""

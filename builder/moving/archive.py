@@ -1,0 +1,401 @@
+"""An archive is one file with a numbered image and everything that the project records of it.
+
+The format comes first, then forbidden file names, the archived build directory, and the reader.
+Anyone may have made an archive, so the reader checks it before it keeps any file.
+A build directory with a foreign file or instruction is refused as a whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import unicodedata
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from builder.base import tar_stream
+from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
+from builder.base.tar_stream import printable
+from builder.definitions.mod import FETCHED
+from builder.engine import archives
+from builder.evidence import store
+from builder.lock import lock_file, text
+from builder.lock.model import ImageName, Lock, Model, Repository
+from builder.numbers import build_directory
+from builder.plan import plan_model
+from builder.plan.plan_model import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from builder.base.tar_stream import Member, Writer
+    from builder.engine.archives import Descriptor, Manifest
+    from builder.evidence.records import Evidence
+    from builder.lock.model import NumberedImage
+
+
+# A numbered image as a file: an OCI archive that also carries everything the project records of the number. The
+# archive is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``),
+# its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other
+# files in the folder, and the image's evidence.
+
+FOLDER = "builder/"
+ABOUT = f"{FOLDER}archive.json"
+SEAL = f"{ABOUT}.sha256"
+LOCK = f"{FOLDER}images.lock"
+BUILD = f"{FOLDER}build/"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The contents of an archive: the number and its excerpt of images.lock (``part``), its build directory (empty if
+    that was lost), its blobs by digest, and its evidence."""
+
+    name: ImageName
+    part: Lock
+    build: Mapping[str, StagedFile]
+    top: Descriptor
+    image: Manifest
+    blobs: Mapping[str, Member]
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        return self.part.images[self.name.repository].numbers[self.name.number].fingerprint
+
+
+def lock_excerpt(lock: Lock, name: ImageName) -> Lock:
+    """The excerpt of images.lock for a number: its record, and the models paired with it. ``next`` stays that of the
+    repository, since all smaller numbers are taken."""
+    repository = lock.images[name.repository]
+    image = replace(repository.numbers[name.number], pruned=None)
+    models = {model: Model(lock.models[model].pairing) for model in lock.models_on(name)}
+    return Lock(images={name.repository: Repository(repository.next, numbers={name.number: image})}, models=models)
+
+
+def write_metadata(
+    writer: Writer,
+    name: ImageName,
+    part: Lock,
+    build: Mapping[str, StagedFile],
+    top: Descriptor,
+    evidence: Mapping[str, str],
+) -> None:
+    """Writes the folder ``builder/``. The ``evidence`` goes into archive.json, by file name: programs that know none of
+    it read that file all the same, and refuse further ones."""
+    files = {LOCK: StagedFile(text.dump_lock(part).encode())} | {BUILD + path: file for path, file in build.items()}
+    for path, file in files.items():
+        writer.add(path, file.content, executable=file.executable)
+    about = {
+        "version": VERSION,
+        "image": str(name),
+        "manifest": top.json,
+        "files": {path: sha256(file.content).hexdigest() for path, file in files.items()},
+        **({"evidence": dict(evidence)} if evidence else {}),
+    }
+    content = json.dumps(about, indent=1).encode()
+    writer.add(ABOUT, content)
+    writer.add(SEAL, seal_archive(content))
+
+
+def seal_archive(content: bytes) -> bytes:
+    """The content of an archive's last file: the sha256 of archive.json, in the format of `sha256sum`."""
+    return f"{sha256(content).hexdigest()}  {ABOUT.removeprefix(FOLDER)}\n".encode()
+
+
+def damaged(path: Path, why: str) -> TransferError:
+    """The error for a file that differs from what was written."""
+    return TransferError(f"{path} is damaged: {why}", hint="copy the file again, or export the image again")
+
+
+def refused(path: Path, why: str) -> TransferError:
+    """The error for a file with something in it that no version of this program writes there."""
+    return TransferError(
+        f"{path} is not taken: {why}",
+        hint="`builder export-image` does not write that: ask whoever made the file",
+    )
+
+
+def unreadable(path: Path, error: OSError) -> TransferError:
+    """The error for a file that the disk fails to read."""
+    return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that it is on")
+
+
+def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tuple[int, Iterator[bytes]]:
+    """The size in bytes and the content of an archive that the engine loads as ``tag``. Every blob is compared with its
+    digest as it is read; the iterator raises TransferError where they differ."""
+    small = {archives.LAYOUT: archives.LAYOUT_CONTENT, **archives.index_files(archive.top, archive.image, tag)}
+    sizes = {name: len(content) for name, content in small.items()}
+    sizes |= {archives.blob_name(digest): member.size for digest, member in archive.blobs.items()}
+    parts = (len(tar_stream.head(name, size)) + size + len(tar_stream.padding(size)) for name, size in sizes.items())
+
+    def content() -> Iterator[bytes]:
+        for digest, member in archive.blobs.items():
+            yield tar_stream.head(archives.blob_name(digest), member.size)
+            digest_of_content = sha256()
+            try:
+                for piece in tar_stream.pieces(file, member):
+                    digest_of_content.update(piece)
+                    yield piece
+            except ValueError as error:
+                raise damaged(path, str(error)) from None
+            except OSError as error:
+                raise unreadable(path, error) from None
+            if f"sha256:{digest_of_content.hexdigest()}" != digest:
+                raise damaged(path, f"the content of {digest} does not match")
+            yield tar_stream.padding(member.size)
+        for name, file_content in small.items():
+            yield tar_stream.head(name, len(file_content)) + file_content + tar_stream.padding(len(file_content))
+        yield tar_stream.END
+
+    return sum(parts) + len(tar_stream.END), content()
+
+
+# Names of files that are not taken from others, because programs obey what they find under them.
+
+_OWN_BY_MODS = frozenset({".gitignore", ".gitkeep", ".gitattributes"})
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+# With a HEAD beside it, git takes a folder for a bare repository and obeys its settings.
+_OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
+
+
+def unwelcome(path: str) -> str:
+    """The reason why a file of this path in a build directory is not taken, or nothing.
+
+    Folders with a dot are those of version control and of editors: git takes a ``.git`` for a repository wherever it
+    lies, and runs the programs that its settings name.
+    """
+    if _UNFIT.search(path):
+        return "its name holds a control character"
+    *folders, name = (_as_git_reads(part) for part in path.split("/"))
+    for depth, folder in enumerate(folders):
+        fetched = folder == FETCHED and depth > 1 and folders[depth - 2] == "mods"
+        if folder.startswith(".") and not fetched:
+            return "it lies in a folder whose name begins with a dot"
+    if any(re.match("git~[0-9]", part) for part in (*folders, name)):
+        return "git takes it for its own"
+    return "git takes it for its own" if name.startswith(".git") and name not in _OWN_BY_MODS else ""
+
+
+def _as_git_reads(part: str) -> str:
+    """A name as file systems read it that ignore case or invisible characters."""
+    return "".join(character for character in part if unicodedata.category(character) != "Cf").casefold()
+
+
+def repositories(paths: Iterable[str]) -> set[str]:
+    """The folders among ``paths`` that git would take for bare repositories."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.split("/")
+        for depth, part in enumerate(parts):
+            names.setdefault("/".join(parts[:depth]), set()).add(part.casefold())
+    return {folder for folder, inside in names.items() if "head" in inside and not inside.isdisjoint(_OF_A_REPOSITORY)}
+
+
+# The build directory in an archive of others: what must be in it, and what must not, before any of it is kept. A
+# build directory is data, and lies in the project from then on, where `rebuild`, git, editors and Docker find it. So
+# one with a file or an instruction that no version of this program writes is refused as a whole, and the file named.
+
+
+def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile]) -> str:
+    """Returns what is wrong with the build directory of a number, or nothing; ``build`` is empty where it was lost."""
+    mods: Mapping[str, tuple[str, ...]] = {}
+    for path in build:
+        if why := unwelcome(path):
+            return f"`{printable(path)}`: {why}"
+    if folders := repositories(build):
+        return f"`{printable(min(folders))}`: git takes this folder for a repository"
+    if image.adopted is None and build:
+        try:
+            directory = build_directory.parse_build_directory(
+                Path(), "build", lambda file: _archived_build_content(build, file)
+            )
+        except FileProblemsError as error:
+            return error.message
+        if wrong := next(build_directory.deviations(directory, image.platform), ""):
+            return f"`bake.json`: {wrong} is not as any version of this program writes it"
+        mods = build_directory.mods_by_definition(directory)
+    for path, file in build.items():
+        if not (plan_model.belongs(path, mods) if mods else path in {plan_model.ADOPTED, plan_model.RECORD}):
+            return f"`{printable(path)}` belongs to no build"
+        if file.executable and not plan_model.may_be_executable(path, mods):
+            return f"`{printable(path)}` is executable"
+    return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
+
+
+def _archived_build_content(build: Mapping[str, StagedFile], file: str) -> bytes:
+    if file not in build:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return build[file].content
+
+
+def _is_of_others(
+    name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
+) -> bool:
+    """True if the part of images.lock that the build wrote tells of more than this number, and the pins of the
+    ``definitions`` that it was built from: the pins are taken up, and all of it is believed on the day that the whole
+    file is lost."""
+    if plan_model.RECORD not in build:
+        return False
+    try:
+        record = lock_file.parse_bytes(build[plan_model.RECORD].content, plan_model.RECORD)
+    except LockError:
+        return False  # nobody believes this one
+    pinned = {(definition, platform) for definition, pins in record.pins.items() for platform in pins}
+    own = {image.definition, *definitions}
+    if any(definition not in own or platform != image.platform for definition, platform in pinned):
+        return True
+    return any(
+        repository != name.repository or numbers.numbers.keys() != {name.number}
+        for repository, numbers in record.images.items()
+    )
+
+
+# Reading an archive of `builder export-image`, which may be damaged, or crafted by anyone.
+
+_OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)
+_LARGEST_MANIFEST = 16 << 20
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
+    """Opens an archive: its contents, and the file to read the blobs from.
+
+    Raises UsageError where there is no such file, TransferError where it is not a complete archive of this program.
+    """
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is no file", hint="an archive is not read in order: copy it into a file")
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    with file:
+        try:
+            archive_contents = _read(path, file)
+        except OSError as error:
+            raise unreadable(path, error) from None
+        yield archive_contents, file
+
+
+def _read(path: Path, file: IO[bytes]) -> Archive:
+    try:
+        members = tar_stream.members(file)
+        if SEAL not in members or ABOUT not in members:
+            raise _foreign(path, members)
+        return _parse(path, file, members)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LockError) as error:
+        raise damaged(path, _reason(error)) from None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, LockError):
+        return error.message
+    plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+    return str(error) if plain else f"its folder {FOLDER} is not what this program writes"
+
+
+def _foreign(path: Path, members: Mapping[str, Member]) -> TransferError:
+    if any(name.startswith(FOLDER) for name in members):
+        return damaged(path, "it is cut off")
+    return TransferError(
+        f"{path} is no archive of `builder export-image`: images.lock cannot tell what is in it",
+        hint="`docker load` takes archives of `docker save`",
+    )
+
+
+def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archive:
+    about = _about(file, members)
+    blobs: dict[str, Member] = {}
+    for inside, member in members.items():
+        if digest := archives.digest_of(inside):
+            blobs[digest] = member
+        elif inside not in (*_OUTSIDE, ABOUT, SEAL, *about["files"]):
+            raise ValueError(f"it holds `{tar_stream.printable(inside)}`, which does not belong there")
+    files = _files(file, members, about["files"])
+    part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
+    name: ImageName = _name(about["image"])
+    if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
+        raise ValueError(f"its {LOCK} is not about {name}")
+    top = archives.descriptor(about["manifest"])
+
+    def get(digest: str) -> bytes:
+        if digest not in blobs:
+            raise ValueError(f"it lacks {digest}")
+        content = _content(file, blobs[digest], _LARGEST_MANIFEST)
+        if f"sha256:{sha256(content).hexdigest()}" != digest:
+            raise ValueError(f"the content of {digest} does not match")
+        return content
+
+    image, sizes = archives.read_image(top, get)
+    _require_whole(blobs, sizes)
+    build = {inside.removeprefix(BUILD): content for inside, content in files.items()}
+    if fault := build_fault(name, part.images[name.repository].numbers[name.number], build):
+        raise refused(path, fault)
+    evidence = _evidence(path, about, part.images[name.repository].numbers[name.number].fingerprint)
+    return Archive(name, part, build, top, image, blobs, evidence)
+
+
+def _evidence(path: Path, about: Mapping[str, Any], fingerprint: str) -> tuple[Evidence, ...]:
+    """The runs of the image with this content. Raises TransferError where the file has anything else for such."""
+    try:
+        return store.read_foreign_runs(about.get("evidence", {}), fingerprint, "its evidence")
+    except FileProblemsError as error:
+        raise refused(path, error.message) from None
+
+
+def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
+    content = _content(file, members[ABOUT], plan_model.LARGEST_FILE)
+    if _content(file, members[SEAL], plan_model.LARGEST_FILE) != seal_archive(content):
+        raise ValueError(f"the content of {ABOUT} does not match its checksum")
+    about: dict[str, Any] = json.loads(content)
+    if about["version"] != VERSION:
+        raise ValueError(
+            f"it is of version {about['version']}, and this program knows {VERSION}: is there a newer one?"
+        )
+    return about
+
+
+def _content(file: IO[bytes], member: Member, largest: int) -> bytes:
+    if member.size > largest:
+        raise ValueError("a file in it is larger than any that this program writes")
+    return b"".join(tar_stream.pieces(file, member))
+
+
+def _name(text: Any) -> ImageName:
+    repository, _, number = text.rpartition(":")
+    if not repository or tar_stream.is_unsafe(repository) or not number.isdecimal() or not 0 < int(number) < 10**18:
+        raise ValueError("it does not name a numbered image")
+    return ImageName(repository, int(number))
+
+
+def _files(file: IO[bytes], members: Mapping[str, Member], checksums: Mapping[str, str]) -> dict[str, StagedFile]:
+    """The files of the folder ``builder/``, verified against ``checksums``."""
+    files = {}
+    if len(checksums) > plan_model.MOST_FILES:
+        raise ValueError(f"it has more than {plan_model.MOST_FILES:,} files")
+    if sum(members[name].size for name in checksums) > plan_model.LARGEST_BUILD:
+        raise ValueError(f"its files are more than {plan_model.LARGEST_BUILD:,} bytes")
+    for name, digest in checksums.items():
+        if name != LOCK and not name.startswith(BUILD):
+            raise ValueError(f"`{tar_stream.printable(name)}` does not belong there")
+        content = _content(file, members[name], plan_model.LARGEST_FILE)
+        if sha256(content).hexdigest() != digest:
+            raise ValueError(f"the content of {tar_stream.printable(name)} does not match its checksum")
+        files[name] = StagedFile(content, members[name].executable)
+    return files
+
+
+def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int]) -> None:
+    if unknown := sorted(blobs.keys() - sizes.keys()):
+        raise ValueError(f"{unknown[0]} in it belongs to no image")
+    for digest, size in sizes.items():
+        if digest not in blobs:
+            raise ValueError(f"it lacks {digest}")
+        if blobs[digest].size != size:
+            raise ValueError(f"{digest} does not have the size in the manifest")

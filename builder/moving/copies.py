@@ -1,0 +1,443 @@
+"""A project can copy mods and recipes from other repositories.
+
+The address comes first, then the origin beside a copy, the compared files, and the plan of copies.
+A copy stays identical to the files in its own repository.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import posixpath
+import re
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
+
+from builder.base import files, yaml_file
+from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
+from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
+from builder.base.words import did_you_mean
+from builder.definitions import mod
+from builder.definitions.fields import LARGEST_TEXT, read_text
+from builder.lab.compare import changes
+from builder.moving import shipped as shipped_files
+from builder.sources import foreign_files, git
+from builder.sources.foreign_files import PlainFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from builder.base.project import Project
+    from builder.lab.compare.changes import FileChange
+    from builder.sources.git import Notify
+
+
+# Addresses of mods and recipes in other repositories: ``GIT-URL[//FOLDER][@REF]``, or a page of GitHub or GitLab.
+
+DEFAULT_BRANCH = "HEAD"
+_AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
+_SCP = re.compile(r"(?:[^/@:]+@)?[^/:]+:(?!//)")
+_PAGE = re.compile(r"(?P<url>https?://[^/]+/(?:[^/]+/)+?[^/]+?)(?:/-)?/(?:tree|blob)/(?P<ref>[^/]+)(?:/(?P<path>.*))?")
+_FORM = "GIT-URL[//FOLDER][@REF]: https://github.com/OWNER/REPOSITORY//mods/NAME@main"
+
+
+@dataclass(frozen=True)
+class CopyAddress:
+    """A path in the repository ``url`` at ``ref``: a branch, tag or commit, or the default branch (``HEAD``)."""
+
+    url: str
+    path: str
+    ref: str
+
+
+def parse_address(text: str) -> CopyAddress:
+    """Parses an address as typed. Raises UsageError for one that names no repository, or a path that leaves it.
+
+    ``//`` ends the repository's address. Of a page such as ``https://github.com/O/R/tree/REF/mods/NAME`` the ref is
+    what stands in that place, so that a branch with a slash in its name needs the other form.
+    """
+    if page := _PAGE.fullmatch(text):
+        return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
+    start = _AUTHORITY.match(text) or _SCP.match(text)
+    host, rest = (start[0], text[start.end() :]) if start else ("", text)
+    repository, double, path = rest.partition("//")
+    at, ref = "", ""
+    if double:
+        path, at, ref = path.partition("@")
+    elif host or not Path(repository).is_dir():  # a folder of this machine may have an @ in its name
+        folder, at, ref = repository.rpartition("@")
+        repository, ref = (folder, ref) if at else (repository, "")
+    url = f"{host}{repository}" if host else str(Path(repository).expanduser().absolute())
+    if text.startswith("-") or "::" in text.partition("/")[0] or not repository.strip("/"):
+        raise UsageError(f"`{text}` is no address of a repository", hint=_FORM)
+    if at and not ref:
+        raise UsageError(f"`{text}`: no branch, tag or commit follows the @", hint=_FORM)
+    return CopyAddress(url, _path(path, text), ref or DEFAULT_BRANCH)
+
+
+def _path(text: str, whole: str) -> str:
+    parts = [part for part in text.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise UsageError(f"`{whole}`: a path in the repository has no `..`", hint=_FORM)
+    return "/".join(parts)
+
+
+# The origin of a copy: ``mods/NAME.source`` or ``recipes/NAME.source``, beside what was copied. Beside it, and not in
+# it: a copy stays what it is in its own repository, file for file, and its content hash as well.
+
+Kind = Literal["mod", "recipe"]
+SUFFIX = ".source"
+_HEAD = """\
+# Where {name} came from. `builder {kind}s update {bare}` writes this file; commit it with the copy.
+"""
+_KEYS = ("url", "path", "ref", "commit", "content")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of a copy: ``path`` in the repository ``url`` at ``commit``, which ``ref`` was then. ``files`` holds
+    the digest of each file as it was copied, by path."""
+
+    url: str
+    path: str
+    ref: str
+    commit: str
+    files: Mapping[str, str]
+
+    @property
+    def content(self) -> str:
+        """SHA-256 over the names, execute bits and bytes of all files."""
+        return f"sha256:{hashlib.sha256(json.dumps(dict(self.files), sort_keys=True).encode()).hexdigest()}"
+
+    @property
+    def address(self) -> str:
+        """The address as `builder mods add` takes it."""
+        path = f"//{self.path}" if self.path else ""
+        return f"{self.url}{path}" + ("" if self.ref == DEFAULT_BRANCH else f"@{self.ref}")
+
+
+def origin_digests(files: Iterable[PlainFile]) -> dict[str, str]:
+    """The digest of each file: SHA-256 of its bytes, with ``+x`` behind it where it is executable."""
+    return {
+        file.path: f"sha256:{hashlib.sha256(file.content).hexdigest()}{' +x' if file.executable else ''}"
+        for file in files
+    }
+
+
+def path_of(project: Project, kind: Kind, name: str) -> Path:
+    """The file that holds the origin of the mod or recipe ``name``; it may not be there."""
+    folder = project.mods if kind == "mod" else project.recipes
+    return folder / f"{name}{SUFFIX}"
+
+
+def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
+    """The names of all copies of a kind, sorted."""
+    if kind == "mod":
+        paths = [path.name for path in project.mods.glob(f"*{SUFFIX}")]
+    else:  # recipes lie in folders, too
+        paths = [path.relative_to(project.recipes).as_posix() for path in project.recipes.rglob(f"*{SUFFIX}")]
+    return tuple(sorted(path.removesuffix(SUFFIX) for path in paths))
+
+
+def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
+    """Reads the origin of the mod or recipe ``name``; None where it is no copy. Raises FileProblemsError for a file
+    that holds none."""
+    path = path_of(project, kind, name)
+    if not path.is_file():
+        return None
+    file = project.relative(path)
+    data = yaml_file.load(read_text(path, file, project.root), file)
+    if not _is_origin(data):
+        message = f"no origin of a copy: {', '.join(_KEYS)} and files must be there"
+        hint = f"take it back with git, or remove it: `builder {kind}s add` makes it anew"
+        raise FileProblemsError((Problem(Location(file), message),), hint=hint)
+    return Origin(data["url"], data["path"], data["ref"], data["commit"], data["files"])
+
+
+def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> None:
+    """Writes the origin of a copy."""
+    path = path_of(project, kind, name)
+    values = {key: getattr(origin, key) for key in _KEYS}
+    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
+    lines += ["files:\n", *(f"  {json.dumps(file)}: {digest}\n" for file, digest in sorted(origin.files.items()))]
+    head = _HEAD.format(name=f"{kind}s/{name}", kind=kind, bare=name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_atomically(path, f"{head}{''.join(lines)}".encode())
+
+
+def _is_origin(data: Any) -> bool:
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in _KEYS):
+        return False
+    files = data.get("files")
+    return isinstance(files, dict) and all(isinstance(digest, str) for digest in files.values())
+
+
+# The files of a mod or recipe in the project, as they are compared with those of a repository, and put in place.
+
+# Left by tools in a working folder: no part of a copy, and gone with the folder that is replaced.
+_LITTER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
+
+RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and there
+
+
+def place_of(project: Project, kind: Kind, name: str) -> Path:
+    """The folder of a mod, or the file of a recipe."""
+    if kind == "mod":
+        return project.mods / name
+    other = project.recipes / f"{name}.yml"
+    return other if other.exists() else project.recipes / f"{name}.yaml"
+
+
+def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile, ...] | None:
+    """The files of a mod or recipe, sorted by path; None where there is none. Raises ConflictError where something
+    else has its place, or a file cannot be read."""
+    place = place_of(project, kind, name)
+    shown = project.relative(place.parent) + f"/{place.name}"
+    if kind == "mod" and place.with_name(f"{name}.zip").exists():
+        raise ConflictError(f"{shown}.zip is there", hint="remove it, or copy under another name with `--as`")
+    if place.is_symlink():
+        raise ConflictError(f"{shown} is a link", hint="remove it, or copy under another name with `--as`")
+    if not place.exists():
+        return None
+    try:
+        if kind == "recipe":
+            return (PlainFile(RECIPE, executable=False, content=read_plain_file(place, LARGEST_TEXT)),)
+        paths = (Path(parent, name) for parent, folders, names in _walk(place) for name in names)
+        return tuple(sorted((_file(path, path.relative_to(place).as_posix()) for path in paths), key=lambda f: f.path))
+    except OSError as error:
+        raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
+
+
+def is_shipped_copy(project: Project, kind: Kind, name: str, files: Sequence[PlainFile] | None) -> bool:
+    """True if ``files``, those of a mod or recipe of the project, came with this program, were not copied from anywhere
+    since, and nobody edited them: what the user brings may take their place. Raises FileProblemsError for a damaged
+    record of what came with this program."""
+    if files is None or path_of(project, kind, name).exists():
+        return False
+    place = place_of(project, kind, name).relative_to(project.root).as_posix()
+    contents = {place if kind == "recipe" else f"{place}/{file.path}": file.content for file in files}
+    return shipped_files.is_unedited(project, place, contents)
+
+
+def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
+    """The files that are not as they were copied, those that are missing now included."""
+    now = origin_digests(files)
+    return tuple(sorted(path for path in {*now, *copied.files} if now.get(path) != copied.files.get(path)))
+
+
+def replace_copy(
+    project: Project, kind: Kind, name: str, before: Sequence[PlainFile] | None, files: Sequence[PlainFile]
+) -> None:
+    """Puts ``files`` in place of ``before``, all of them or none: whoever is killed leaves the old copy or the new one.
+
+    Raises ConflictError where something else than ``before`` is there by now.
+    """
+    project.state.mkdir(parents=True, exist_ok=True)
+    with locked(project.state / "copies.lock"):
+        if read_copy_files(project, kind, name) != (None if before is None else tuple(before)):
+            raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
+        place = place_of(project, kind, name)
+        fresh = place.with_name(f".{place.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)  # of a process that was killed
+        if before is not None and tuple(before) == tuple(files):
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if kind == "recipe":
+            write_atomically(place, files[0].content)
+            return
+        _write(fresh, files)
+        replace_folder(fresh, place)
+
+
+def _write(folder: Path, files: Sequence[PlainFile]) -> None:
+    for file in files:
+        path = folder / file.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file.content)
+        path.chmod(0o755 if file.executable else 0o644)
+
+
+def _walk(folder: Path) -> list[tuple[str, list[str], list[str]]]:
+    walked = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - _LITTER)
+        walked.append((parent, folders, [name for name in names if name not in _LITTER]))
+    return walked
+
+
+def _file(path: Path, shown: str) -> PlainFile:
+    content = read_plain_file(path.resolve(), mod.LARGEST_FILE)
+    return PlainFile(shown, bool(path.stat().st_mode & 0o100), content)
+
+
+# Plans of copies: a repository's mod or recipe held against what the project has under that name.
+
+MOD_FILES = ("run.sh", "mod.yaml")
+_RECIPE_SUFFIXES = (".yaml", ".yml")
+_RECIPE_NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._+-]*/)*[A-Za-z0-9][A-Za-z0-9._+-]*")
+_MOST_LISTED = 40
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """A repository at the commit that ``address.ref`` is now, with the paths of all its files."""
+
+    address: CopyAddress
+    commit: str
+    paths: tuple[str, ...]
+
+    @property
+    def url(self) -> str:
+        """The address of the repository without credentials."""
+        return git.split(self.address.url).url
+
+
+@dataclass(frozen=True)
+class PlannedCopy:
+    """A copy to be made: the files and the origin that ``name`` gets. ``before`` are the files that it replaces, None
+    where there is nothing; ``previous`` is their origin, None where they are no copy; ``edited`` names those that were
+    changed since they were copied; ``is_shipped`` says that they came with this program, and that nobody edited them.
+    ``changes`` are the differences."""
+
+    kind: Kind
+    name: str
+    origin: Origin
+    files: tuple[PlainFile, ...]
+    before: tuple[PlainFile, ...] | None
+    previous: Origin | None
+    edited: tuple[str, ...]
+    is_shipped: bool
+    changes: tuple[FileChange, ...]
+
+    @property
+    def replaces(self) -> bool:
+        """True if files that are there change."""
+        return self.before is not None and bool(self.changes)
+
+    @property
+    def loses(self) -> bool:
+        """True if it replaces something that is nowhere else: edits, or what was never copied."""
+        return self.replaces and not self.is_shipped and (self.previous is None or bool(self.edited))
+
+
+def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
+    """Looks up a repository. Raises SourceError where it does not answer, or has no such ref."""
+    commit = foreign_files.find_commit(project.mirrors, address.url, address.ref, notify)
+    paths = foreign_files.paths(project.mirrors, address.url, commit, notify)
+    return Upstream(address, commit, paths)
+
+
+def mods_at(upstream: Upstream) -> tuple[str, ...]:
+    """The paths of the mods at the address or below it, sorted; raises SourceError where there is none."""
+    folders = {posixpath.dirname(path) for path in upstream.paths if posixpath.basename(path) in MOD_FILES}
+    outermost = {folder for folder in folders if not any(_is_below(folder, other) for other in folders - {folder})}
+    within = tuple(sorted(folder for folder in outermost if _is_at(folder, upstream.address.path)))
+    if not within:
+        raise _nothing_there(upstream, "mod", sorted(outermost))
+    return within
+
+
+def recipes_at(upstream: Upstream) -> tuple[str, ...]:
+    """The paths of the recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
+    SourceError where there is none."""
+    wanted = upstream.address.path
+    everything = [path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES)]
+    recipes = [path for path in everything if "recipes" in path.split("/")[:-1]] or everything
+    exact = [path for path in everything if path in {wanted, *(f"{wanted}{suffix}" for suffix in _RECIPE_SUFFIXES)}]
+    within = exact or [path for path in (everything if wanted else recipes) if _is_at(path, wanted)]
+    if not within:
+        raise _nothing_there(upstream, "recipe", recipes)
+    return tuple(sorted(within))
+
+
+def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
+    """Returns the only one of ``paths``. Raises UsageError with all of them where there are several."""
+    if len(paths) == 1:
+        return paths[0]
+    url = upstream.url
+    listed = "\n".join(f"  {path}" for path in paths[:_MOST_LISTED])
+    more = f"\n  and {len(paths) - _MOST_LISTED} more" if len(paths) > _MOST_LISTED else ""
+    hint = f"name one: `builder {kind}s add {url}//{paths[0]}`; `--all` takes all of them"
+    raise UsageError(f"{url} has {len(paths)} {kind}s there:\n{listed}{more}", hint=hint)
+
+
+def name_of(upstream: Upstream, kind: Kind, path: str) -> str:
+    """The name that a mod or recipe at ``path`` gets: its own; below a folder that was asked for, its path there."""
+    if kind == "mod":
+        url = upstream.url.rstrip("/").removesuffix(".git")
+        return posixpath.basename(path) or re.split(r"[/:]", url)[-1]
+    folder = upstream.address.path
+    below = path.startswith(f"{folder}/") if folder else path.startswith("recipes/")
+    inside = path[len(folder or "recipes") + 1 :] if below else posixpath.basename(path)
+    return posixpath.splitext(inside)[0]
+
+
+def require_name(kind: Kind, name: str) -> None:
+    """Raises UsageError for a text that is no name for a mod or recipe."""
+    pattern = mod.NAME if kind == "mod" else _RECIPE_NAME
+    if not pattern.fullmatch(name):
+        raise UsageError(f"`{name}` is no name for a {kind}", hint="`--as NAME` gives it one of letters, digits and -")
+
+
+def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:
+    """Reads the mod or recipe at ``path`` of a repository, and what the project has as ``name``.
+
+    Raises UsageError for an unfit name, SourceError for files that are not copied, ConflictError where something that
+    is no folder of a mod has its place.
+    """
+    require_name(kind, name)
+    files = foreign_files.read_foreign_files(project.mirrors, upstream.address.url, upstream.commit, path, notify)
+    if kind == "recipe":
+        files = (replace(files[0], path=RECIPE, executable=False),)
+    before, previous = read_copy_files(project, kind, name), read_origin(project, kind, name)
+    own = Origin(upstream.url, path, upstream.address.ref, upstream.commit, origin_digests(files))
+    edited = copy_edits(before, previous) if before is not None and previous else ()
+    is_shipped = is_shipped_copy(project, kind, name, before)
+    changes = tuple(_changes(before or (), files))
+    return PlannedCopy(kind, name, own, files, before, previous, edited, is_shipped, changes)
+
+
+def put_in_place(project: Project, planned: PlannedCopy) -> None:
+    """Makes a copy as planned, and records where it came from.
+
+    The copy first: killed between the two, the next update finds nothing to change but the record.
+    """
+    try:
+        replace_copy(project, planned.kind, planned.name, planned.before, planned.files)
+    except OSError as error:
+        where = f"{planned.kind}s/{planned.name}"
+        raise ConflictError(f"{where} cannot be written: {error.strerror or error}") from None
+    if planned.origin != planned.previous:
+        write_origin(project, planned.kind, planned.name, planned.origin)
+
+
+def _changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
+    old, new = {file.path: file for file in before}, {file.path: file for file in after}
+    for path in sorted({*old, *new}):
+        left, right = old.get(path), new.get(path)
+        if left and right and left.content == right.content:
+            if left.executable != right.executable:
+                yield changes.of_mode(path, executable=right.executable)
+            continue
+        yield changes.of_contents(left.content if left else None, right.content if right else None, path)
+
+
+def _is_at(path: str, wanted: str) -> bool:
+    return not wanted or path == wanted or _is_below(path, wanted)
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return bool(folder) and path.startswith(f"{folder}/")
+
+
+def _nothing_there(upstream: Upstream, kind: Kind, others: Sequence[str]) -> SourceError:
+    wanted = upstream.address.path
+    where = f"{wanted} of {upstream.url}" if wanted else upstream.url
+    suggestion = did_you_mean(wanted, others) if others else ""
+    listed = ", ".join(others[:_MOST_LISTED])
+    hint = suggestion or (f"there are: {listed}" if others else "is it another branch? `@REF` at the end names it")
+    return SourceError(f"there is no {kind} at {where} ({upstream.commit[:12]})", hint=hint)

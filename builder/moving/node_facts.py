@@ -1,0 +1,383 @@
+"""The machine of a node reports its own facts, and nothing on it is changed.
+
+The shell on a machine comes first, then the facts of a DGX Spark, the choice of link settings, and other facts.
+The search for other DGX Sparks comes last.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import shlex
+import subprocess
+import time
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from builder.base import hub_cache, processes
+from builder.base.errors import NodeError
+from builder.base.processes import tied_to_parent
+from builder.definitions import cluster
+from builder.engine import client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+# A shell script run on the machine of a node: by ssh, or here where the node's engine is this machine's own.
+
+# Nothing can be typed here: a password, or a question about a host key, is an answer.
+_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
+HERE = "unix://"
+_SSH_FAILED = 255
+
+
+def is_here(host: str) -> bool:
+    """True if the engine at ``host`` is one of this machine."""
+    return host.startswith(HERE)
+
+
+def run_on_machine(
+    environ: Mapping[str, str], host: str, script: str, arguments: Sequence[str] = (), timeout: float = 60
+) -> str:
+    """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns what it prints. ``arguments``
+    must be plain words, as ssh gives them to a shell.
+
+    Raises NodeError where the machine cannot be reached, or the script ends with an error.
+    """
+    command = ["sh", "-s", "--", *arguments]
+    if is_here(host):
+        argv = command
+    elif urlsplit(host).scheme == "ssh":
+        argv = client.ssh_argv(host, _OPTIONS, command)
+    else:
+        raise NodeError(
+            f"its engine is reached at {host}, and its machine not at all",
+            hint="name the node in builder.yaml as ssh://USER@HOST",
+        )
+    try:
+        done = subprocess.run(
+            [*tied_to_parent(), *argv],
+            input=script,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=dict(environ),
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NodeError(f"{_name(host)} had not answered after {timeout:g} s") from None
+    except FileNotFoundError as error:
+        raise NodeError(f"this machine has no program `{error.filename}`") from None
+    if done.returncode:
+        raise _error(host, done)
+    return done.stdout
+
+
+def _error(host: str, done: subprocess.CompletedProcess[str]) -> NodeError:
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    reason = lines[-1] if lines else f"it ended with {done.returncode}"
+    if done.returncode != _SSH_FAILED or is_here(host):
+        return NodeError(f"{_name(host)}: {reason}")
+    if "Host key verification failed" in done.stderr:
+        hint = f"`ssh {_login(host)}` once, and compare the key that it shows"
+    elif "Permission denied" in done.stderr:
+        hint = f"`ssh-copy-id {_login(host)}` lets this user in without a password"
+    else:
+        hint = f"does `ssh {_login(host)}` let you in without a password?"
+    return NodeError(f"ssh to {_name(host)} fails: {reason}", hint=hint)
+
+
+def _name(host: str) -> str:
+    return "this machine" if is_here(host) else urlsplit(host).hostname or host
+
+
+def _login(host: str) -> str:
+    address = urlsplit(host)
+    user = f"{address.username}@" if address.username else ""
+    return f"{f'-p {address.port} ' if address.port else ''}{user}{address.hostname}"
+
+
+# Facts about this machine where it is a DGX Spark, from its /proc and from `nvidia-smi`; nothing is changed.
+
+_MODEL = re.compile(r"^Model:.*\bGB10\b", re.MULTILINE)
+# NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  …
+_DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
+# One line a GPU, such as `12.1`. It hangs where the driver is wedged.
+_COMPUTE_CAPABILITY = "nvidia-smi --query-gpu=compute_cap --format=csv,noheader\n"
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class SparkFacts:
+    """The facts: the driver's version, empty where the kernel has not loaded it; the ``kernel``'s release; the
+    GPU's compute capability, empty where ``silence`` says why `nvidia-smi` does not tell; sizes in bytes by their names
+    in /proc/meminfo; and if earlyoom is running."""
+
+    driver: str
+    kernel: str
+    compute_capability: str
+    silence: str
+    sizes: Mapping[str, int]
+    earlyoom: bool
+
+
+def read_spark_facts(environ: Mapping[str, str], proc: Path) -> SparkFacts | None:
+    """Reads the facts of this machine, whose /proc is ``proc``; None where it is no Spark."""
+    if not is_spark(proc):
+        return None
+    capability, silence = _compute_capability(environ)
+    return SparkFacts(
+        driver=driver_version(processes.text(proc / "driver/nvidia/version")),
+        kernel=processes.text(proc / "sys/kernel/osrelease").strip(),
+        compute_capability=capability,
+        silence=silence,
+        sizes=processes.sizes(processes.text(proc / processes.MEMORY)),
+        earlyoom=any(processes.text(path).strip() == "earlyoom" for path in proc.glob("[0-9]*/comm")),
+    )
+
+
+def driver_version(text: str) -> str:
+    """The driver's version in the text of /proc/driver/nvidia/version; empty where there is none."""
+    match = _DRIVER.search(text)
+    return match[1] if match else ""
+
+
+def is_spark(proc: Path) -> bool:
+    """True if the machine whose /proc is ``proc`` is a DGX Spark."""
+    return any(_MODEL.search(processes.text(path)) for path in sorted(proc.glob(processes.GPUS)))
+
+
+def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
+    """The GPU's compute capability, and why it is not known."""
+    try:
+        output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
+    except NodeError as error:
+        return "", error.message
+    line = (output.strip().splitlines() or [""])[0].strip()
+    return (line, "") if re.fullmatch(r"\d+\.\d+", line) else ("", f"it says {line or 'nothing'}")
+
+
+# The choice of a node's settings for serving together with others, from what its machine says. A DGX Spark has two
+# sockets of a ConnectX-7, and each is two devices to the system. One cable, to another Spark or to a switch, brings
+# two links up; three Sparks in a ring bring up all four. See the NVIDIA DGX Spark playbooks
+# (https://build.nvidia.com/spark/connect-two-sparks) and NCCL's environment variables
+# (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
+
+_PAIR = 2
+# The Ethernet and the Wi-Fi interface of a DGX Spark, over which a ring coordinates.
+_COORDINATION = ("enP7s7", "wlP9s9")
+
+
+@dataclass(frozen=True)
+class LinkChoice:
+    """The settings for a node: the interface and the address at which others reach it, its RoCE devices, and more
+    environment. ``shape`` says what its links are for; ``problems`` what keeps them from working. ``interface`` and
+    ``address`` are empty where none can be chosen."""
+
+    shape: str
+    interface: str
+    address: str
+    rdma: tuple[str, ...]
+    env: dict[str, str]
+    problems: tuple[str, ...]
+
+
+def choose_link(facts: MachineFacts) -> LinkChoice:
+    """Chooses the settings that fit the links which are up."""
+    up = [link for link in facts.links if link.is_up]
+    if not up:
+        there = "no link of a RoCE device is up" if facts.links else "it has no RoCE device"
+        return LinkChoice("none", "", "", (), {}, (there,))
+    is_mesh = len(up) == cluster.MESH_DEVICES
+    names = _COORDINATION if is_mesh else sorted((link.interface for link in up), key=_is_second)
+    interface = next((each for name in names if (each := facts.interface(name)) and each.addresses), None)
+    problems = [] if interface else [f"none of {', '.join(names)} has an IPv4 address"]
+    problems += address_problems(facts)
+    if len(up) not in {1, _PAIR, cluster.MESH_DEVICES}:
+        problems.append(f"{len(up)} links are up: a pair or a switch has two, a ring of three machines four")
+    return LinkChoice(
+        shape="mesh" if is_mesh else "pair or switch",
+        interface=interface.name if interface else "",
+        address=interface.address if interface else "",
+        rdma=tuple(link.device for link in up),
+        env=dict(cluster.MESH) if is_mesh else {},
+        problems=tuple(problems),
+    )
+
+
+def address_problems(facts: MachineFacts) -> tuple[str, ...]:
+    """Problems with the addresses of the interfaces whose link is up: the first of each socket needs an address, and no
+    two interfaces may share a subnet, since the system would answer for both on one."""
+    linked = [interface for link in facts.links if link.is_up and (interface := facts.interface(link.interface))]
+    missing = [each.name for each in linked if not each.addresses and not _is_second(each.name)]
+    problems = [f"{name} is up and has no IPv4 address" for name in missing]
+    names = {interface.name for interface in linked}
+    others = [each for each in facts.interfaces if each.is_up and each.name != "lo"]
+    for first, second in combinations(others, 2):
+        shared = _shared_subnet(first, second)
+        if shared and names & {first.name, second.name}:
+            problems.append(f"{first.name} and {second.name} share the subnet {shared}")
+    return tuple(problems)
+
+
+def _is_second(name: str) -> bool:
+    """True for the second interface of a socket, which has a PCI domain in its name: ``enP2p1s0f1np1``."""
+    return "P" in name
+
+
+def _shared_subnet(first: NetworkInterface, second: NetworkInterface) -> str:
+    pairs = product((address.network for address in first.addresses), (address.network for address in second.addresses))
+    return next(
+        (str(min(pair, key=lambda network: network.prefixlen)) for pair in pairs if pair[0].overlaps(pair[1])), ""
+    )
+
+
+# The facts that a machine tells of itself: its interfaces, its RoCE devices and their links, its models, its clock.
+# ``ibdev2netdev`` (of NVIDIA's DOCA) tells which interface a RoCE device has and if its link is up, as ``rocep1s0f1
+# port 1 ==> enp1s0f1np1 (Up)``; where it is missing, the kernel's own files in ``/sys/class/infiniband`` do:
+# https://docs.kernel.org/admin-guide/abi-stable.html (infiniband). ``BUILDER_SYSFS``, ``BUILDER_DEV`` and
+# ``BUILDER_PROC`` name other folders than /sys, /dev and /proc, on a machine that keeps them elsewhere.
+
+_SCRIPT = r"""
+set -u
+PATH=$PATH:/usr/sbin:/sbin
+sysfs=${BUILDER_SYSFS:-/sys} devices=${BUILDER_DEV:-/dev} proc=${BUILDER_PROC:-/proc}
+echo "time $(date +%s.%N)"
+echo "name $(uname -n)"
+echo "kernel $(cat "$proc/sys/kernel/osrelease" 2>/dev/null)"
+grep -hs '^Model:' "$proc"/driver/nvidia/gpus/*/information | sed 's/^Model:[[:space:]]*/gpu /'
+sed 's/^/driver /' "$proc/driver/nvidia/version" 2>/dev/null
+for file in "$devices"/infiniband/*; do
+  if [ -e "$file" ]; then echo "verbs ${file##*/}"; fi
+done
+links=
+if command -v ibdev2netdev >/dev/null 2>&1; then links=$(ibdev2netdev 2>/dev/null); fi
+if [ -z "$links" ]; then
+  links=$(
+    for net in "$sysfs"/class/infiniband/*/device/net/*; do
+      [ -e "$net" ] || continue
+      device=${net%/device/net/*}
+      case $(cat "$net/operstate" 2>/dev/null) in up) state=Up ;; *) state=Down ;; esac
+      echo "${device##*/} port 1 ==> ${net##*/} ($state)"
+    done
+  )
+fi
+printf '%s\n' "$links" | sed 's/^/link /'
+hub=${1:-}
+case $hub in '~/'*) hub=$HOME/${hub#'~/'} ;; esac
+for folder in "$hub"/models--*/snapshots/*/; do
+  if [ -d "$folder" ]; then echo "snapshot ${folder#"$hub"/}"; fi
+done
+command -v ip >/dev/null 2>&1 || { echo 'it has no `ip` (iproute2)' >&2; exit 1; }
+echo "addresses $(ip -j address show | tr -d '\n')"
+"""
+_SNAPSHOT = re.compile(r"models--([^/]+)/snapshots/([^/]+)/")
+_LINK = re.compile(r"(\S+) port \d+ ==> (\S+) \((\w+)\)")
+
+
+@dataclass(frozen=True)
+class NetworkInterface:
+    """A network interface, if it is up, and its IPv4 addresses with their networks."""
+
+    name: str
+    is_up: bool
+    addresses: tuple[ipaddress.IPv4Interface, ...]
+
+    @property
+    def address(self) -> str:
+        """Its first address; empty if it has none."""
+        return str(self.addresses[0].ip) if self.addresses else ""
+
+
+@dataclass(frozen=True)
+class RoceLink:
+    """A RoCE device, the interface of its port, and if the link of that is up."""
+
+    device: str
+    interface: str
+    is_up: bool
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The facts of a machine. ``verbs`` are the files in /dev/infiniband by which programs use the devices;
+    ``snapshots`` are those in the folder of models that was asked about, each as (ORG--NAME, commit); ``clock_offset``
+    is how far its clock is ahead of this machine's, in seconds, as exact as ``clock_error``. ``kernel`` is its release;
+    ``driver`` is the version of NVIDIA's driver, empty where none is loaded, and None where there is no GB10."""
+
+    name: str
+    interfaces: tuple[NetworkInterface, ...]
+    links: tuple[RoceLink, ...]
+    verbs: tuple[str, ...]
+    snapshots: frozenset[tuple[str, str]]
+    clock_offset: float
+    clock_error: float
+    kernel: str = ""
+    driver: str | None = None
+
+    def interface(self, name: str) -> NetworkInterface | None:
+        """The interface of that name, if there is one."""
+        return next((interface for interface in self.interfaces if interface.name == name), None)
+
+    def commits(self, model: str) -> frozenset[str]:
+        """The commits of a model that are in its cache."""
+        name = hub_cache.folder_name(model)
+        return frozenset(commit for folder, commit in self.snapshots if f"models--{folder}" == name)
+
+
+def gather_facts(environ: Mapping[str, str], host: str, hub: str = "") -> MachineFacts:
+    """Asks the machine of the engine at ``host``; ``hub`` is the folder there in which it looks for models. Raises
+    NodeError where it cannot be reached, or lacks a program."""
+    before = time.time()
+    # Through ssh the words of the command pass a shell.
+    word = hub if is_here(host) else shlex.quote(hub)
+    text = run_on_machine(environ, host, _SCRIPT, [word] if hub else [])
+    return parse_facts(text, before, time.time())
+
+
+def parse_facts(text: str, before: float, after: float) -> MachineFacts:
+    """Reads what the script printed between the times ``before`` and ``after`` of this machine's clock. Raises
+    NodeError for anything else, such as what a login script prints."""
+    lines = [line.partition(" ")[::2] for line in text.splitlines()]
+    values: dict[str, list[str]] = {}
+    for key, value in lines:
+        values.setdefault(key, []).append(value)
+    links = [match for value in values.get("link", ()) if (match := _LINK.search(value))]
+    try:
+        interfaces = tuple(_interface(entry) for entry in json.loads(values["addresses"][0]))
+        clock = float(values["time"][0])
+        name = values["name"][0]
+    except (KeyError, ValueError, TypeError) as error:
+        raise NodeError(f"it does not say which interfaces it has: {text.strip()[:200]!r} ({error})") from None
+    is_spark = any("GB10" in gpu.split() for gpu in values.get("gpu", ()))
+    return MachineFacts(
+        name=name.partition(".")[0],
+        interfaces=interfaces,
+        links=tuple(RoceLink(match[1], match[2], match[3] == "Up") for match in links),
+        verbs=tuple(values.get("verbs", ())),
+        snapshots=frozenset(
+            (match[1], match[2]) for value in values.get("snapshot", ()) if (match := _SNAPSHOT.match(value))
+        ),
+        # The machine read its clock soon after it was asked: ssh takes longer to connect than to answer.
+        clock_offset=clock - (before + after) / 2,
+        clock_error=(after - before) / 2,
+        kernel=values.get("kernel", [""])[0],
+        driver=driver_version("\n".join(values.get("driver", ()))) if is_spark else None,
+    )
+
+
+def _interface(entry: Mapping[str, Any]) -> NetworkInterface:
+    addresses = tuple(
+        ipaddress.IPv4Interface(f"{address['local']}/{address['prefixlen']}")
+        for address in entry.get("addr_info", ())
+        if address.get("family") == "inet"
+    )
+    # A bridge, a tunnel and lo say UNKNOWN while they carry traffic.
+    is_up = entry.get("operstate") == "UP" or (entry.get("operstate") == "UNKNOWN" and "UP" in entry.get("flags", ()))
+    return NetworkInterface(entry["ifname"], is_up, addresses)

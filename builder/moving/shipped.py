@@ -1,0 +1,341 @@
+"""A project gets files that come with this program, and can update them later.
+
+The place of the files comes first, then the selection, the record, and the plan of an update.
+The record is committed with the project. It tells which files the user has edited.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Literal, get_args
+
+import builder
+from builder import definitions
+from builder.base import files
+from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
+from builder.base.project import Project, below_project
+from builder.definitions import checkpoint_definition, image
+from builder.definitions import recipe as recipes
+from builder.definitions.mod import mod_names, name_of
+from builder.lock import lock_file
+from builder.lock.model import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+
+# The place of the files that come with this program: in the wheel, or in the checkout that it runs from.
+
+_PACKAGE = Path(builder.__file__).parent
+# pyproject.toml puts them there when a wheel is made.
+_IN_WHEEL = _PACKAGE / "moving/files"
+_SKELETON = Path(__file__).parent / "skeleton"
+_LITTER = frozenset({"__pycache__", ".DS_Store"})
+
+
+@dataclass(frozen=True)
+class ShippedFile:
+    """A file for a project, by its path in it."""
+
+    path: str
+    content: bytes
+    executable: bool = False
+
+
+def shipped_project() -> Project:
+    """The definitions, mods, recipes, scripts and pins that come with this program, as a project that is only read.
+    Raises UsageError where they are neither in the package nor around it."""
+    for root in (_IN_WHEEL, _PACKAGE.parent):
+        if (root / "dockerfiles/_parts").is_dir():
+            return Project(root)
+    raise UsageError(
+        f"this installation has no definitions: neither {_IN_WHEEL} nor {_PACKAGE.parent} holds dockerfiles/",
+        hint="install the wheel that `uv build` makes, or run it from a checkout",
+    )
+
+
+def below_package(root: Path, folder: str) -> Iterator[ShippedFile]:
+    """The files in ``folder`` of ``root``, sorted, or the file that it is; a link is none of them."""
+    top = root / folder
+    for path in (top,) if top.is_file() else sorted(top.rglob("*")):
+        inside = path.relative_to(root)
+        if path.is_file() and not path.is_symlink() and not _LITTER.intersection(inside.parts):
+            yield ShippedFile(inside.as_posix(), path.read_bytes(), bool(path.stat().st_mode & 0o100))
+
+
+def schemas() -> Iterator[ShippedFile]:
+    """The schemas of the files that users write, where the first line of each shipped file says that they are."""
+    root = Path(definitions.__file__).parent
+    for file in below_package(root, "schemas"):
+        yield ShippedFile(f"builder/definitions/{file.path}", file.content)
+
+
+def skeleton(name: str) -> bytes:
+    """The beginning of a file that each project has of its own."""
+    return (_SKELETON / name).read_bytes()
+
+
+# The files that a project gets: all that come with this program, or those for one kind of machine.
+
+Contents = Literal["all", "spark", "cpu", "minimal"]
+CONTENTS: tuple[Contents, ...] = get_args(Contents)
+# Files that a project may have lines of its own in: what is missing is added at their end.
+LINES = (".gitignore", ".gitattributes")
+_PARTS = "dockerfiles/_parts"
+_GPUS = {"spark": "all", "cpu": "none"}
+# Those with which this repository itself is developed.
+_OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The definitions and mods of a project by name, its recipes by file, of which the ones whose image takes least to
+    make come first; its ``files`` but for images.lock, and the ``pins`` that images.lock begins with."""
+
+    contents: Contents
+    definitions: tuple[str, ...]
+    mods: tuple[str, ...]
+    recipes: tuple[str, ...]
+    files: dict[str, ShippedFile]
+    pins: Lock
+
+
+def select(contents: Contents) -> Selection:
+    """Selects what ``contents`` stands for: ``spark`` and ``cpu`` are the definitions that need a GPU or none, the
+    recipes on their images, and the mods that either name; ``minimal`` has what definitions are written with."""
+    shipped = shipped_project()
+    names = tuple(name for name in image.definition_names(shipped) if _is_for(shipped, name, contents))
+    repositories = {image.repository_of(shipped, name) for name in names}
+    every = [recipe for _, recipe in recipes.readable_recipes(shipped) if recipe.repository in repositories]
+    every.sort(key=lambda recipe: (_effort(shipped, recipe.repository), recipe.file))
+    mods = {name_of(mod) for recipe in every for mod in recipe.mods}
+    mods |= {name_of(mod) for name in names for mod in image.load_image(shipped, name, "linux/arm64").mods}
+    if contents == "all":
+        mods = set(mod_names(shipped))
+    checkpoints = {recipe.checkpoint for recipe in every if recipe.checkpoint}
+    if contents == "all":
+        checkpoints = set(checkpoint_definition.checkpoint_names(shipped))
+    weights = [f"checkpoints/{name}" for name in sorted(checkpoints)]
+    files = _files(shipped, names, sorted(mods), [recipe.file for recipe in every], weights)
+    # Images that were built in a checkout are not those of a project that begins.
+    pins = lock_file.read_lock(shipped.lock).pins
+    return Selection(
+        contents=contents,
+        definitions=names,
+        mods=tuple(sorted(mods)),
+        recipes=tuple(recipe.file for recipe in every),
+        files={file.path: file for file in files},
+        pins=Lock({name: pins[name] for name in names if name in pins}),
+    )
+
+
+def _is_for(shipped: Project, name: str, contents: Contents) -> bool:
+    return contents == "all" or image.serve_settings(shipped, name).gpus == _GPUS.get(contents)
+
+
+def _effort(shipped: Project, repository: str) -> int:
+    """The effort of making an image of ``repository``: none where others build it, wheels, or hours of compiling."""
+    name = image.of_repository(shipped, repository)
+    chain = image.load_chain(shipped, name, "linux/arm64") if name else ()
+    if any(definition.git_sources for definition in chain):
+        return 2
+    return 1 if any(definition.wheel_sources for definition in chain) else 0
+
+
+def _files(
+    shipped: Project, names: tuple[str, ...], mods: list[str], files: list[str], weights: list[str]
+) -> Iterator[ShippedFile]:
+    for folder in (_PARTS, *(f"dockerfiles/{name}" for name in names), *(f"mods/{name}" for name in mods), *weights):
+        yield from below_package(shipped.root, folder)
+    for file in files:
+        yield ShippedFile(file, (shipped.root / file).read_bytes())
+    if names:
+        yield from (script for script in below_package(shipped.root, "scripts") if script.path not in _OWN_SCRIPTS)
+    yield from schemas()
+    yield ShippedFile("builder.yaml", skeleton("builder.yaml"))
+    yield ShippedFile(".gitignore", skeleton("gitignore"))
+    yield ShippedFile(".gitattributes", skeleton("gitattributes"))
+
+
+# The record of the files that a project got from this program: `init --update` tells by it what was edited since. It
+# lies in the project, to be committed with it: what is in the state folder may be deleted at any time.
+
+FILE = ".builder-init.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class InitRecord:
+    """The release that a project's files came with, what was chosen, and the digest of each file as it was written."""
+
+    release: str
+    contents: Contents
+    digests: Mapping[str, str]
+
+
+def digest(content: bytes) -> str:
+    """The digest of a file, as the record has it."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def read_shipped_record(project: Project) -> InitRecord | None:
+    """Reads the record; None where the project has none. Raises FileProblemsError for one that cannot be read, or that
+    a newer release wrote."""
+    try:
+        text = (project.root / FILE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(str(error)) from None
+    try:
+        data = json.loads(text)
+        version, files = data["schema_version"], data["files"]
+        contents, release = data["contents"], str(data["release"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _damaged(f"it is no record of `builder init`: {error}") from None
+    if version != _FORMAT:
+        raise _damaged(f"it has format {version}, and this release knows {_FORMAT}: a newer one wrote it")
+    is_digests = isinstance(files, dict) and all(isinstance(value, str) for value in files.values())
+    if contents not in CONTENTS or not is_digests:
+        raise _damaged("it is no record of `builder init`")
+    return InitRecord(release, contents, files)
+
+
+def write_shipped_record(project: Project, record: InitRecord) -> None:
+    """Writes the record, in one step. Raises OSError."""
+    data = {
+        "schema_version": _FORMAT,
+        "release": record.release,
+        "contents": record.contents,
+        "files": dict(sorted(record.digests.items())),
+    }
+    files.write_atomically(project.root / FILE, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _damaged(message: str) -> FileProblemsError:
+    hint = "take it back from git; or delete it: then every file that differs from this release's counts as edited"
+    return FileProblemsError((Problem(Location(FILE), message),), hint=hint)
+
+
+# The files of a project held against those that come with this program: what is new, newer, edited, or gone.
+
+# checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
+_WHOLES = frozenset({"checkpoints", "dockerfiles", "mods"})
+
+FileState = Literal["new", "same", "newer", "edited", "kept", "deleted"]
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """A file and its state in a project: ``new``; the ``same`` there; ``newer`` than the one there, which is as it was
+    written; ``edited`` there since, or of unknown origin, and another one comes with this release; ``kept``, edited
+    there, while nothing newer comes; or ``deleted`` there, as whatever is not there of a folder that the user
+    brought. ``before`` is the content there, ``after`` the one to write."""
+
+    file: ShippedFile
+    state: FileState
+    before: bytes | None
+    after: bytes
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    def difference(self) -> tuple[str, ...]:
+        """The lines of a unified diff from what is there to what comes."""
+        before = (self.before or b"").decode("utf-8", "replace").splitlines()
+        after = self.after.decode("utf-8", "replace").splitlines()
+        return tuple(difflib.unified_diff(before, after, f"{self.path} here", f"{self.path} now", lineterm=""))
+
+
+def plan_shipped(
+    project: Project, files: Mapping[str, ShippedFile], record: InitRecord | None
+) -> tuple[PlannedFile, ...]:
+    """Holds ``files`` against those of a project, by the ``record`` of what was written into it. Raises UnsafePathError
+    where one of them leads out of the project, OSError where one cannot be read."""
+    digests = record.digests if record else {}
+    gone = {_whole(path) for path in digests} - {_whole(path) for path in digests if (project.root / path).exists()}
+    planned = [_planned(project, file, digests, gone) for file in files.values()]
+    # A folder that has other files under these names, and none of this program, is one that the user brought: a mod of
+    # the same name. A file of this program in it would change what it does.
+    there = {_whole(each.path) for each in planned if each.before is not None}
+    ours = {_whole(each.path) for each in planned if each.state in {"same", "newer"}}
+    return tuple(
+        replace(each, state="deleted") if each.state == "new" and _whole(each.path) in there - ours else each
+        for each in planned
+    )
+
+
+def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], gone: set[str]) -> PlannedFile:
+    path = project.root / file.path
+    before = _content(project, file)
+    if file.path in LINES:
+        after = _with_lines(before or b"", file.content)
+        state: FileState = "same" if before == after else "new" if before is None else "newer"
+        return PlannedFile(file, state, before, after)
+    written = digests.get(file.path)
+    if before is None:
+        was_deleted = written is not None or _whole(file.path) in gone
+        return PlannedFile(file, "deleted" if was_deleted else "new", None, file.content)
+    if before == file.content:
+        is_same = file.executable is bool(path.stat().st_mode & 0o100)
+        return PlannedFile(file, "same" if is_same else "newer", before, file.content)
+    if written == digest(before):
+        return PlannedFile(file, "newer", before, file.content)
+    is_news = written != digest(file.content)
+    return PlannedFile(file, "edited" if is_news else "kept", before, file.content)
+
+
+def _content(project: Project, file: ShippedFile) -> bytes | None:
+    path = below_project(project.root, project.root / file.path)
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except IsADirectoryError:
+        raise UnsafePathError(f"{file.path} is a folder here, and a file is to be written") from None
+
+
+def _with_lines(before: bytes, wanted: bytes) -> bytes:
+    """``before`` with the lines of ``wanted`` that it lacks at its end."""
+    lines = set(before.splitlines())
+    missing = [line for line in wanted.splitlines() if line not in lines]
+    if not missing:
+        return before
+    return b"\n".join([*([before.rstrip(b"\n")] if before.strip() else []), *missing, b""])
+
+
+def _whole(path: str) -> str:
+    first, *rest = PurePosixPath(path).parts
+    return f"{first}/{rest[0]}" if first in _WHOLES and len(rest) > 1 else path
+
+
+def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> bool:
+    """True if ``files`` (contents by path) are all that a project has at ``place``, a file or a folder of it, and are
+    as this release ships them, or as `builder init` wrote them. Never in a checkout of this program, where whatever is
+    there is what it ships. Raises FileProblemsError for a damaged record."""
+    digests = {path: digest(content) for path, content in files.items()}
+    record = read_shipped_record(project)
+    written = record.digests if record else {}
+    if digests == {path: digest for path, digest in written.items() if _is_at(path, place)}:
+        return True
+    shipped = shipped_project()
+    if shipped.root.resolve() == project.root.resolve():
+        return False
+    return digests == {file.path: digest(file.content) for file in below_package(shipped.root, place)}
+
+
+def _is_at(path: str, place: str) -> bool:
+    return path == place or path.startswith(f"{place}/")
+
+
+def write_shipped(project: Project, planned: Iterable[PlannedFile]) -> None:
+    """Writes files, each in one step. Raises UnsafePathError where one leads out of the project, OSError."""
+    for each in planned:
+        path = below_project(project.root, project.root / each.path)
+        files.make_folder(path.parent)
+        files.write_atomically(path, each.after, mode=0o755 if each.file.executable else None)

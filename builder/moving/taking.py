@@ -1,0 +1,386 @@
+"""This page decides what a project takes over from a checkout and from the engine.
+
+The images that could get a number come first, then recipes and mods beside those that the project has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+import re
+import shlex
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from builder.base import words, yaml_file
+from builder.base.errors import BuilderError, BuildFailedError, ConflictError, ImageContentsError, ImageStateError
+from builder.base.events import Diagnosis, Message
+from builder.base.files import read_plain_file
+from builder.definitions import image
+from builder.definitions.configuration import NOTHING_REQUIRED
+from builder.definitions.fields import LARGEST_TEXT, read_text
+from builder.definitions.mod import NAME
+from builder.engine import images, installed
+from builder.engine.client import EngineHTTPError
+from builder.lab.compare import changes
+from builder.lock import lock_file
+from builder.moving import checkout as checkouts
+from builder.moving import copies
+from builder.numbers import retention
+from builder.plan import making
+from builder.serving import selection
+from builder.sources.foreign_files import PlainFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.engine.images import ImageDetails
+    from builder.lab.compare.changes import FileChange
+    from builder.lock.model import Lock
+    from builder.moving.checkout import Checkout, UpstreamCommit
+    from builder.moving.copies import Kind, Origin
+    from builder.numbers.workspace import Workspace
+
+
+# Images of the engine that could get a number: those that recipes name, those of yesterday, which have lost their
+# name to a later build, and the state of each name.
+
+# The names that build-and-copy.sh gives its images, for scripts that start them without a recipe.
+DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")
+# What an engine takes for a name: for any other it refuses the whole question.
+_NAME = re.compile(r"[a-z0-9]+(?:(?:[._/]|__|-+|:[0-9]+/)[a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?")
+_LOCAL_NAME = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+# An image with vLLM for a GPU has 19 GB and more.
+_AS_LARGE_AS_VLLM = 5_000_000_000
+_READING_SECONDS = 20
+_LOOKING_SECONDS = 40
+# Numbers, and the names that images have while they get one.
+_OURS = re.compile(r"[0-9]+|adopting-[0-9a-f]+")
+
+
+@dataclass(frozen=True)
+class AdoptableImage:
+    """An image of the engine without a number, by one of its tags. ``promote`` if it would become the current one: it
+    is ``latest``, and its repository has no numbers yet."""
+
+    tag: str
+    size: int
+    created: str
+    promote: bool
+
+    @property
+    def repository(self) -> str:
+        return images.repository(self.tag)
+
+
+@dataclass(frozen=True)
+class UntaggedImage:
+    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` are those
+    that it most likely served, by the recipes; ``model`` is empty where they do not tell. ``promote`` where that
+    repository has no number yet."""
+
+    id: str
+    size: int
+    created: str
+    vllm: str
+    repository: str
+    model: str
+    promote: bool
+
+    @property
+    def contents(self) -> str:
+        """The vLLM in it, its size and its age."""
+        return f"vllm {self.vllm}, {words.size_text(self.size)}, made {words.ago_text(self.created)}"
+
+    @property
+    def command(self) -> str:
+        """The command that gives it a number."""
+        argv = ["builder", "adopt", self.id, "--as", self.repository]
+        argv += ["--model", self.model] if self.model else []
+        return shlex.join([*argv, *([] if self.promote else ["--no-promote"])])
+
+
+@dataclass(frozen=True)
+class ContainerState:
+    """A container that so many ``recipes`` name. What serves them, if anything: ``number`` is the current image of that
+    repository, ``tag`` an image of the engine without a number; ``definition`` is what builds such images."""
+
+    container: str
+    recipes: int
+    number: str = ""
+    tag: str = ""
+    definition: str = ""
+
+
+def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
+    """The images of the engine without a number that ``recipes`` and scripts start: all tags of such a repository, but
+    of a registry's only the one that a recipe names. ``latest`` is the first of its repository, since whatever gets the
+    first number becomes what that tag means.
+
+    Raises EngineError where no engine answers, LockError for a damaged images.lock.
+    """
+    containers = {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)}
+    references = {
+        ":".join(images.split_tag(name)) if "/" in name else images.repository(name)
+        for name in containers
+        if _NAME.fullmatch(name)
+    }
+    lock = lock_file.read_project_lock(workspace.project)
+    by_image: dict[tuple[str, str], list[str]] = {}
+    for tag, identity in images.image_tags(workspace.engine, sorted(references)).items():
+        repository, name = images.split_tag(tag)
+        if not _OURS.fullmatch(name):
+            by_image.setdefault((repository, identity), []).append(tag)
+    collected = []
+    for (repository, _), same in by_image.items():
+        tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
+        details = images.inspect_image(workspace.engine, tag)
+        if details is not None and not _is_numbered(lock, repository, details):
+            is_first = repository not in lock.images or not lock.images[repository].numbers
+            collected.append(AdoptableImage(tag, details.size, details.created, is_first and tag.endswith(":latest")))
+    return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
+
+
+def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[UntaggedImage, ...], int]:
+    """The images without a name that hold vLLM, the newest first, and the number of those that could not be looked into
+    in the time that this may take.
+
+    Left out are what builds of this program have left, its numbers and their bases, and what other images stand on. The
+    others are looked into where anything that is recorded of them names vLLM, or where they are as large as it is:
+    their vLLM is read in a container, for no metadata has its version. Raises as `adoptable` does.
+    """
+    lock = lock_file.read_project_lock(workspace.project)
+    listed = {
+        entry["Id"]: entry["Size"]
+        for entry in images.image_listing(workspace.engine)
+        if making.INPUT_HASH not in (entry.get("Labels") or {})
+        and all(tag.startswith("<none>") or "@" in tag for tag in entry.get("RepoTags") or ())
+    }
+    candidates = list(_unknown(workspace, lock, listed)) if listed else []
+    repository, model = _likely(lock, recipes)
+    promote = repository not in lock.images or not lock.images[repository].numbers
+    holding, unread, ends = [], 0, time.monotonic() + _LOOKING_SECONDS
+    for details in candidates:
+        short = details.id.removeprefix("sha256:")[:12]
+        seconds = ends - time.monotonic()
+        try:
+            vllm = _vllm(workspace, details, short, min(seconds, _READING_SECONDS)) if seconds > 0 else None
+        except (ImageStateError, EngineHTTPError, BuildFailedError):
+            vllm = None
+        if vllm is None:
+            unread += 1
+        elif vllm:
+            size = listed[details.id]
+            holding.append(UntaggedImage(short, size, details.created, vllm, repository, model, promote))
+    return tuple(holding), unread
+
+
+def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
+    """Tells of the images without a name that hold vLLM. Raises as `untagged` does."""
+    holding, unread = untagged(workspace, recipes)
+    for each in holding:
+        message = f"{each.id} has no name any more, so that `docker image prune` deletes it: {each.contents}"
+        whose = "" if each.model else "; `--model MODEL` pairs it with a model"
+        yield Diagnosis("untagged", "warning", message, f"`{each.command}` gives it a number{whose}")
+    if unread:
+        message = f"{words.counted(unread, 'image')} without a name could not be looked into in time"
+        yield Diagnosis("untagged", "warning", message, "`docker image ls --filter dangling=true` lists them")
+
+
+def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> Iterator[ImageDetails]:
+    """Those of the images ``listed``, by id with their sizes, that may hold a vLLM that nothing here knows of."""
+    recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
+    bases = retention.base_digests(workspace.project, lock)
+    every = images.all_images(workspace.engine)
+    for details in sorted(every, key=lambda each: each.created, reverse=True):
+        is_below = any(
+            len(other.layers) > len(details.layers) and other.layers[: len(details.layers)] == details.layers
+            for other in every
+        )
+        is_base = any(name.partition("@")[2] in bases for name in (*details.digests, f"@{details.id}"))
+        if details.id not in listed or is_below or is_base or images.fingerprint(details) in recorded:
+            continue
+        history = images.history(workspace.engine, details)
+        text = json.dumps([*details.config.items(), *details.labels.items(), *history]).lower()
+        if "vllm" in text or installed.METADATA in text or listed[details.id] >= _AS_LARGE_AS_VLLM:
+            yield details
+
+
+def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str:
+    """The version of vLLM in an image; empty where it has none, or its programs do not run here."""
+    workspace.report(Message(f"looking into {shown}, which has no name"))
+    marks = {"builder.reading": f"{os.getpid()}-{shown}"}
+    try:
+        software = installed.read_installed(workspace.engine, details.id, marks, details.platform, seconds)
+    except ImageContentsError:
+        return ""
+    return software.packages.get("vllm", "")
+
+
+def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
+    """The repository and the model that an image without a name most likely served: the repository that most recipes
+    name, and their model where they have one alone that nothing serves yet."""
+    local = [each for each in recipes if each.number is None and _LOCAL_NAME.fullmatch(each.repository)]
+    counts = Counter(recipe.repository for recipe in local)
+    repository = min(counts, key=lambda name: (-counts[name], name), default=DEFAULT_NAMES[0])
+    named = [each for each in local if each.repository == repository and each.model]
+    model = next((each.model for each in named), None) or ""
+    is_clear = len({each.model for each in named}) == 1 and all(each.requires == NOTHING_REQUIRED for each in named)
+    return repository, model if is_clear and model not in lock.models else ""
+
+
+def states(
+    workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage]
+) -> tuple[ContainerState, ...]:
+    """The state of the container of each of ``recipes``. Raises as `adoptable` does."""
+    lock = lock_file.read_project_lock(workspace.project)
+    collected = []
+    for state, recipe in _by_container(workspace.project, recipes):
+        number = _number(lock, recipe)
+        tags = [each.tag for each in adoptable_images if each.tag == ":".join(images.split_tag(state.container))]
+        if not number and not tags and _NAME.fullmatch(state.container):
+            tags = [state.container] if images.inspect_image(workspace.engine, state.container) else []
+        collected.append(replace(state, number=number, tag="" if number else "".join(tags[:1])))
+    return tuple(collected)
+
+
+def without_engine(project: Project, recipes: Sequence[Recipe]) -> tuple[ContainerState, ...]:
+    """The state of the container of each of ``recipes``, as far as files tell."""
+    return tuple(state for state, _ in _by_container(project, recipes))
+
+
+def _by_container(project: Project, recipes: Sequence[Recipe]) -> Iterator[tuple[ContainerState, Recipe]]:
+    """Each container, with one of the recipes that name it."""
+    counts = Counter(recipe.container for recipe in recipes)
+    first = {recipe.container: recipe for recipe in recipes}
+    for container, count in sorted(counts.items()):
+        definition = image.of_repository(project, first[container].repository) or ""
+        yield ContainerState(container, count, definition=definition), first[container]
+
+
+def _number(lock: Lock, recipe: Recipe) -> str:
+    """The number that serves a recipe, whichever model it has; empty where there is none."""
+    try:
+        return str(selection.for_recipe(lock, replace(recipe, model=None)).image)
+    except ImageStateError:
+        return ""
+
+
+def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
+    numbers = lock.images[repository].numbers if repository in lock.images else {}
+    return any(record.fingerprint == images.fingerprint(details) for record in numbers.values())
+
+
+# Recipes and mods of a checkout held against what the project has under their names.
+
+State = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
+
+
+@dataclass(frozen=True)
+class TakenPart:
+    """A recipe or mod of the checkout: the ``files`` that ``name`` would get, and those that are there ``before``, None
+    where there is nothing. ``origin`` is None for what is the user's own; an unrecorded one is here already, and where
+    it came from is not. One is shipped where it differs from what came with this program, and nobody edited that.
+    ``reason`` says why an unfit one is left out."""
+
+    kind: Kind
+    name: str
+    state: State
+    files: tuple[PlainFile, ...] = ()
+    before: tuple[PlainFile, ...] | None = None
+    origin: Origin | None = None
+    reason: str = ""
+
+    def differences(self) -> tuple[FileChange, ...]:
+        """The differences between what is here and what the checkout has."""
+        old = {file.path: file.content for file in self.before or ()}
+        new = {file.path: file.content for file in self.files}
+        paths = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
+        return tuple(changes.of_contents(old.get(path), new.get(path), path) for path in paths)
+
+
+def recipe(project: Project, checkout: Checkout, name: str, upstream: UpstreamCommit | None) -> TakenPart:
+    """The recipe ``name`` of a checkout."""
+    path = checkout.recipes[name]
+    try:
+        if not path.resolve().is_relative_to(checkout.root):
+            return TakenPart("recipe", name, "unfit", reason="a link that leaves the checkout")
+        files = (PlainFile(copies.RECIPE, executable=False, content=read_plain_file(path.resolve(), LARGEST_TEXT)),)
+        return _held_against(
+            project, "recipe", name, files, checkouts.origin_of_files(upstream, checkout.shown(path), files)
+        )
+    except OSError as error:
+        return TakenPart("recipe", name, "unfit", reason=error.strerror or str(error))
+    except BuilderError as error:
+        return TakenPart("recipe", name, "unfit", reason=error.message)
+
+
+def mod(project: Project, checkout: Checkout, path: Path, upstream: UpstreamCommit | None) -> TakenPart:
+    """The mod at ``path`` of a checkout."""
+    name = name_of_mod(path)
+    if not NAME.fullmatch(name):
+        return TakenPart("mod", name, "unfit", reason="a mod's name has letters, digits and . _ + - in it")
+    try:
+        files = checkouts.read_mod(checkout, path)
+        return _held_against(
+            project, "mod", name, files, checkouts.origin_of_files(upstream, checkout.shown(path), files)
+        )
+    except BuilderError as error:
+        return TakenPart("mod", name, "unfit", reason=error.message)
+
+
+def name_of_mod(path: Path) -> str:
+    """The name that the mod at ``path`` gets: its own, wherever it lies."""
+    return path.name.removesuffix(".zip")
+
+
+def mods_named(checkout: Checkout, name: str) -> tuple[str, ...]:
+    """The mods that a recipe of the checkout names, as it writes them; none where it cannot be read."""
+    path = checkout.recipes[name]
+    try:
+        data = yaml_file.load(read_text(path, name), name)
+    except BuilderError:
+        return ()
+    mods = data.get("mods") if isinstance(data, dict) else None
+    return tuple(_entries(mods if isinstance(mods, list) else ()))
+
+
+def put_in_place(project: Project, part: TakenPart) -> None:
+    """Writes a part into the project, all of its files or none, and where it came from. Raises ConflictError where
+    something else is there than when it was planned."""
+    try:
+        copies.replace_copy(project, part.kind, part.name, part.before, part.files)
+        if part.origin:
+            copies.write_origin(project, part.kind, part.name, part.origin)
+        else:
+            copies.path_of(project, part.kind, part.name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConflictError(f"{part.kind}s/{part.name} cannot be written: {error.strerror or error}") from None
+
+
+def _held_against(
+    project: Project, kind: Kind, name: str, files: tuple[PlainFile, ...], own: Origin | None
+) -> TakenPart:
+    before = copies.read_copy_files(project, kind, name)
+    state: State = "new" if before is None else "same" if _plain(before) == _plain(files) else "differs"
+    if own and before == files and copies.read_origin(project, kind, name) is None:
+        state = "unrecorded"
+    elif state == "differs" and copies.is_shipped_copy(project, kind, name, before):
+        state = "shipped"
+    return TakenPart(kind, name, state, files, before, own)
+
+
+def _plain(files: Sequence[PlainFile]) -> list[PlainFile]:
+    return sorted((replace(file, executable=False) for file in files), key=lambda file: file.path)
+
+
+def _entries(mods: Sequence[object]) -> Iterator[str]:
+    for entry in mods:
+        if isinstance(entry, str) and entry.strip():
+            yield posixpath.normpath(entry.strip())

@@ -1,0 +1,194 @@
+"""An adopted image was built elsewhere and has a number in this project.
+
+Its record and its recovery come first, then its contents, then its names.
+The build directory of an adopted image describes the image and cannot build it again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from builder.base import files
+from builder.base.errors import BuildFailedError, ImageContentsError, ImageStateError, UsageError
+from builder.base.events import Message
+from builder.definitions import image
+from builder.engine import images
+from builder.engine.client import EngineHTTPError
+from builder.plan import plan_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
+    from builder.engine.installed import InstalledPackage
+    from builder.lock.model import ImageName, NumberedImage
+    from builder.numbers.workspace import Workspace
+
+
+# Adopted images: the file ``adopted.json`` in their build directory, and the way back to one that is missing. An
+# adopted image was built elsewhere: its build directory says what is in it, and cannot build it again.
+
+FILE = plan_model.ADOPTED
+_LARGEST = 64 << 20
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class AdoptedContents:
+    """The contents of an adopted image, as they were read out of it: the labels, the software as
+    `engine.installed.InstalledSoftware` has it, and the entrypoint. ``unknown`` says why the software is not known;
+    empty where it is."""
+
+    fingerprint: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    python: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    unknown: str = ""
+    entrypoint: tuple[str, ...] = ()
+
+
+def dump(contents: AdoptedContents) -> bytes:
+    """Returns the content of the file."""
+    return json.dumps({"version": _VERSION, **asdict(contents)}, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def read_adopted(directory: Path) -> AdoptedContents | None:
+    """Reads the file in a build directory; None where it is gone or damaged."""
+    try:
+        data = json.loads(files.read_plain_file(directory / FILE, _LARGEST))
+        if data.pop("version") != _VERSION:
+            return None
+        contents = AdoptedContents(**{**data, "entrypoint": tuple(data.get("entrypoint", ()))})
+        mappings = (contents.labels, contents.packages, contents.metadata)
+        texts = (contents.fingerprint, contents.python, contents.unknown, *(v for m in mappings for v in m.values()))
+        texts = (*texts, *contents.entrypoint)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    return contents if all(isinstance(text, str) for text in texts) else None
+
+
+def way_back(name: ImageName, image: NumberedImage) -> str:
+    """Returns what brings a number back that the engine lacks: the registry first, then what it was made from."""
+    if image.digest:
+        return f"with `registry:` in builder.yaml, `builder pull {name}` gets it back"
+    if image.adopted is None:
+        return f"`builder rebuild {name}` builds it again"
+    if image.adopted.digests:
+        source = image.adopted.digests[0]
+        return f"`docker pull {source}`, then `builder adopt {source} --as {name.repository}` gives it its number again"
+    again = f"`builder adopt IMAGE --as {name.repository}`"
+    return f"bring it back from where it was built; then {again} gives it its number again"
+
+
+# The contents of an image that was built elsewhere, read out of it.
+
+_LONGEST = 200
+
+
+def look_into(
+    workspace: Workspace, image: str, details: ImageDetails, marks: Mapping[str, str]
+) -> tuple[AdoptedContents, Mapping[str, InstalledPackage]]:
+    """Reads what is in an image, in a container with the labels ``marks``; without its software where that cannot be
+    read, which is no error."""
+    from builder.engine import installed
+
+    workspace.report(Message(f"looking into {image}"))
+    entrypoint = tuple(map(str, details.config.get("Entrypoint", ())))
+    contents = AdoptedContents(images.fingerprint(details), labels=dict(details.labels), entrypoint=entrypoint)
+    try:
+        software = installed.read_installed(workspace.engine, details.id, marks, details.platform)
+    except (ImageContentsError, ImageStateError, EngineHTTPError) as error:
+        why = _plain(error.message.splitlines()[0].replace(details.id, image))
+        return replace(contents, unknown=why), {}
+    except BuildFailedError:  # its message is the whole script
+        return replace(contents, unknown=f"{image} did not tell in {installed.READ_SECONDS} seconds what is in it"), {}
+    packages = {_plain(name): _plain(version) for name, version in software.packages.items()}
+    contents = replace(contents, python=_plain(software.python), packages=packages, metadata=software.metadata)
+    if "vllm" not in software.sources:
+        contents = replace(contents, unknown=f"{image} has no vLLM")
+    sources = {name: replace(package, version=_plain(package.version)) for name, package in software.sources.items()}
+    return contents, sources
+
+
+def _plain(text: str) -> str:
+    """``text`` of an image of others, as it may stand on a terminal."""
+    return "".join(character for character in text if character.isprintable())[:_LONGEST]
+
+
+# The names of an image that was built elsewhere: that which the user typed, those by which registries have it, and
+# the repository that gives it a number.
+
+# As image.schema.json has it for the repositories of definitions.
+_REPOSITORY = re.compile(r"(?=.{1,200}$)[a-z0-9]+(?:(?:[._/]|__|-+)[a-z0-9]+)*")
+_ID = re.compile("(sha256:)?[0-9a-f]{12,64}")
+_SHOWN_TAGS = 8
+
+
+def find_image_to_adopt(engine: Endpoint, typed: str) -> ImageDetails:
+    """The image whose name or id the user ``typed``. Raises ImageStateError where the engine has none such."""
+    details = images.inspect_image(engine, typed)
+    if details is not None:
+        return details
+    repository = images.repository(typed)
+    tags = sorted(images.image_tags(engine, [repository]))
+    shown = ", ".join(tags[:_SHOWN_TAGS]) + (" …" if len(tags) > _SHOWN_TAGS else "")
+    hint = "`docker image ls` shows those that are here"
+    if tags:
+        hint = f"it has: {shown}"
+    elif not _ID.fullmatch(typed):
+        hint = f"`docker pull {typed}` gets it; {hint}"
+    raise ImageStateError(f"the engine has no image {typed}", hint=hint)
+
+
+def choose(project: Project, typed: str, wanted: str | None, details: ImageDetails) -> tuple[str, str]:
+    """The repository that gets the number, and the name by which the image is recorded. The user ``typed`` a name or an
+    id, and ``wanted`` a repository, or its own (None).
+
+    Raises UsageError where the repository cannot be told, or is no name for one.
+    """
+    name = images.familiar(typed)
+    own = {images.repository(other) for other in (*details.tags, *details.digests)}
+    if images.repository(name) in own:
+        repository = images.repository(name)
+        source = name if "@" in name else ":".join(images.split_tag(name))
+    else:
+        tagged = sorted({images.repository(tag) for tag in details.tags})
+        if len(tagged) != 1 and wanted is None:
+            several = f"it is tagged in {', '.join(tagged)}" if tagged else "it has no name"
+            raise UsageError(
+                f"{typed} belongs to no one repository: {several}",
+                hint="say which repository it gets a number of: `--as REPOSITORY`",
+            )
+        repository, source = (tagged or [""])[0], details.id
+    chosen = repository if wanted is None else wanted
+    _refuse_definition(project, wanted)
+    if not _REPOSITORY.fullmatch(chosen):
+        what = f"`{chosen}`" if wanted is None else f"`--as {chosen}`"
+        raise UsageError(
+            f"{what} is no name of a repository here: lower-case letters and digits, with . _ - or / between them",
+            hint="`--as REPOSITORY` gives it a number of another one, such as `--as vllm-node`",
+        )
+    return chosen, source
+
+
+def _refuse_definition(project: Project, name: str | None) -> None:
+    """Raises UsageError for the name of a definition, whose images belong to another repository."""
+    if name in image.definition_names(project) and (repository := image.repository_of(project, name)) != name:
+        raise UsageError(
+            f"`{name}` is an image definition: its images belong to {repository}", hint=f"`--as {repository}`"
+        )
+
+
+def in_registries(details: ImageDetails, source: str) -> tuple[str, ...]:
+    """The names by which registries may have an image, that of the name which it is adopted by first. One without a
+    slash is of this engine alone, or of Docker's own images."""
+    names = {name for name in details.digests if "/" in name}
+    own = images.repository(source)
+    return tuple(sorted(names, key=lambda name: (images.repository(name) != own, name)))

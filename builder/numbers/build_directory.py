@@ -1,0 +1,360 @@
+"""A build directory records everything that a numbered image was built from.
+
+Bake targets come first, then plan.json, the directory as a whole, its files, and the metadata for other tools.
+A recorded bake file is never run. It is compared with the targets that this program would make.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.base import files
+from builder.base.errors import FileProblemsError, Location, Problem
+from builder.base.files import read_plain_file
+from builder.plan import plan_model, rules
+from builder.plan.plan_model import StagedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from builder.base.project import Project
+    from builder.lock.model import ImageName
+    from builder.plan.plan_model import Step
+
+
+# The bake targets of a recorded build, as this program makes them. The bake file of a build directory may come from
+# anybody, and a bake file may name folders, secrets and outputs of the machine that builds. So it is never run: what
+# it says is compared with the targets that a plan of these steps has, and these are what is run. All versions of this
+# program have made the same ones.
+
+_TOLD = 20
+_LONGEST = 60
+_EPOCH = re.compile("0|[1-9][0-9]{0,11}")
+_LABEL = re.compile(r"(?:builder|org\.opencontainers\.image)\.[a-z0-9.-]{1,100}")
+
+
+def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[str, Any]]:
+    """Returns the targets that build a number for ``platform`` again. Raises FileProblemsError with everything in the
+    bake file that no build of this program has."""
+    from builder.plan import making
+
+    if wrong := tuple(islice(deviations(directory, platform), _TOLD)):
+        location = Location(f"{directory.shown}/{making.FILE}")
+        raise FileProblemsError(
+            tuple(Problem(location, f"{what} is not as this program writes it") for what in wrong),
+            hint="nothing of it was run; `git log` tells who changed it, and git has the file as it was",
+        )
+    return dict(_bake_targets_targets(directory, platform))
+
+
+def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
+    """Yields what differs in the bake file from those that this program writes, apart from labels and the date of the
+    image, which it takes as they are."""
+    from builder.plan import making
+
+    expected = dict(_bake_targets_targets(directory, platform))
+    document = directory.bake_file
+    if making.TARGET not in expected:
+        yield f"target {making.TARGET}, of which the plan knows nothing,"
+    yield from (f"`{key[:_LONGEST]}`" for key in sorted(document.keys() - {"group", "target"}))
+    if document.get("group", making.bake_groups()) != making.bake_groups():
+        yield "`group`"
+    yield from (f"target {name[:_LONGEST]}" for name in sorted(document["target"].keys() - expected.keys()))
+    for name, target in expected.items():
+        recorded = document["target"].get(name, {})
+        for key in sorted(recorded.keys() | target.keys()):
+            if key not in recorded or key not in target or recorded[key] != target[key]:
+                yield f"`{key[:_LONGEST]}` of target {name}"
+
+
+def _bake_targets_targets(directory: BuildDirectory, platform: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    from builder.plan import making
+
+    parent = ""
+    for part in directory.parts:
+        trees = {
+            name: f"{url}#{commit}" for name, (url, commit) in part.contexts.items() if commit == _commit(part, name)
+        }
+        secret = making.packages_secret(part.definition)
+        # Builds of before this program recorded packages have none.
+        records = part.target.get("secret") == [secret]
+        target = making.bake_target(platform, _epoch(part), trees, parent or None, records_packages=records)
+        if part.definition:
+            secrets = {"secret": [secret]} if records else {}
+            yield part.definition, {**target, "context": part.definition, **secrets}
+        else:
+            labels = _labels(part)
+            yield making.TARGET, {**target, **({"labels": labels} if labels else {})}
+        parent = part.definition
+
+
+def _commit(part: BuildPart, source: str) -> str:
+    return part.takes.get(source, {}).get("commit", "")
+
+
+def _epoch(part: BuildPart) -> int:
+    """The date of the image in the bake file, in seconds; 0 where that is none."""
+    epoch = part.target.get("args", {}).get("SOURCE_DATE_EPOCH")
+    return int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
+
+
+def _labels(part: BuildPart) -> dict[str, str]:
+    """The labels in the bake file that are of the kind that this program writes."""
+    labels = part.target.get("labels", {})
+    return {name: value for name, value in labels.items() if isinstance(value, str) and _LABEL.fullmatch(name)}
+
+
+# plan.json in a build directory: the steps of the build, with what each took in. It has a module of its own because
+# `rollback` reads it to tell what changes, and waits for nothing else that `build_directory` imports.
+
+FILE = plan_model.PLAN
+LARGEST = 64 << 20
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+def read_steps(directory: Path) -> tuple[Step, ...]:
+    """Returns the steps of the build in ``directory``. Raises one of UNREADABLE where the file is gone or damaged."""
+    return rules.read_steps(files.read_plain_file(directory / FILE, LARGEST).decode())
+
+
+def packages(steps: Iterable[Step]) -> dict[str, str]:
+    """Returns the version of each Python package that ``steps`` installed or found in the base, by name."""
+    takes = {
+        name: at
+        for step in steps
+        if step.name.rpartition(": ")[2] in {"base packages", "python packages"}
+        for name, at in step.takes.items()
+    }
+    return {name: identity.partition(" ")[0] for name, identity in sorted(takes.items())}
+
+
+def read_if_possible(directory: Path) -> tuple[Step, ...] | None:
+    """Returns the steps of the build in ``directory``; None where the file is gone or damaged."""
+    try:
+        return read_steps(directory)
+    except UNREADABLE:
+        return None
+
+
+# A build directory on disk: the record in ``builds/REPOSITORY/NUMBER/`` of what an image was built from. The
+# directory of a chain holds a part for each definition: the files of the last one lie at its top, those of its
+# parents in folders of their names (see ``builder.plan.making``).
+
+HINT = "it is committed with images.lock: take it back with git"
+_MOD = "mod "
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+# The addresses that image.yaml may have, and a commit.
+_TREE = re.compile(r"(?P<url>(?:https?|ssh|git|file)://[^\s'\"\\$`#]+)#(?P<commit>[0-9a-f]{40})")
+
+
+@dataclass(frozen=True)
+class BuildPart:
+    """The files and inputs of one definition in a build directory. ``definition`` is empty for the image's own;
+    ``takes`` holds the inputs of each step, by the step's own name; ``target`` is the part's in the bake file."""
+
+    definition: str
+    folder: Path
+    takes: Mapping[str, Mapping[str, str]]
+    target: Mapping[str, Any]
+
+    @property
+    def mods(self) -> tuple[str, ...]:
+        """The names of the mods that it bakes, in their order."""
+        return tuple(step.removeprefix(_MOD) for step in self.takes if step.startswith(_MOD))
+
+    def mod(self, name: str) -> Path:
+        """The folder of a mod."""
+        return self.folder / "mods" / name
+
+    @property
+    def contexts(self) -> dict[str, tuple[str, str]]:
+        """The sources that are taken from git: address and commit by name."""
+        from builder.plan import making
+
+        suffix = making.source_context("")
+        return {
+            name.removesuffix(suffix): (tree["url"], tree["commit"])
+            for name, context in self.target.get("contexts", {}).items()
+            if name.endswith(suffix) and (tree := _TREE.fullmatch(context))
+        }
+
+
+@dataclass(frozen=True)
+class BuildDirectory:
+    """The build of one number. ``parts`` are those of the chain, each parent before its child; ``bake_file`` is the
+    whole bake file, which anyone may have written, and ``shown`` what errors call the directory."""
+
+    path: Path
+    shown: str
+    steps: tuple[Step, ...]
+    parts: tuple[BuildPart, ...]
+    bake_file: Mapping[str, Any]
+
+    @property
+    def mods(self) -> dict[str, Path]:
+        """The folder of each mod, by name."""
+        return {name: part.mod(name) for part in self.parts for name in part.mods}
+
+
+def path_of(project: Project, name: ImageName) -> Path:
+    """The build directory of a number, whether it exists or not."""
+    return project.build_directory(name.repository, name.number)
+
+
+def read_build_directory(project: Project, name: ImageName) -> BuildDirectory:
+    """Reads the build directory of a number. Raises FileProblemsError where it is gone or damaged."""
+    path = path_of(project, name)
+    shown = project.relative(path)
+    if not path.is_dir():
+        raise _problem(shown, f"the build directory of {name} is gone")
+    return parse_build_directory(path, shown, lambda file: files.read_plain_file(path / file, LARGEST))
+
+
+def parse_build_directory(path: Path, shown: str, content: Callable[[str], bytes]) -> BuildDirectory:
+    """Makes the build directory ``path`` of its plan and its bake file. ``content`` gives the bytes of a file, by name,
+    and raises OSError. Raises FileProblemsError where one of them is gone or damaged."""
+    from builder.plan import making
+
+    try:
+        steps = rules.read_steps(content(FILE).decode())
+        by_part = _by_part(steps)
+    except UNREADABLE as error:
+        raise _problem(f"{shown}/{FILE}", f"cannot be read: {_reason(error)}") from None
+    try:
+        bake_file = making.load_bake(content(making.FILE).decode())
+        targets = _targets(bake_file)
+    except UNREADABLE as error:
+        raise _problem(f"{shown}/{making.FILE}", f"cannot be read: {_reason(error)}") from None
+    parts = (
+        BuildPart(definition, path / definition, takes, targets.get(definition or making.TARGET, {}))
+        for definition, takes in by_part.items()
+    )
+    return BuildDirectory(path, shown, steps, tuple(parts), bake_file)
+
+
+def _by_part(steps: tuple[Step, ...]) -> dict[str, dict[str, dict[str, str]]]:
+    """The inputs of each step, by the definition that it belongs to and its own name.
+
+    Raises ValueError for a name that this program does not write: it would lead to other folders.
+    """
+    by_part: dict[str, dict[str, dict[str, str]]] = {}
+    for step in steps:
+        prefix, _, own = step.name.rpartition(": ")
+        definition = prefix.rpartition(": ")[2]
+        for folder in (definition, own.removeprefix(_MOD) if own.startswith(_MOD) else ""):
+            if folder and not _FOLDER.fullmatch(folder):
+                raise ValueError(f"no step is called `{step.name}`")
+        by_part.setdefault(definition, {})[own] = {str(name): str(value) for name, value in step.takes.items()}
+    return by_part
+
+
+def _targets(bake_file: Any) -> dict[str, dict[str, Any]]:
+    targets: dict[str, dict[str, Any]] = bake_file["target"]
+    mappings = [bake_file, targets, *targets.values()]
+    mappings += [target[key] for target in targets.values() for key in ("contexts", "args", "labels") if key in target]
+    if not all(isinstance(mapping, dict) for mapping in mappings):
+        raise TypeError("a target is a mapping")
+    if not all(isinstance(tree, str) for target in targets.values() for tree in target.get("contexts", {}).values()):
+        raise TypeError("a context is text")
+    return targets
+
+
+def build_directory_files(folder: Path) -> Iterator[Path]:
+    """The files below ``folder``, sorted. Links are left out: this program writes none."""
+    return (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink())
+
+
+def _problem(shown: str, message: str) -> FileProblemsError:
+    return FileProblemsError((Problem(Location(shown), message),), hint=HINT)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return f"{error}" if isinstance(error, ValueError) else "it is not what this program wrote"
+
+
+# The files that lie in a build directory: those of the build, and what else was put there.
+
+
+def read_build_files(directory: BuildDirectory) -> dict[str, StagedFile]:
+    """Reads the files of a build, by path. What does not belong to it is left out: an editor's backup, a ``.git``.
+
+    Raises FileProblemsError for a Dockerfile that is gone, for a file that cannot be read or is too large, and for
+    links, pipes and the like, which no build has.
+    """
+    mods = mods_by_definition(directory)
+    files: dict[str, StagedFile] = {}
+    wrong: list[Problem] = []
+    room = plan_model.LARGEST_BUILD
+    for entry in _below(directory.path):
+        path = Path(entry).relative_to(directory.path).as_posix()
+        location = Location(f"{directory.shown}/{path}")
+        if not entry.is_file(follow_symlinks=False):
+            wrong.append(Problem(location, "neither a file nor a folder that can be read; a build has no links"))
+        elif plan_model.belongs(path, mods):
+            try:
+                content = read_plain_file(Path(entry), min(plan_model.LARGEST_FILE, room))
+                executable = bool(entry.stat(follow_symlinks=False).st_mode & 0o100)
+            except OSError as error:
+                wrong.append(Problem(location, f"cannot be read: {error.strerror}"))
+                continue
+            room -= len(content)
+            files[path] = StagedFile(content, executable and plan_model.may_be_executable(path, mods))
+    for definition in mods:
+        dockerfile = f"{definition}/Dockerfile".removeprefix("/")
+        if dockerfile not in files and not wrong:
+            wrong.append(Problem(Location(f"{directory.shown}/{dockerfile}"), "it is gone"))
+    if wrong:
+        raise FileProblemsError(tuple(wrong), hint=HINT)
+    return files
+
+
+def strays(directory: BuildDirectory) -> Iterator[str]:
+    """Yields the paths in a build directory that belong to no build."""
+    mods = mods_by_definition(directory)
+    for entry in _below(directory.path):
+        path = Path(entry).relative_to(directory.path).as_posix()
+        if not entry.is_file(follow_symlinks=False) or not plan_model.belongs(path, mods):
+            yield path
+
+
+def mods_by_definition(directory: BuildDirectory) -> Mapping[str, tuple[str, ...]]:
+    """The mods of each definition of a build, as ``builder.plan.plan_model`` takes them."""
+    return {part.definition: part.mods for part in directory.parts}
+
+
+def _below(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """All that lies below a folder, in a fixed order, but for the folders that can be read; links are not followed."""
+    folders = [os.fspath(folder)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+        for entry in listed:
+            if entry.is_dir(follow_symlinks=False) and os.access(entry, os.R_OK | os.X_OK):
+                folders.append(entry.path)
+            else:
+                yield entry
+
+
+# build-metadata.yaml in a build directory: what other tools read from an image, and what its templates were told.
+
+_LARGEST = 1 << 20
+
+
+def read_metadata(folder: Path) -> dict[str, Any]:
+    """Reads the file; empty where it is gone or was written by something else."""
+    try:
+        content = files.read_plain_file(folder / "build-metadata.yaml", _LARGEST)
+        pairs = (line.partition(": ") for line in content.decode().splitlines())
+        return {key: json.loads(value) for key, _, value in pairs}
+    except (OSError, ValueError, RecursionError):
+        return {}

@@ -1,0 +1,464 @@
+"""Projects that share an engine claim numbers there, so that none of them takes another's number.
+
+The identity of a project comes first, then its claims, its recorded numbers, the tag latest, and the next number.
+Claims are empty volumes, because only one project can create a volume of a given name.
+A claim outlasts its image: no other project gives the same number to other content.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base.errors import ImageStateError
+from builder.base.events import Fact, Message
+from builder.engine import containers, images
+from builder.lock.model import ImageName, Repository
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.lock.model import Lock
+    from builder.numbers.pointers import PointerMove
+    from builder.numbers.workspace import Workspace
+
+
+# The identity of a project: by it, projects that share an engine tell what is theirs from what is another's. Each
+# clone has its own, in ``.builder/id``. It is bound to the folder by the folder's inode, so that a copy of a project
+# (``cp -a``) is another project, and one that was moved or is mounted elsewhere stays the same.
+
+PROJECT = "builder.project"  # the label with the id; the others are this one's
+_PATH, _HOST, _MACHINE = f"{PROJECT}.path", f"{PROJECT}.host", f"{PROJECT}.machine"
+_ID = re.compile("[0-9a-f]{32}")
+_LONGEST = 4096  # bytes of a file that anybody may have written
+
+
+@dataclass(frozen=True)
+class ProjectIdentity:
+    """The identity of a project: its random ``id``, and where it lies. ``host`` is for messages, ``machine`` tells
+    machines apart; both are empty where they are not known."""
+
+    id: str
+    path: str
+    host: str = ""
+    machine: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels by which others know it."""
+        return {PROJECT: self.id, _PATH: self.path, _HOST: self.host, _MACHINE: self.machine}
+
+    def __str__(self) -> str:
+        return f"the project in {self.path}" + (f" on {self.host}" if self.host else "")
+
+
+def project_identity(project: Project) -> ProjectIdentity:
+    """The identity of a project, which gets one where it has none yet. Raises OSError where it cannot be written."""
+    return _here(project, existing_identity(project) or _created(project))
+
+
+def existing_identity(project: Project) -> str:
+    """The id of a project; empty where it has none yet."""
+    return _read(project.root)
+
+
+def of_labels(labels: Mapping[str, str]) -> ProjectIdentity:
+    """The identity that labels tell; that of nobody where they tell none."""
+    path, host = labels.get(_PATH, "?"), labels.get(_HOST, "")
+    return ProjectIdentity(labels.get(PROJECT, ""), path, host, labels.get(_MACHINE, ""))
+
+
+def is_gone(identity: ProjectIdentity) -> bool:
+    """True for a project of this machine whose folder is no longer there, or is another project now. On another
+    machine, and where the folder may not be looked into, nobody can tell: it counts as there."""
+    if not identity.machine or identity.machine != _machine():
+        return False
+    try:
+        return _read(Path(identity.path)) != identity.id
+    except (OSError, ValueError):
+        return False
+
+
+def _here(project: Project, own_id: str) -> ProjectIdentity:
+    return ProjectIdentity(own_id, str(project.root), os.uname().nodename, _machine())
+
+
+def _machine() -> str:
+    """A name for this machine that no other has; machine-id(5) asks not to show its own. Containers mostly have none,
+    and may share the host's name: their file systems tell them apart."""
+    from hashlib import sha256
+
+    try:
+        machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        machine_id = ""
+    own = machine_id or f"file system {Path('/').stat().st_dev}"
+    return sha256(f"builder {own} {os.uname().nodename}".encode()).hexdigest()[:16]
+
+
+def _file(root: Path) -> Path:
+    return root / ".builder" / "id"
+
+
+def _read(root: Path) -> str:
+    """The id in the project folder ``root``; empty where there is none, or it is that of another folder. Raises OSError
+    where that cannot be told."""
+    try:
+        # The folder may be one that a stranger's label names: neither a pipe nor a device is waited for.
+        descriptor = os.open(_file(root), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
+            content = file.read(_LONGEST) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        inode = root.stat().st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    try:
+        recorded = json.loads(content)
+        own_id, of_inode = recorded["id"], recorded["inode"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ""
+    return own_id if of_inode == inode and isinstance(own_id, str) and _ID.fullmatch(own_id) else ""
+
+
+def _created(project: Project) -> str:
+    from builder.base import files
+
+    project.state.mkdir(parents=True, exist_ok=True)
+    with files.locked(project.state / "id.lock"):
+        # Another process may have been first.
+        if not (own_id := existing_identity(project)):
+            own_id = os.urandom(16).hex()
+            content = json.dumps({"id": own_id, "inode": project.root.stat().st_ino})
+            files.write_alone(_file(project.root), f"{content}\n".encode())
+    return own_id
+
+
+# Claims of projects that share an engine: which of them a number was given by, and whose ``latest`` is. A claim is an
+# empty volume of a fixed name, which only one can create (`builder.engine.containers`). That of a number stays as long
+# as the number may be on record anywhere, long after its image was pruned: no project gives it to other content.
+# Images know nothing of projects: the same inputs make the same image in each. To take a claim over from a project
+# that is gone, a project removes its volume and creates it again. Where two projects do so at the same moment, the
+# second may remove the volume that the first has just created, and both go on as the owner. The volume that stays
+# decides: the next command of the first project reports the second one as the owner. Until then ``latest`` may name
+# an image of either project, and the fingerprint in images.lock shows whose content a number's tag names. A process
+# that is killed between the two steps leaves the claim to nobody, and the next project takes it.
+
+KIND = "builder.claim"
+REPOSITORY, NUMBER, NEXT, FINGERPRINT = (f"{KIND}.{name}" for name in ("repository", "number", "next", "fingerprint"))
+
+
+def of_repository(endpoint: Endpoint, repository: str) -> dict[str, Mapping[str, str]]:
+    """The labels of everything that projects claim of a repository, by the volume's name."""
+    return containers.labelled_volumes(endpoint, [f"{REPOSITORY}={repository}"])
+
+
+def of_kind(endpoint: Endpoint, kind: str) -> dict[str, Mapping[str, str]]:
+    """The labels of all claims of a kind ("number", "latest", "project"), by the volume's name."""
+    return containers.labelled_volumes(endpoint, [f"{KIND}={kind}"])
+
+
+def contents_of_others(endpoint: Endpoint, own_id: str) -> frozenset[str]:
+    """The fingerprints of the images that other projects gave numbers to. Projects that are gone do not count."""
+    claimed = of_kind(endpoint, "number").values()
+    owned = [(of_labels(labels), labels.get(FINGERPRINT, "")) for labels in claimed]
+    return frozenset(content for owner, content in owned if owner.id != own_id and not is_gone(owner))
+
+
+def next_number(endpoint: Endpoint, repository: str) -> int:
+    """The first number of a repository that is above all that projects have given in this engine."""
+    claimed = of_repository(endpoint, repository).values()
+    given = (number_of(labels) + 1 for labels in claimed)
+    return max([1, *given, *(_as_number(labels.get(NEXT, "")) for labels in claimed)])
+
+
+def number_of(labels: Mapping[str, str]) -> int:
+    """The number that a claim is of; 0 for one that is of none."""
+    return _as_number(labels.get(NUMBER, ""))
+
+
+def give_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> bool:
+    """Claims a number for a new image; False where another project has just claimed it."""
+    labels = {**_labels_of_number(name), FINGERPRINT: fingerprint, **own.labels}
+    return containers.create_volume(endpoint, _volume_of_number(name), labels).get(PROJECT) == own.id
+
+
+def require_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName, fingerprint: str) -> None:
+    """Claims a number that images.lock, a file or a registry has for this content; where another project claimed it for
+    the same content, both have the same image. Raises ImageStateError where that is other content."""
+
+    def passes(existing: Mapping[str, str]) -> bool:
+        if existing.get(FINGERPRINT) == fingerprint:
+            return False
+        # What this project's number is to have is known better than when it was claimed.
+        owner = of_labels(existing)
+        return owner.id == own.id or is_gone(owner)
+
+    volume = _volume_of_number(name)
+    labels = {**_labels_of_number(name), FINGERPRINT: fingerprint, **own.labels}
+    claimed = _claim(endpoint, volume, labels, passes)
+    if claimed.get(FINGERPRINT) != fingerprint:
+        raise ImageStateError(
+            f"{name} is another image in this engine: {of_labels(claimed)} gave it that number, which is never"
+            " given to other content",
+            hint="projects that build in one engine need a repository each (`repository:` in image.yaml); where that"
+            f" project is no more, `docker volume rm {volume}` sets the number free",
+        )
+
+
+def numbers_for(endpoint: Endpoint, own: ProjectIdentity, repository: str, fingerprint: str) -> frozenset[int]:
+    """The numbers of a repository that this project claimed for the content of this fingerprint."""
+    claimed = of_repository(endpoint, repository).values()
+    own_claims = (labels for labels in claimed if labels.get(PROJECT) == own.id)
+    return frozenset(number_of(labels) for labels in own_claims if labels.get(FINGERPRINT) == fingerprint)
+
+
+def release_number(endpoint: Endpoint, own: ProjectIdentity, name: ImageName) -> None:
+    """Takes this project's claim of a number back, which was not recorded in the end. That of another one stays."""
+    volume = _volume_of_number(name)
+    if (containers.find_volume(endpoint, volume) or {}).get(PROJECT) == own.id:
+        containers.remove_volume(endpoint, volume)
+
+
+def take_latest(endpoint: Endpoint, own: ProjectIdentity, repository: str) -> ProjectIdentity | None:
+    """Makes the ``latest`` of a repository this project's, where it is nobody's or of a project that is gone; None if
+    it is this one's now, else the project whose it is."""
+    labels = {KIND: "latest", REPOSITORY: repository, **own.labels}
+    claimed = _claim(endpoint, volume_of_latest(repository), labels, lambda labels: is_gone(of_labels(labels)))
+    owner = of_labels(claimed)
+    return None if owner.id == own.id else owner
+
+
+def owner_of_latest(endpoint: Endpoint, own_id: str, repository: str) -> ProjectIdentity | None:
+    """The other project that the ``latest`` of a repository is of; None where it is this one's or nobody's."""
+    labels = containers.find_volume(endpoint, volume_of_latest(repository))
+    if labels is None or labels.get(PROJECT, "") == own_id:
+        return None
+    owner = of_labels(labels)
+    return None if is_gone(owner) else owner
+
+
+def volume_of_latest(repository: str) -> str:
+    """The name of the volume that is the claim of a repository's ``latest``."""
+    return f"builder.latest.{_volume_part(repository)}"
+
+
+def _claim(
+    endpoint: Endpoint, volume: str, labels: Mapping[str, str], passes: Callable[[Mapping[str, str]], bool]
+) -> Mapping[str, str]:
+    """Creates a claim where there is none, or the one that exists ``passes`` on; returns the labels of the claim that
+    exists then."""
+    existing = containers.find_volume(endpoint, volume)
+    if existing is not None and passes(existing):
+        containers.remove_volume(endpoint, volume)
+    return containers.create_volume(endpoint, volume, labels)
+
+
+def _volume_of_number(name: ImageName) -> str:
+    return f"builder.number.{_volume_part(name.repository)}.{name.number}"
+
+
+def _labels_of_number(name: ImageName) -> dict[str, str]:
+    return {KIND: "number", REPOSITORY: name.repository, NUMBER: str(name.number)}
+
+
+def _as_number(text: str) -> int:
+    """The number in a label, which anybody may have written; 0 where it is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+
+
+def _volume_part(repository: str) -> str:
+    """A repository's name as part of a volume's, which has no slashes and must be the name of a folder: different ones
+    for different repositories."""
+    from hashlib import sha256
+
+    plain = repository.replace("/", "._")  # which no repository has in its name
+    return plain if len(plain) < 150 else f"{plain[:100]}.{sha256(repository.encode()).hexdigest()}"
+
+
+# The numbers that projects have on record, told in the engine that they share: what one of them has, none of the
+# others removes. Each project keeps one empty volume for each of its repositories, whose labels list the numbers that
+# it records and has not pruned. The list has a name by its content: a new one is made before the old one goes.
+
+_NUMBERS = f"{KIND}.numbers"
+_RANGE = re.compile("([0-9]{1,18})(?:-([0-9]{1,18}))?")
+
+
+@dataclass(frozen=True)
+class Holding:
+    """The numbers of one repository that another project has on record, as ranges."""
+
+    owner: ProjectIdentity
+    repository: str
+    ranges: tuple[tuple[int, int], ...]
+
+    def has(self, name: ImageName) -> bool:
+        """True if this number is among them."""
+        return name.repository == self.repository and any(first <= name.number <= last for first, last in self.ranges)
+
+
+def write_holding(endpoint: Endpoint, own: ProjectIdentity, lock: Lock, repository: str) -> None:
+    """Tells the engine which numbers of a repository ``lock`` records, and that those below its next one are given.
+    The lists of projects that are gone are removed."""
+    claimed = of_repository(endpoint, repository)
+    lists = {volume: labels for volume, labels in claimed.items() if labels.get(KIND) == "project"}
+    wanted = ""
+    if repository in lock.images and lock.images[repository].numbers:
+        own_list = _labels(own, lock, repository)
+        wanted = _volume(own_list)
+        if wanted not in lists:
+            containers.create_volume(endpoint, wanted, own_list)
+    for volume, labels in lists.items():
+        owner = of_labels(labels)
+        if volume != wanted and (owner.id == own.id or is_gone(owner)):
+            containers.remove_volume(endpoint, volume)
+
+
+def of_others(endpoint: Endpoint, own_id: str) -> tuple[Holding, ...]:
+    """The numbers that other projects have on record. Those of projects that are gone do not count."""
+    owned = [(of_labels(labels), labels) for labels in of_kind(endpoint, "project").values()]
+    return tuple(
+        Holding(owner, labels.get(REPOSITORY, ""), tuple(_ranges(labels.get(_NUMBERS, ""))))
+        for owner, labels in owned
+        if owner.id != own_id and not is_gone(owner)
+    )
+
+
+def holder_of(holdings: Iterable[Holding], name: ImageName) -> ProjectIdentity | None:
+    """A project that has this number on record; None where there is none."""
+    return next((holding.owner for holding in holdings if holding.has(name)), None)
+
+
+def numbers(lock: Lock, repository: str) -> tuple[int, ...]:
+    """The numbers of a repository that a project needs to stay: those that it has not pruned, or uses nevertheless."""
+    record = lock.images[repository]
+    return tuple(
+        number
+        for number, image in sorted(record.numbers.items())
+        if not image.pruned or number == record.current or lock.models_on(ImageName(repository, number))
+    )
+
+
+def _labels(own: ProjectIdentity, lock: Lock, repository: str) -> dict[str, str]:
+    return {
+        KIND: "project",
+        REPOSITORY: repository,
+        NEXT: str(lock.images[repository].next),
+        _NUMBERS: " ".join(_as_ranges(numbers(lock, repository))),
+        **own.labels,
+    }
+
+
+def _volume(labels: Mapping[str, str]) -> str:
+    from hashlib import sha256
+
+    content = "\n".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return f"builder.project.{sha256(content.encode()).hexdigest()[:32]}"
+
+
+def _as_ranges(ascending: Iterable[int]) -> list[str]:
+    ranges: list[list[int]] = []
+    for number in ascending:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return [f"{first}-{last}" if first < last else str(first) for first, last in ranges]
+
+
+def _ranges(text: str) -> Iterator[tuple[int, int]]:
+    for word in text.split():
+        if match := _RANGE.fullmatch(word):
+            yield int(match[1]), int(match[2] or match[1])
+
+
+# The tag ``latest`` of a repository, which follows its current number.
+
+
+def point_latest(workspace: Workspace, repository: str, current: int | None) -> None:
+    """Points ``REPOSITORY:latest`` to the current number. Where the engine lacks that image the tag stays as it is, and
+    so it does where it is another project's, which is reported."""
+    engine = workspace.engine
+    if current is None or images.inspect_image(engine, f"{repository}:{current}") is None:
+        return
+    if foreign := take_latest(engine, project_identity(workspace.project), repository):
+        workspace.report(Fact(_foreign_latest(repository, foreign)))
+        return
+    if kept := move_latest(engine, ImageName(repository, current)):
+        gets = f"`builder adopt {kept}` gives it one"
+        workspace.report(Message(f"{repository}:latest was an image without a number, which is {kept} now; {gets}"))
+
+
+def foreign_latest(workspace: Workspace, moves: Iterable[PointerMove]) -> tuple[str, ...]:
+    """The repositories of ``moves`` whose ``latest`` another project has: that tag stays."""
+    own = existing_identity(workspace.project)
+    repositories = [move.what for move in moves if not move.is_model]
+    return tuple(each for each in repositories if owner_of_latest(workspace.engine, own, each))
+
+
+def move_latest(endpoint: Endpoint, name: ImageName) -> str:
+    """Points the ``latest`` of an engine to a number that it has. An image whose only name that was gets another one,
+    or the next clean-up would take it: it was there before this project, or was pulled beside it. Returns that name;
+    empty where there is no such image."""
+    latest, kept = f"{name.repository}:latest", ""
+    details, before = images.inspect_image(endpoint, str(name)), images.inspect_image(endpoint, latest)
+    if details and before and before.id != details.id and before.tags == (latest,):
+        kept = f"{name.repository}:before-{before.id.removeprefix('sha256:')[:12]}"
+        images.tag_image(endpoint, before.id, kept)
+    images.tag_image(endpoint, str(name), latest)
+    return kept
+
+
+def _foreign_latest(repository: str, owner: ProjectIdentity) -> str:
+    frees = f"`docker volume rm {volume_of_latest(repository)}` lets the project that moves it next have it"
+    return f"{repository}:latest stays as it is: {owner} has it; {frees}"
+
+
+# The next number of a repository: above every one that was ever given to its images, here and in the engine.
+
+
+def give_next_number(
+    workspace: Workspace,
+    lock: Lock,
+    repository: str,
+    fingerprint: str,
+    announce: Callable[[ImageName], None] = lambda _: None,
+) -> ImageName:
+    """The next number of a repository in ``lock``, in the engine and in ``builds/``, claimed for the content of this
+    fingerprint; ``announce`` is called with each that is tried."""
+    engine, own = workspace.engine, project_identity(workspace.project)
+    first = free_number(workspace.project, lock, repository, images.image_tags(engine, [repository]))
+    name = ImageName(repository, max(first, next_number(engine, repository)))
+    while True:
+        announce(name)
+        if give_number(engine, own, name, fingerprint):
+            return name
+        name = ImageName(repository, name.number + 1)
+
+
+def reason(workspace: Workspace, name: ImageName) -> str:
+    """The reason why ``name`` has not the number before it, of which images.lock knows nothing."""
+    before = ImageName(name.repository, name.number - 1)
+    project = workspace.project
+    for folder in (project.builds, project.evidence):
+        if (path := folder / before.repository / str(before.number)).is_dir():
+            return f"{project.relative(path)} is there, so {before.number} was given before"
+    if images.inspect_image(workspace.engine, str(before)):
+        return f"the engine has {before}, which images.lock does not"
+    return f"{before} was given before on this engine, by another project or an earlier images.lock"
+
+
+def free_number(project: Project, lock: Lock, repository: str, tags: Iterable[str]) -> int:
+    """The next number, above every one in the lock, in the engine, in ``builds/`` and in ``evidence/``: none is used
+    twice, not even after images.lock was lost or replaced."""
+    taken = [tag.removeprefix(f"{repository}:") for tag in tags if tag.startswith(f"{repository}:")]
+    for folder in (project.builds / repository, project.evidence / repository):
+        taken += [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return max(
+        [lock.images.get(repository, Repository()).next, *(int(number) + 1 for number in taken if number.isdecimal())]
+    )

@@ -1,0 +1,217 @@
+"""Changes to images.lock together with what it records: the tags in the engine and the build directories.
+
+images.lock is the record: a change has happened once it is written. The rest of the change is announced in the journal
+first (``builder.lock.lock_file``), so that the next process finishes or undoes the change of one that was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base import files, words
+from builder.base.errors import ConflictError, ImageStateError
+from builder.engine import images
+from builder.lock import lock_file
+from builder.lock.model import ImageName, Lock, NumberedImage, Repository
+from builder.numbers import claims
+from builder.plan import plan_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from builder.lock.lock_file import Read
+    from builder.numbers.claims import ProjectIdentity
+    from builder.numbers.workspace import Workspace
+
+
+RECORD = plan_model.RECORD  # in a build directory: the part of the project's images.lock that the build wrote
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An image that waits for its number: its temporary tag, its build directory, the engine's id of it, and the
+    fingerprint of its content."""
+
+    tag: str
+    directory: Path
+    engine_id: str
+    fingerprint: str
+
+
+class Transaction:
+    """The right to change the numbered images of a workspace, until its block ends."""
+
+    def __init__(self, workspace: Workspace, writer: lock_file.LockWriter) -> None:
+        self._workspace = workspace
+        self._writer = writer
+        self._announced: set[str] = set()
+        self._given: set[ImageName] = set()
+
+    @property
+    def lock(self) -> Lock:
+        """images.lock as it is now."""
+        return self._writer.lock
+
+    def next_name(self, repository: str, fingerprint: str) -> ImageName:
+        """The next number of ``repository``, which no image ever had and no other project in this engine gets. It is
+        claimed for the content of this fingerprint, until the block ends; for good if images.lock records it then."""
+        # Announced before it is claimed: so the claim of a process that is killed now is taken back.
+        name = claims.give_next_number(self._workspace, self.lock, repository, fingerprint, self.announce)
+        self._given.add(name)
+        return name
+
+    def announce(self, name: ImageName, engine_id: str = "") -> None:
+        """Writes into the journal that ``name`` is about to change. The image ``engine_id`` loses that tag unless
+        images.lock records it in the end; ``latest`` is set to the current number in any case."""
+        lock_file.write_journal(self._workspace.project, name, engine_id)
+        self._announced.add(name.repository)
+
+    def place(self, name: ImageName, candidate: Candidate) -> None:
+        """Gives an image the tag ``name``, and moves its build directory to where that of ``name`` belongs. It counts
+        once images.lock records it. A tag or a directory of that number which is there already stays.
+
+        Raises ImageStateError where another project in this engine has that number for other content."""
+        directory = self._workspace.project.build_directory(name.repository, name.number)
+        tagged = images.inspect_image(self._workspace.engine, str(name))
+        if tagged is not None and images.fingerprint(tagged) != candidate.fingerprint:
+            raise ImageStateError(
+                f"{name} is another image in this engine since a moment ago: not overwritten", hint="run this again"
+            )
+        is_new = not directory.exists() and tagged is None
+        self.announce(name, candidate.engine_id if is_new else "")
+        if name not in self._given:
+            claim_lock(self._workspace, name, candidate.fingerprint)
+        if not directory.exists() and any(candidate.directory.glob("*")):
+            files.put_folder_in_place(candidate.directory, directory)
+        images.tag_image(self._workspace.engine, candidate.tag, str(name))
+
+    def commit(self, lock: Lock) -> bool:
+        """Writes ``lock`` to images.lock; False where that changes nothing. The ``latest`` tag of a repository whose
+        current number moves follows when the block ends. Raises what `lock.writing.LockWriter.commit` does."""
+        for name, repository in lock.images.items():
+            if repository.current != _repository(self.lock, name).current and name not in self._announced:
+                self.announce(ImageName(name, repository.current or 0))
+        return self._writer.commit(lock)
+
+
+@contextmanager
+def transaction(workspace: Workspace) -> Iterator[Transaction]:
+    """Holds images.lock for writing; the only way to change it, but for `repair`. Keep the block short: others wait.
+
+    The journal is replayed at the start and at the end, so that tags and build directories agree with images.lock
+    however the block ends. Raises LockBusyError, and LockError for a lock that is damaged or cannot be written.
+    """
+    project = workspace.project
+    with lock_file.writing(project.lock, on_wait=workspace.report_waiting) as writer:
+        claims.project_identity(project)  # made before anything is recorded: what comes after the record needs it
+        _replay_journal(workspace, writer)
+        try:
+            yield Transaction(workspace, writer)
+        finally:
+            _replay_journal(workspace, writer)
+
+
+@contextmanager
+def repair_lock(workspace: Workspace, read: Read) -> Iterator[lock_file.LockWriter]:
+    """Holds a damaged images.lock, of which ``read`` recovers what it can, for writing. The journal waits for the next
+    `transaction`: replayed against a damaged lock, it would undo what was recorded."""
+    with lock_file.writing(workspace.project.lock, on_wait=workspace.report_waiting, read=read) as writer:
+        yield writer
+
+
+def recover_transaction(workspace: Workspace) -> None:
+    """Finishes or undoes what a killed process was recording, for commands that may write nothing themselves."""
+    if not lock_file.is_empty(workspace.project):
+        with transaction(workspace):
+            pass
+
+
+def claim_lock(workspace: Workspace, name: ImageName, fingerprint: str) -> None:
+    """Claims a number in the engine for the content that it has here. Raises ImageStateError where another project
+    in this engine gave that number to other content."""
+    claims.require_number(workspace.engine, claims.project_identity(workspace.project), name, fingerprint)
+
+
+def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
+    """Tells other projects in the engine which numbers of a repository this one has on record."""
+    claims.write_holding(workspace.engine, claims.project_identity(workspace.project), lock, repository)
+
+
+def restore_lock(workspace: Workspace, name: ImageName, source: str) -> None:
+    """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
+    ``source`` (a tag, digest or id) holds its content. Raises what `claim` does."""
+    with transaction(workspace) as change:
+        change.announce(name)
+        record = change.lock.image(name)
+        if record:
+            claim_lock(workspace, name, record.fingerprint)
+        images.tag_image(workspace.engine, source, str(name))
+        if record and record.pruned:
+            change.commit(change.lock.with_image(name, replace(record, pruned=None)))
+
+
+def accept_equivalent(workspace: Workspace, name: ImageName, source: str, fingerprint: str, note: str) -> None:
+    """Gives the tag of a number to the image ``source`` that was built again, and records its content as the number's,
+    with what differed. Raises what `claim` does."""
+    with transaction(workspace) as change:
+        change.announce(name)
+        record = change.lock.images[name.repository].numbers[name.number]
+        claim_lock(workspace, name, fingerprint)
+        rebuilt = f"{words.now()}: {note} from {record.fingerprint}"
+        change.commit(change.lock.with_image(name, replace(record, fingerprint=fingerprint, rebuilt=rebuilt)))
+        images.tag_image(workspace.engine, source, str(name))
+
+
+def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
+    """Brings tags and build directories in line with images.lock where a change was announced, and records a number
+    that is back. Only the holder of images.lock may call it."""
+    project, engine = workspace.project, workspace.engine
+    lock_file.remove_unwritten(project)
+    for entry in lock_file.journal_entries(project):
+        name, lock = entry.name, writer.lock
+        record = lock.image(name)
+        if entry.engine_id and (record is None or record.pruned):
+            _untag(workspace, name, entry.engine_id)
+        directory = project.build_directory(name.repository, name.number)
+        files.remove_unfinished(directory)
+        if entry.engine_id and record is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
+            # A process was killed that had built or pulled it again (`restore`).
+            writer.commit(lock.with_image(name, replace(record, pruned=None)))
+        if record is None and name.number:
+            claims.release_number(engine, claims.project_identity(project), name)
+        claims.point_latest(workspace, name.repository, _repository(lock, name.repository).current)
+        tell_numbers(workspace, writer.lock, name.repository)
+        entry.path.unlink()
+
+
+def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
+    engine = workspace.engine
+    details = images.inspect_image(engine, str(name))
+    if details is None or details.id != engine_id:
+        return
+    if lock_holder(workspace, name) is None:
+        with suppress(ConflictError):  # a container uses it by now: it may stay
+            images.remove_image(engine, str(name))
+
+
+def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bool:
+    """True for a pruned number that the engine has, unless it is there for another project."""
+    details = images.inspect_image(workspace.engine, str(name))
+    if details is None or images.fingerprint(details) != record.fingerprint:
+        return False
+    return lock_holder(workspace, name) is None
+
+
+def lock_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
+    """Another project in this engine that has a number on record, so that its tag stays."""
+    return claims.holder_of(claims.of_others(workspace.engine, claims.existing_identity(workspace.project)), name)
+
+
+def _repository(lock: Lock, name: str) -> Repository:
+    return lock.images.get(name, Repository())

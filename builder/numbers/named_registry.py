@@ -1,0 +1,215 @@
+"""Numbered images in the registry of builder.yaml: their names and states there, pushing and pulling them. The tag of a
+number is set once, and never moved to other content.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from builder.base.errors import BuilderError, ImageStateError, TransferError
+from builder.engine import images, transfer
+from builder.engine.registry import auth_headers, manifest_digest, manifest_fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.engine.client import Endpoint
+    from builder.engine.transfer import OnLayerProgress, PulledLayers
+    from builder.lock.model import ImageName, NumberedImage
+
+
+RegistryState = Literal["present", "missing", "moved"]
+
+# Pushing layers takes minutes. They are pushed under this tag; setting the number's own tag is then instant.
+_ARRIVING = "arriving"
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A registry at ``address`` (HOST[:PORT][/PATH]); a ``private`` one was started for a copy and needs no login."""
+
+    address: str
+    private: bool = False
+
+    def repository(self, name: ImageName) -> str:
+        """The full name of the image's repository."""
+        return f"{self.address}/{name.repository}"
+
+    def login(self, name: ImageName) -> Mapping[str, str]:
+        """The user's login for it, as a header for the engine."""
+        return {} if self.private else auth_headers(self.repository(name))
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The result of a push: the ``digest`` of the manifest in the registry; ``already`` if nothing had to be pushed."""
+
+    digest: str
+    already: bool
+
+
+def state(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> RegistryState:
+    """The state of a number in the registry: ``moved`` if its tag has other content than images.lock records.
+
+    The digest of the manifest usually tells. Only where it differs from the recorded one is the configuration read,
+    too, because the same content has another digest if its layers are compressed differently. Raises TransferError
+    where the registry does not answer.
+    """
+    reference = f"{registry.repository(name)}:{name.number}"
+    digest = manifest_digest(endpoint, reference)
+    if digest is None:
+        return "missing"
+    if digest == recorded.digest:
+        return "present"
+    content = manifest_fingerprint(endpoint, reference, recorded.platform)
+    return "present" if content == recorded.fingerprint else "moved"
+
+
+def push(
+    endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage, on_progress: OnLayerProgress
+) -> Pushed:
+    """Pushes a number to the registry unless it is there already.
+
+    Registries cannot create a tag only if it does not exist. So the layers are pushed first, under another tag, and the
+    number's tag is read right before it is set, and again right after.
+
+    Raises ImageStateError where the engine lacks the image or has other content under its tag, TransferError where the
+    registry has other content under it, got it from elsewhere meanwhile, or refused it.
+    """
+    if digest := _existing_digest(endpoint, registry, name, recorded):
+        return Pushed(digest, already=True)
+    require_present(endpoint, name, recorded)
+    _push_layers(endpoint, registry, name, on_progress)
+    _existing_digest(endpoint, registry, name, recorded)
+    reference = f"{registry.repository(name)}:{name.number}"
+    digest = _push_under_name(endpoint, registry, name, reference, on_progress)
+    actual = manifest_digest(endpoint, reference)
+    if actual is None:
+        raise TransferError(f"{reference} was pushed, and the registry does not have it")
+    if actual != digest:
+        raise TransferError(
+            f"{reference} was pushed from elsewhere at the same time: it is {actual} now, not {digest}",
+            hint=f"`builder push {name}` again says whether that is the same content",
+        )
+    return Pushed(digest, already=False)
+
+
+def _existing_digest(endpoint: Endpoint, registry: Registry, name: ImageName, recorded: NumberedImage) -> str | None:
+    """The digest of a number in the registry, or None where it is missing. Raises TransferError where its tag has other
+    content."""
+    reference = f"{registry.repository(name)}:{name.number}"
+    registry_state = state(endpoint, registry, name, recorded)
+    if registry_state == "moved":
+        raise TransferError(
+            f"{reference} holds other content than images.lock records for {name}: not overwritten",
+            hint="another project pushed that number? Give this one a path of its own in `registry:` of builder.yaml",
+        )
+    return manifest_digest(endpoint, reference) if registry_state == "present" else None
+
+
+def _push_layers(endpoint: Endpoint, registry: Registry, name: ImageName, on_progress: OnLayerProgress) -> None:
+    try:
+        _push_under_name(endpoint, registry, name, f"{registry.repository(name)}:{_ARRIVING}", on_progress)
+    except TransferError as error:
+        # A registry with immutable tags refuses the second image under this tag, and protects the numbers itself.
+        if "immutable" not in error.message.lower():
+            raise
+
+
+def set_latest(
+    endpoint: Endpoint, registry: Registry, name: ImageName, digest: str, on_progress: OnLayerProgress
+) -> bool:
+    """Points the registry's ``latest`` at a number that it has as ``digest``, by pushing the engine's image; False if
+    it did so already, or if this engine has no such image."""
+    reference = f"{registry.repository(name)}:latest"
+    before = manifest_digest(endpoint, reference)
+    if before == digest or images.inspect_image(endpoint, str(name)) is None:
+        return False
+    return _push_under_name(endpoint, registry, name, reference, on_progress) != before
+
+
+def pull(
+    endpoint: Endpoint,
+    registry: Registry,
+    name: ImageName,
+    recorded: NumberedImage,
+    version: str,
+    on_progress: OnLayerProgress,
+) -> PulledLayers:
+    """Pulls a number from the registry into an engine by its ``version`` (a digest, or the number); returns the layers
+    that the engine lacked. The number's tag is set last, once the content is known to be what images.lock records.
+
+    Raises TransferError where the pull failed, ImageStateError where it brought other content, or the engine has
+    another image under that number.
+    """
+    _require_free(endpoint, name, recorded)
+    with _pulled(endpoint, registry.repository(name), version, registry.login(name), on_progress) as (pulled, layers):
+        details = images.inspect_image(endpoint, pulled)
+        if details is None or images.fingerprint(details) != recorded.fingerprint:
+            raise ImageStateError(
+                f"{pulled} is not the image that images.lock records for {name}: not kept",
+                hint="`builder rebuild` makes a number again from its build directory",
+            )
+        images.tag_image(endpoint, pulled, str(name))
+    return layers
+
+
+def _require_free(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
+    details = images.inspect_image(endpoint, str(name))
+    if details is not None and images.fingerprint(details) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is another image than images.lock records in the engine at {endpoint.host}: not overwritten",
+            hint=f"`docker tag {name} OTHER-NAME; docker image rm {name}` there sets the name free",
+        )
+
+
+def pull_by_digest(endpoint: Endpoint, repository: str, digest: str, tag: str, on_progress: OnLayerProgress) -> None:
+    """Pulls an image that a builder pushed to ``repository`` (``HOST/NAME``) into an engine, and tags it ``tag``.
+
+    Raises TransferError where the pull failed.
+    """
+    with _pulled(endpoint, repository, digest, auth_headers(repository), on_progress) as (pulled, _):
+        images.tag_image(endpoint, pulled, tag)
+
+
+@contextmanager
+def _pulled(
+    endpoint: Endpoint, repository: str, version: str, login: Mapping[str, str], on_progress: OnLayerProgress
+) -> Iterator[tuple[str, PulledLayers]]:
+    """Pulls an image; its name in the engine while the block runs, and the layers that were missing."""
+    layers = transfer.pull_layers(endpoint, repository, version, login, on_progress)
+    pulled = f"{repository}{'@' if version.startswith('sha256:') else ':'}{version}"
+    try:
+        yield pulled, layers
+    finally:
+        # By now this is only a second name, or an image that is not wanted.
+        with suppress(BuilderError):
+            images.remove_image(endpoint, pulled)
+
+
+def require_present(endpoint: Endpoint, name: ImageName, recorded: NumberedImage) -> None:
+    """Raises ImageStateError where the engine lacks the image that images.lock records for this number."""
+    details = images.inspect_image(endpoint, str(name))
+    if details is None:
+        raise ImageStateError(
+            f"{name} is missing from this engine", hint=f"`builder pull {name}` gets it where a registry has it"
+        )
+    if images.fingerprint(details) != recorded.fingerprint:
+        raise ImageStateError(
+            f"{name} is not the image that images.lock records: its tag was moved",
+            hint="`builder verify` says what is wrong, `builder rebuild` makes a number again",
+        )
+
+
+def _push_under_name(
+    endpoint: Endpoint, registry: Registry, name: ImageName, reference: str, on_progress: OnLayerProgress
+) -> str:
+    """Pushes an image under ``reference``, a name that it has only meanwhile, lest `docker image ls` list it twice."""
+    images.tag_image(endpoint, str(name), reference)
+    try:
+        return transfer.push_image(endpoint, reference, registry.login(name), on_progress)
+    finally:
+        with suppress(BuilderError):
+            images.remove_extra_tag(endpoint, reference)

@@ -1,0 +1,160 @@
+"""The pointers of images.lock: the current number of a repository (``latest``), and the image that serves a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base.errors import ConflictError, ImageStateError
+from builder.engine import images
+from builder.lock.model import ImageName, Lock, Model, Pairing
+from builder.numbers import adopted, build_directory
+from builder.plan import rules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.lock.model import NumberedImage, Version
+
+
+@dataclass(frozen=True)
+class PointerMove:
+    """A pointer that moves: a model's pairing, or the ``latest`` of a repository. ``origin`` is None where it pointed
+    nowhere before; ``back`` marks a step back to the previous image, which the same step undoes."""
+
+    what: str
+    is_model: bool
+    origin: ImageName | None
+    to: ImageName
+    back: bool = False
+
+
+def apply_moves(lock: Lock, moves: Iterable[PointerMove]) -> Lock:
+    """Returns the lock after these moves. A model gets its earlier pairing with the image back where it had one."""
+    for move in moves:
+        if move.back and move.is_model:
+            lock = lock.with_model(move.what, lock.models[move.what].stepped_back_to(move.to))
+        elif move.back:
+            lock = lock.with_repository(move.what, lock.images[move.what].stepped_back_to(move.to.number))
+        elif move.is_model:
+            lock = lock.with_pairing(move.what, pairing_with(lock.models.get(move.what), move.to))
+        else:
+            lock = lock.with_repository(move.what, lock.images[move.what].with_current(move.to.number))
+    return lock
+
+
+def pairing_with(model: Model | None, image: ImageName) -> Pairing:
+    """A model's pairing with an image: the one it had, or an untested one by the same recipe."""
+    if model is None:
+        return Pairing(image)
+    earlier = next((p for p in (model.pairing, *model.previous) if p.image == image), None)
+    return earlier or replace(model.pairing, image=image, status="untested", note="")
+
+
+def unfit_moves(lock: Lock, name: ImageName, now: ImageName) -> str:
+    """The reason in images.lock for which a step back from the image ``now`` passes over ``name``, or nothing. An image
+    that the user found good needs no vLLM that is known: of an adopted one, it may not be."""
+    image, left = lock.image(name), lock.image(now)
+    if image is None:
+        return "is not in images.lock"
+    if image.status == "bad":
+        return "is marked bad"
+    if image.pruned:
+        return f"was pruned on {image.pruned[:10]}"
+    if left and "vllm" in left.versions and "vllm" not in image.versions and image.status != "good":
+        return "holds no vLLM that is known"
+    return ""
+
+
+def require_allowed(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove], *, force: bool) -> None:
+    """Raises ConflictError for a move to an image that is marked bad, unless ``force``, and ImageStateError for one to
+    an image that the engine does not have."""
+    moves = tuple(moves)
+    if not force:
+        refuse_bad(lock, moves)
+    require_present(endpoint, lock, moves)
+
+
+def require_present(endpoint: Endpoint, lock: Lock, moves: Iterable[PointerMove]) -> None:
+    """Raises ImageStateError unless the engine holds every image that a pointer moves to, with the content recorded."""
+    for name in sorted({move.to for move in moves}):
+        details = images.inspect_image(endpoint, str(name))
+        recorded = lock.image(name)
+        if details is None and recorded and recorded.digest:
+            raise ImageStateError(
+                f"{name} is missing from this engine: nothing was moved",
+                hint=f"it was pushed: with `registry:` in builder.yaml, rollback and `builder pull {name}` get it back",
+            )
+        if details is None and recorded and recorded.adopted:
+            raise ImageStateError(
+                f"{name} is missing from this engine: nothing was moved", hint=adopted.way_back(name, recorded)
+            )
+        if details is None and recorded and recorded.pruned:
+            raise ImageStateError(
+                f"{name} was pruned on {recorded.pruned[:10]}: nothing was moved",
+                hint=f"`builder pull {name}` takes it from the registry, `builder rebuild {name}` builds it again",
+            )
+        if details is None:
+            raise ImageStateError(
+                f"{name} is missing from this engine: nothing was moved",
+                hint=f"`builder pull {name}` or `builder rebuild {name}` brings it back; `builder list` shows others",
+            )
+        if recorded and images.fingerprint(details) != recorded.fingerprint:
+            raise ImageStateError(
+                f"{name} is not the image that images.lock records: its tag was moved. Nothing was changed",
+                hint="`builder list` shows which numbers are present",
+            )
+
+
+def refuse_bad(lock: Lock, moves: Iterable[PointerMove]) -> None:
+    """Raises ConflictError for a move to an image that is marked bad, for all or for the model that moves."""
+    for move in moves:
+        image = lock.image(move.to)
+        pairing = pairing_with(lock.models.get(move.what) if move.is_model else None, move.to)
+        for what, marked in ((str(move.to), image), (f"{move.what} on {move.to}", pairing)):
+            if marked and marked.status == "bad":
+                undo = f"; `builder mark {what} unmarked` takes the mark away" if marked is image else ""
+                raise ConflictError(
+                    f"{what} is marked bad" + (f": {marked.note}" if marked.note else ""),
+                    hint=f"--force does it nevertheless{undo}",
+                )
+
+
+def staying(lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
+    """The models that stay paired with an image that these moves make no longer current."""
+    origins = {move.origin for move in moves if not move.is_model}
+    return tuple(sorted(name for name, model in lock.models.items() if model.pairing.image in origins))
+
+
+def differences(project: Project, lock: Lock, moves: Iterable[PointerMove]) -> tuple[str, ...]:
+    """The inputs that differ between the images that pointers move between, one line each; none where a build directory
+    is gone. Of an adopted image only the versions are compared."""
+    lines: list[str] = []
+    for origin, to in dict.fromkeys((move.origin, move.to) for move in moves):
+        before, after = (
+            build_directory.read_if_possible(project.build_directory(name.repository, name.number)) if name else None
+            for name in (origin, to)
+        )
+        if before and after:
+            lines += rules.explain_changes(before, after)
+        elif origin:
+            lines += _version_changes(lock.image(origin), lock.image(to))
+    return tuple(lines)
+
+
+def _version_changes(before: NumberedImage | None, after: NumberedImage | None) -> Iterator[str]:
+    """A line for each source with another version in one of two images, of which one was adopted."""
+    if before is None or after is None or not (before.adopted or after.adopted):
+        return
+    for name in sorted(before.versions.keys() | after.versions.keys(), reverse=True):
+        old, new = before.versions.get(name), after.versions.get(name)
+        if old != new:
+            yield f"{name}: {_version(old)} → {_version(new)}"
+
+
+def _version(version: Version | None) -> str:
+    if version is None:
+        return "not known"
+    return version.version + (f" ({version.commit[:9]})" if version.commit else "")

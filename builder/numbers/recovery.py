@@ -1,0 +1,316 @@
+"""This page repairs the record of numbers after a merge or after the loss of images.lock.
+
+Build directories after a merge come first, then the sources that a lost images.lock is rebuilt from.
+Where a build directory and the labels of an image disagree, the build directory wins.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from builder.base import files, words
+from builder.base.errors import LockError, UsageError
+from builder.base.events import Message
+from builder.base.project import below_project
+from builder.engine import images
+from builder.engine.images import split_tag
+from builder.lock import lock_file, merging, text
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
+from builder.numbers import adopted, build_directory, claims, images_lock
+from builder.numbers.images_lock import RECORD
+from builder.plan import making, plan_model
+from builder.plan.plan_model import input_hash
+from builder.sources import foreign_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from builder.base.project import Project
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
+    from builder.numbers.workspace import Workspace
+
+
+# The build directories after a merge: both sides had one of the same number, and git checked out one of them.
+
+# The revisions that hold the build directories of both sides: before the merge is committed, and after.
+_REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD")
+
+
+def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> bool:
+    """Puts the build directories of both images in their places: of the one that keeps the number ``origin``, and of
+    the one that is ``to`` now. True if that of the latter was found.
+
+    Raises ValueError for a number that is not in ``lock``.
+    """
+    image, stayed = lock.image(to), lock.image(origin)
+    if image is None or stayed is None:
+        raise ValueError(f"{origin} and {to} are both in the lock by now")
+    with _scratch_folder(project) as folder:
+        destination = project.build_directory(to.repository, to.number)
+        candidates = [*_candidates(project, origin, folder), destination]
+        moved_from = _matching(candidates, image)
+        if moved_from and moved_from != destination:
+            with _new_directory(project, moved_from, to) as directory:
+                _rename_record(directory, origin, to)
+        stayed_in = _matching(candidates, stayed)
+        if stayed_in and stayed_in != candidates[0]:
+            with _new_directory(project, stayed_in, origin):
+                pass
+    return moved_from is not None
+
+
+def remove_unfinished(project: Project) -> None:
+    """Removes what a killed process left of `restore_both`, and what could not be removed then. images.lock must be
+    held."""
+    shutil.rmtree(_scratch(project), ignore_errors=True)
+    for pattern in (_beside("*"), files.aside_of(Path("*")).name):
+        for folder in project.builds.glob(f"*/{pattern}"):
+            shutil.rmtree(below_project(project.builds, folder), ignore_errors=True)
+
+
+@contextmanager
+def _scratch_folder(project: Project) -> Iterator[Path]:
+    """An empty folder for the time of the block. Its name is always the same, since images.lock is held: what a killed
+    process left there goes."""
+    folder = _scratch(project)
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield _folder(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _candidates(project: Project, name: ImageName, folder: Path) -> list[Path]:
+    """The build directory of a number as it is now, and, extracted into ``folder``, as it was on either side of a
+    merge."""
+    directory = project.build_directory(name.repository, name.number)
+    inside = directory.relative_to(project.root)
+    candidates = [directory]
+    for revision in _REVISIONS:
+        into = _folder(folder / revision)
+        if foreign_files.extract_folder(project.root, revision, inside.as_posix(), into):
+            candidates.append(into / inside)
+    return candidates
+
+
+def _matching(candidates: list[Path], image: NumberedImage) -> Path | None:
+    return next((directory for directory in candidates if is_of(directory, image)), None)
+
+
+def is_of(directory: Path, image: NumberedImage) -> bool:
+    """True if a build directory is that of ``image``: by the input hash of its plan, or what an adopted one holds."""
+    if image.adopted:
+        contents = adopted.read_adopted(directory)
+        return contents is not None and contents.fingerprint == image.fingerprint
+    steps = build_directory.read_if_possible(directory)
+    return steps is not None and input_hash(steps) == image.input_hash
+
+
+@contextmanager
+def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[Path]:
+    """A copy of ``source``, which becomes the build directory of a number in one step, as the block left it."""
+    target = project.build_directory(name.repository, name.number)
+    beside = target.with_name(_beside(target.name))
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(source, beside, symlinks=True)  # what a link leads to is no part of it
+    yield beside
+    files.replace_folder(beside, target)
+
+
+def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
+    file = directory / images_lock.RECORD
+    if not file.is_file():
+        return
+    record = lock_file.read_lock(file)
+    if record.image(origin):
+        files.write_alone(file, text.dump_lock(merging.renamed(record, origin, to.number)).encode())
+
+
+def _scratch(project: Project) -> Path:
+    return project.state / "renumber"
+
+
+def _beside(name: str) -> str:
+    return f".{name}.new"
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+# The sources that a lost images.lock is rebuilt from: build directories and the images in the engine. A build
+# directory keeps the part of images.lock that its build wrote; where it is gone as well, the image's labels hold most
+# of that. Where the two disagree about a number, the build directory wins.
+
+_LARGEST_RECORD = 256 << 20
+_NUMBER = re.compile("[1-9][0-9]{0,17}")
+
+
+@dataclass(frozen=True)
+class RecoverableImage:
+    """A number that can be recovered: the part of a lock that its build wrote, or as much of it as is known;
+    ``unknown`` says what is missing."""
+
+    name: ImageName
+    part: Lock
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def image(self) -> NumberedImage:
+        return self.part.images[self.name.repository].numbers[self.name.number]
+
+
+def _repositories(project: Project, built: Iterable[ImageName]) -> frozenset[str]:
+    """The repositories of this project, which has ``built`` these numbers: an engine may hold images of others. A
+    definition that cannot be read counts only by its build directories."""
+    from builder.definitions import image
+
+    return frozenset({*image.definition_repositories(project), *(name.repository for name in built)})
+
+
+def find_recoverable(workspace: Workspace) -> list[RecoverableImage]:
+    """Finds every number of this project in build directories and in the engine. Those in the engine that another
+    project there has on record are left out, unless they are in builds/, too."""
+    built = dict(in_builds(workspace.project))
+    tagged = dict(_of_no_other(workspace, built, _in_engine(workspace.engine)))
+    ours = _repositories(workspace.project, built)
+    recoverable = []
+    for name in sorted({*built, *(name for name in tagged if name.repository in ours)}):
+        local = tagged.get(name)
+        if name in built:
+            recoverable.append(_from_build(name, built[name], local))
+        elif local and (own := labels_of(name, local)):
+            recoverable.append(_from_engine(workspace.engine, name, local, own))
+    return [number for number in recoverable if _is_plausible(workspace, number)]
+
+
+def _of_no_other(
+    workspace: Workspace, built: Mapping[ImageName, Lock], tagged: Iterable[tuple[ImageName, ImageDetails]]
+) -> Iterator[tuple[ImageName, ImageDetails]]:
+    others = claims.of_others(workspace.engine, claims.existing_identity(workspace.project))
+    for name, details in tagged:
+        owner = None if name in built else claims.holder_of(others, name)
+        if owner is None:
+            yield name, details
+        elif name.repository in _repositories(workspace.project, built):
+            workspace.report(Message(f"{name} is left out: {owner} has it"))
+
+
+def _is_plausible(workspace: Workspace, number: RecoverableImage) -> bool:
+    """True if images.lock can hold what is known of a number; labels may be anybody's."""
+    if reason := merging.refused(number.part):
+        workspace.report(Message(f"{number.name} is left out: {reason}"))
+    return not reason
+
+
+def current(endpoint: Endpoint, recoverable: list[RecoverableImage]) -> dict[str, int]:
+    """The number that each repository's ``latest`` tag names in the engine, where it names one."""
+    latest: dict[str, int] = {}
+    for repository in sorted({number.name.repository for number in recoverable}):
+        details = images.inspect_image(endpoint, f"{repository}:latest")
+        content = images.fingerprint(details) if details else ""
+        numbers = [
+            number.name.number
+            for number in recoverable
+            if number.name.repository == repository and number.image.fingerprint == content
+        ]
+        latest |= {repository: max(numbers)} if numbers else {}
+    return latest
+
+
+def labels_of(name: ImageName, details: ImageDetails) -> making.ImageLabels | None:
+    """The labels of an image as its build wrote them; None for those of another repository or another program. Anybody
+    can write labels: those that images.lock could not hold are no build's."""
+    image_labels = making.read_labels(details.labels)
+    if image_labels is None or image_labels.repository != name.repository:
+        return None
+    try:
+        part = _part(name, details, image_labels, words.now(), 0)
+        sound = lock_file.parse_and_explain(text.dump_lock(part)) == part
+    except (LockError, UsageError, TypeError, ValueError, AttributeError, KeyError):
+        return None
+    return image_labels if sound else None
+
+
+def _in_engine(endpoint: Endpoint) -> Iterator[tuple[ImageName, ImageDetails]]:
+    """The images in the engine that have a number as their tag."""
+    for details in images.all_images(endpoint):
+        for tag in details.tags:
+            repository, number = split_tag(tag)
+            if _NUMBER.fullmatch(number):
+                yield ImageName(repository, int(number)), details
+
+
+def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
+    """The parts of images.lock that the build directories keep; one that is damaged counts as gone."""
+    for file in sorted(project.builds.glob(f"**/{RECORD}")):
+        number = file.parent.name
+        if not _NUMBER.fullmatch(number) or _is_of_a_mod(project, file):
+            continue
+        name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
+        try:
+            part = lock_file.parse_bytes(files.read_plain_file(file, _LARGEST_RECORD), RECORD)
+        except (LockError, OSError):
+            continue
+        if part.image(name):
+            # Anybody may have written the directory: it tells of its own number alone.
+            yield name, replace(part, models={m: kept for m, kept in part.models.items() if kept.pairing.image == name})
+
+
+def _is_of_a_mod(project: Project, file: Path) -> bool:
+    """True for a file inside a build directory, of which each number has one: a mod may hold anything."""
+    above = file.parent.parent.relative_to(project.builds).parts
+    folders = (project.builds.joinpath(*above[:depth]) for depth in range(1, len(above) + 1))
+    return any((folder / marker).exists() for folder in folders for marker in (making.FILE, plan_model.ADOPTED))
+
+
+def _from_build(name: ImageName, part: Lock, local: ImageDetails | None) -> RecoverableImage:
+    number = RecoverableImage(name, part)
+    if local is None:
+        pruned = replace(number.image, pruned=words.now())
+        unknown = f"{name} is not in this engine, and since when is not known: recorded as pruned today"
+        return replace(number, part=number.part.with_image(name, pruned), unknown=(unknown,))
+    if images.fingerprint(local) != number.image.fingerprint:
+        return replace(number, unknown=(f"{name} names other content in this engine than was built: it was moved",))
+    return number
+
+
+def _from_engine(
+    endpoint: Endpoint, name: ImageName, local: ImageDetails, image_labels: making.ImageLabels
+) -> RecoverableImage:
+    built = images.last_tagged(endpoint, str(name)) or local.created
+    part = _part(name, local, image_labels, built, images.disk_size(endpoint, str(name)))
+    unknown = (
+        f"{name} has no build directory: when it was built is taken from its tag, its Python packages are not known"
+    )
+    return RecoverableImage(name, part, (unknown,))
+
+
+def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabels, built: str, size: int) -> Lock:
+    """The part of images.lock that the build of a labelled image wrote."""
+    image = NumberedImage(
+        built=built,
+        definition=image_labels.definition,
+        platform=details.platform,
+        fingerprint=images.fingerprint(details),
+        input_hash=image_labels.input_hash,
+        size=size,
+        recipe=image_labels.recipe,
+        versions=image_labels.versions,
+        mods=image_labels.mods,
+    )
+    part = Lock().with_image(name, image)
+    for definition, pins in image_labels.pins.items():
+        part = part.with_pins(definition, details.platform, pins)
+    for position, model in enumerate(image_labels.models):
+        # The recipe's own model comes first, and the revision is that one's.
+        revision = image_labels.revision if position == 0 else None
+        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision)))
+    return part

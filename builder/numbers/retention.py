@@ -1,0 +1,212 @@
+"""This page decides which images and leftovers may be removed from the engine.
+
+Orphans of earlier builds come first, then the rules by which numbered images stay.
+Anything that another project or program could have made does not count as an orphan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from builder.base import files
+from builder.engine import images
+from builder.engine.images import repository
+from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbers import build_directory
+from builder.plan import making, plan_model
+from builder.plan.making import BASE_PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.engine import bake_run
+    from builder.engine.client import Endpoint
+    from builder.engine.images import ImageDetails
+
+
+# Orphans that builds of this project left in the engine: images without a name, and records of BuildKit's cache.
+# Anything that another project or program could have made does not count as ours.
+
+
+def nameless_images(
+    endpoint: Endpoint, lock: Lock, every: Mapping[str, ImageDetails], of_others: AbstractSet[str]
+) -> dict[str, ImageDetails]:
+    """The images without a name that builds of the lock's repositories left, by id; ``every`` holds all images.
+
+    One that a number records is left out, here or, by its fingerprint in ``of_others``, in another project: its tag was
+    moved away, and can be given back to it.
+    """
+    recorded: AbstractSet[str] = {
+        image.fingerprint for numbers in lock.images.values() for image in numbers.numbers.values() if not image.pruned
+    }
+    dangling = {id_: every[id_] for id_ in images.dangling(endpoint, making.INPUT_HASH) if id_ in every}
+    return {
+        id_: image
+        for id_, image in dangling.items()
+        if image.labels.get(making.REPOSITORY) in lock.images and images.fingerprint(image) not in recorded | of_others
+    }
+
+
+def is_untagged(image: ImageDetails) -> bool:
+    """True for an image that has no name but its digest, which containerd's store lists among the tags."""
+    return all("@" in tag for tag in image.tags)
+
+
+def superseded_bases(
+    endpoint: Endpoint, project: Project, lock: Lock, staying: Iterable[ImageDetails]
+) -> dict[str, ImageDetails]:
+    """The images of others that were pulled because numbers stand on them, by name: without a tag, no longer pinned,
+    and with no image left on them among those ``staying``."""
+    pinned = _pinned_bases(lock)
+    bases = {}
+    on_top = [image.layers for image in staying]
+    for reference in sorted(_bases_of_numbers(project, lock)):
+        image = images.inspect_image(endpoint, reference) if reference.partition("@")[2] not in pinned else None
+        if image and is_untagged(image) and not any(layers[: len(image.layers)] == image.layers for layers in on_top):
+            bases[reference] = image
+    return bases
+
+
+def base_digests(project: Project, lock: Lock) -> frozenset[str]:
+    """The digests of the images of others that this program pulled: those that are pinned, and those that numbers stand
+    on."""
+    numbered = (reference.partition("@")[2] for reference in _bases_of_numbers(project, lock))
+    return frozenset([*_pinned_bases(lock), *numbered])
+
+
+def _pinned_bases(lock: Lock) -> set[str]:
+    return {pins.base.resolved for platforms in lock.pins.values() for pins in platforms.values() if pins.base}
+
+
+def _bases_of_numbers(project: Project, lock: Lock) -> set[str]:
+    names = [ImageName(name, number) for name, recorded in lock.images.items() for number in recorded.numbers]
+    return {
+        f"{repository(step.takes.get('image', ''))}@{step.takes['content']}"
+        for name in names
+        for steps in [build_directory.read_if_possible(project.build_directory(name.repository, name.number)) or ()]
+        if any(step.name.endswith(BASE_PACKAGES) for step in steps)
+        for step in steps
+        if step.name.rpartition(": ")[2] == "base" and step.takes.get("content", "").startswith("sha256:")
+    }
+
+
+def dockerfile_text(project: Project, names: Iterable[ImageName]) -> str:
+    """The text of all Dockerfiles of these numbers, in which a record of BuildKit's cache is looked up."""
+    folders = (project.build_directory(name.repository, name.number) for name in names)
+    files = (
+        file
+        for folder in folders
+        for file in build_directory.build_directory_files(folder)
+        if file.name == "Dockerfile"
+    )
+    return "\n".join(_text(file) for file in files)
+
+
+def _text(file: Path) -> str:
+    try:
+        return files.read_plain_file(file, plan_model.LARGEST_FILE).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def removable_records(
+    before: Iterable[bake_run.CacheRecord], after: Collection[bake_run.CacheRecord], gone: str, kept: str
+) -> set[str]:
+    """The ids of the cache records that only removed images needed; ``gone`` and ``kept`` are the Dockerfiles of those
+    and of all others.
+
+    These are the copies of their layers: records of steps in ``gone`` that shared a layer with an image ``before`` and
+    do so no longer. And the records of their other stages: steps that do not occur in ``kept`` and are scripts, since a
+    step of one line could be another project's.
+    """
+    shared = {record.id for record in before if record.shared}
+    if not any(record.shared for record in after):
+        # The engine marks none at times (seen with 28.5). The images that stay have shared layers: so it tells nothing.
+        shared = set()
+    free = [
+        record for record in after if record.step and record.step in gone and not record.shared and not record.in_use
+    ]
+    return {record.id for record in free if record.id in shared or ("\n" in record.step and record.step not in kept)}
+
+
+# The rules by which numbered images stay when others are pruned: pure, so that tests can try each of them.
+
+
+@dataclass(frozen=True)
+class RetentionPolicy:
+    """The limits that the user sets: of each repository the ``keep`` newest numbers stay, and so does every image built
+    less than ``older_than`` ago."""
+
+    keep: int
+    older_than: timedelta
+
+
+@dataclass(frozen=True)
+class EngineImages:
+    """The images in the engine: that of each number which is present with the recorded content, every other image by
+    its name, and the containers that use each image, by its id."""
+
+    numbered: Mapping[ImageName, ImageDetails]
+    others: Mapping[str, ImageDetails]
+    containers: Mapping[str, tuple[str, ...]]
+
+
+def retention_reasons(
+    lock: Lock, engine: EngineImages, policy: RetentionPolicy, now: datetime
+) -> dict[ImageName, tuple[str, ...]]:
+    """Every reason for each number in the engine to stay; a number without any may go."""
+    newest = _newest(engine.numbered, policy.keep)
+    own = {name: _own_reasons(lock, name, engine, newest, policy, now) for name in engine.numbered}
+    bases = _base_reasons(engine, own)
+    return {name: why or bases.get(engine.numbered[name].layers, ()) for name, why in own.items()}
+
+
+def _own_reasons(
+    lock: Lock, name: ImageName, engine: EngineImages, newest: set[ImageName], policy: RetentionPolicy, now: datetime
+) -> tuple[str, ...]:
+    repository = lock.images[name.repository]
+    image = repository.numbers[name.number]
+    age = now - datetime.fromisoformat(image.built)
+    return (
+        *(["current"] if repository.current == name.number else []),
+        *(["pinned"] if image.pinned else []),
+        *(f"serves {model}" for model in lock.models_on(name)),
+        *(f"used by container {used}" for used in engine.containers.get(engine.numbered[name].id, ())),
+        *(["newest"] if name in newest else []),
+        *(["young"] if age < policy.older_than else []),
+        *(["adopted: it cannot be built again"] if _is_irreplaceable(image) else []),
+    )
+
+
+def _is_irreplaceable(image: NumberedImage) -> bool:
+    """True for an image that was built elsewhere, is not in the registry, and is not marked bad."""
+    return image.adopted is not None and image.digest is None and image.status != "bad"
+
+
+def _newest(names: Iterable[ImageName], keep: int) -> set[ImageName]:
+    by_repository: dict[str, list[int]] = {}
+    for name in names:
+        by_repository.setdefault(name.repository, []).append(name.number)
+    return {
+        ImageName(repository, number)
+        for repository, numbers in by_repository.items()
+        for number in sorted(numbers, reverse=True)[:keep]
+    }
+
+
+def _base_reasons(
+    engine: EngineImages, own: Mapping[ImageName, tuple[str, ...]]
+) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The reason for an image to stay that another one was built on, by the layers of the former: every leading part of
+    the layers of an image that stays."""
+    staying = {str(name): engine.numbered[name] for name, why in own.items() if why}
+    return {
+        image.layers[:end]: (f"{name} is built on it",)
+        for name, image in sorted({**engine.others, **staying}.items())
+        for end in range(1, len(image.layers))
+    }

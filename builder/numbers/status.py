@@ -1,0 +1,173 @@
+"""This page finds numbered images by name and reports their state in the engine.
+
+Names as the user types them come first, then the states: present, missing, moved or pruned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from builder.base.errors import EngineError, UsageError
+from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbers import claims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from builder.base.project import Project
+    from builder.definitions.recipe import Recipe
+    from builder.numbers.workspace import Workspace
+
+
+# Names of numbered images as the user types them (``vllm-node-tf5:7``, ``tf5:7``), looked up in images.lock.
+
+_HINT = "`builder list` shows the numbered images; `builder adopt IMAGE` gives one that is in the engine a number"
+
+
+def named_repository(project: Project, lock: Lock, text: str) -> str | None:
+    """The repository called ``text``, or that of the definition called so; None where there is neither."""
+    if text in lock.images:
+        return text
+    from builder.definitions import image
+
+    if text in image.definition_names(project):
+        return image.repository_of(project, text)
+    return text if image.of_repository(project, text) else None
+
+
+def named_number(project: Project, lock: Lock, text: str) -> tuple[ImageName, NumberedImage]:
+    """The numbered image called ``text``: without a number the current one; of a model or a recipe the image that
+    serves it.
+
+    Raises UsageError where images.lock has no such image, FileProblemsError for a recipe that cannot be read.
+    """
+    name, colon, number = text.rpartition(":")
+    if name not in lock.images and (served := _serving(project, lock, text)) and (image := lock.image(served)):
+        return served, image
+    repository_name = named_repository(project, lock, name if colon else text)
+    record = lock.images.get(repository_name) if repository_name else None
+    if repository_name is None or record is None:
+        raise UsageError(f"images.lock has no image `{text}`", hint=_HINT)
+    if not colon or number == "latest":
+        number = str(record.current or "")
+    if not number.isdecimal() or int(number) not in record.numbers:
+        raise UsageError(f"{repository_name} has no number {number}", hint=f"its numbers: {_numbers(record.numbers)}")
+    return ImageName(repository_name, int(number)), record.numbers[int(number)]
+
+
+def named_recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
+    """The recipe called ``text``; None where there is none, or a repository or a definition has that name. Raises
+    FileProblemsError where it cannot be read."""
+    from builder.definitions import recipe
+    from builder.definitions import recipe as recipes
+
+    path = None if named_repository(project, lock, text) else recipe.find_recipe(project, text)
+    return recipes.load_recipe(project, path) if path else None
+
+
+def named_model(project: Project, lock: Lock, text: str) -> str | None:
+    """The model of images.lock called ``text``, or that of the recipe called so; None where there is neither."""
+    if text in lock.models:
+        return text
+    named = named_recipe(project, lock, text)
+    return named.model if named and named.model in lock.models else None
+
+
+def _serving(project: Project, lock: Lock, text: str) -> ImageName | None:
+    """The image that serves the model or the recipe called ``text``: the paired one, else the current one of the
+    recipe's repository."""
+    if paired := named_model(project, lock, text):
+        return lock.models[paired].pairing.image
+    named = named_recipe(project, lock, text)
+    current = lock.images[named.repository].current if named and named.repository in lock.images else None
+    number = (named.number or current) if named else None
+    return ImageName(named.repository, number) if named and number else None
+
+
+def _numbers(numbers: dict[int, NumberedImage]) -> str:
+    shown = sorted(numbers, reverse=True)
+    return ", ".join(map(str, shown[:10])) + (" …" if len(shown) > 10 else "")
+
+
+# The state of the numbered images of images.lock in the engine: present, missing, moved, or pruned.
+
+ImageState = Literal["present", "missing", "moved", "pruned", "unknown"]
+
+
+@dataclass(frozen=True)
+class ImageRow:
+    """A numbered image with its state now, and the models that are paired with it."""
+
+    name: ImageName
+    image: NumberedImage
+    current: bool
+    state: ImageState
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ImageOverview:
+    """All numbered images, the newest of a repository first. ``stray`` names the repositories whose ``latest`` tag is
+    not the current number, though no other project has it; ``foreign`` those where another project has it, with that
+    project. ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
+
+    rows: tuple[ImageRow, ...]
+    stray: tuple[str, ...]
+    engine_error: str
+    foreign: Mapping[str, str] = field(default_factory=dict)
+
+
+def status_overview(workspace: Workspace, lock: Lock) -> ImageOverview:
+    """Looks at every number in the lock; where no engine answers, every state is unknown."""
+    try:
+        by_name, ids = image_states(workspace, lock)
+        own = claims.existing_identity(workspace.project)
+        owners = {
+            name: claims.owner_of_latest(workspace.engine, own, name)
+            for name, repository in lock.images.items()
+            if by_name.get(ImageName(name, repository.current or 0)) == "present"
+            and ids.get(f"{name}:latest") != ids[f"{name}:{repository.current}"]
+        }
+    except EngineError as error:
+        return ImageOverview(_rows(lock, dict.fromkeys(_names(lock), "unknown")), (), error.message)
+    stray = tuple(name for name, owner in owners.items() if owner is None)
+    foreign = {name: str(owner) for name, owner in owners.items() if owner}
+    return ImageOverview(_rows(lock, by_name), stray, "", foreign)
+
+
+def image_states(workspace: Workspace, lock: Lock) -> tuple[dict[ImageName, ImageState], dict[str, str]]:
+    """Returns the state of every number in the lock, and the engine's id of the image behind each tag.
+
+    Raises EngineError where none answers.
+    """
+    from builder.engine import tag_cache
+
+    names = _names(lock)
+    in_engine = tag_cache.find_images(workspace.engine, lock.images, map(str, names), workspace.project.engine_cache)
+    by_name: dict[ImageName, ImageState] = {}
+    for name in names:
+        fingerprint = in_engine.fingerprints.get(str(name))
+        image = lock.images[name.repository].numbers[name.number]
+        if fingerprint is None:
+            by_name[name] = "pruned" if image.pruned else "missing"
+        else:
+            by_name[name] = "present" if fingerprint == image.fingerprint else "moved"
+    return by_name, in_engine.ids
+
+
+def _names(lock: Lock) -> list[ImageName]:
+    return [ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers]
+
+
+def _rows(lock: Lock, by_name: dict[ImageName, ImageState]) -> tuple[ImageRow, ...]:
+    serving: dict[ImageName, list[str]] = {}
+    for model, record in lock.models.items():
+        serving.setdefault(record.pairing.image, []).append(model)
+    rows = []
+    for name in sorted(by_name, key=lambda name: (name.repository, -name.number)):
+        repository = lock.images[name.repository]
+        current = repository.current == name.number
+        models = tuple(sorted(serving.get(name, ())))
+        rows.append(ImageRow(name, repository.numbers[name.number], current, by_name[name], models))
+    return tuple(rows)

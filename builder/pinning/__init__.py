@@ -1,1 +1,0 @@
-"""Resolves requested sources to pins: exact versions, commits and hashes."""

@@ -1,0 +1,1 @@
+"""The version of everything that a build takes, resolved once and recorded."""

@@ -1,0 +1,431 @@
+"""The versions of a definition must agree with the versions that the pinned vLLM names.
+
+The version of a wheel comes first, then the comparison of ranges, the named versions, and the check of a definition.
+The check runs before anything is built.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from builder.base.errors import Location, SourceError, UsageError
+from builder.definitions import image
+from builder.definitions.fields import canonical
+from builder.definitions.image import WheelSource
+from builder.lock.model import GitPin, WheelPin
+from builder.pins import vendored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from packaging.requirements import Requirement
+    from packaging.specifiers import SpecifierSet
+
+    from builder.base.project import Project
+    from builder.definitions.image import ImageDefinition, Source
+    from builder.lock.model import LockedPackage, Pins, SourcePin
+    from builder.pins.resolver import Resolver
+    from builder.sources.wheels import WheelRequest
+
+
+# The version of a source that is taken as a wheel: what the definition writes, or what was chosen for the pin.
+
+_SHOWN = 5
+
+
+def wheel_version(source: Source | None, pin: SourcePin | None) -> str:
+    """The version of a source that is taken as a wheel: the pinned one where the definition writes none, or writes
+    another than was chosen; else the written one. Empty for another source, and for the newest."""
+    if not isinstance(source, WheelSource):
+        return ""
+    written = source.requirement.partition("==")[2]
+    pinned = pin.version if isinstance(pin, WheelPin) and pin.requested == source.requested else ""
+    return pinned if pinned and not (written and _is(pinned, written)) else written
+
+
+def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) -> str:
+    """The requirement that uv resolves: for the ``chosen`` version, or that which was chosen for the ``pin`` before;
+    else what the definition writes."""
+    written = source.requirement.partition("==")[2]
+    wanted = chosen or (wheel_version(source, pin) if written else "")
+    return f"{source.package}=={wanted}" if wanted and wanted != written else source.requirement
+
+
+def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, str | None]) -> Pins:
+    """``pins`` with the wheels of ``update`` at the version that each maps to; without those that map to none, which
+    the definition decides again."""
+    chosen = {
+        name: WheelPin(definition.wheel_sources[name].requested, wanted)
+        for name, wanted in update.items()
+        if wanted and name in definition.wheel_sources
+    }
+    gone = {name for name in update if name in definition.wheel_sources}
+    return replace(pins, sources={**{n: pin for n, pin in pins.sources.items() if n not in gone}, **chosen})
+
+
+def require_version(definition: ImageDefinition, name: str, text: str) -> None:
+    """Raises UsageError where ``text`` is no version that a wheel can have."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise UsageError(
+            f"`--update {name}={text}`: {name} of {definition.name} is a wheel, and `{text}` is no version",
+            hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
+        ) from None
+
+
+def require_wheel(definition: ImageDefinition, name: str, wanted: str, resolver: Resolver) -> None:
+    """Raises SourceError where the index has no wheel of the version that was chosen, with the newest that it has."""
+    from builder.sources import wheels
+
+    source = definition.wheel_sources[name]
+    try:
+        wheels.find_wheel(resolver.project.state / "wheels", lookup(definition, source, wanted), resolver.settings)
+    except SourceError as error:
+        raise _missing(definition, source, name, wanted, resolver) or error from None
+
+
+def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> WheelRequest:
+    """The request for the wheel of one version of a source, on the index that the definition names for it. Raises
+    ValueError for a definition without Python packages, which has no wheel either."""
+    from builder.sources.wheels import WheelRequest
+
+    wants = definition.python
+    if wants is None:
+        raise ValueError("a wheel is installed with the Python packages")
+    indexes = tuple(index for index in wants.indexes if source.package in index.packages)
+    return WheelRequest(f"{source.package}=={wanted}", replace(wants, indexes=indexes), definition.platform)
+
+
+def _missing(
+    definition: ImageDefinition, source: WheelSource, name: str, wanted: str, resolver: Resolver
+) -> SourceError | None:
+    """The error for a version that the user's index lacks; None where it has it, does not answer, or is not the one
+    that the definition takes the wheel from."""
+    from builder.pins import packages
+
+    if lookup(definition, source, wanted).python.indexes:
+        return None
+    try:
+        there = packages.newest_release(source.package, resolver.settings)
+    except SourceError:
+        return None
+    if not there or any(_is(each, wanted) for each in there):
+        return None
+    newest = ", ".join(there[:_SHOWN])
+    return SourceError(
+        f"the package index has no wheel of {source.package} {wanted}",
+        hint=f"`--update {name}=VERSION` with one that it has, such as {newest}",
+    )
+
+
+def _is(pinned: str, written: str) -> bool:
+    """True if a version is the written one: a local part that was not written makes no other."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(f"=={written}").contains(pinned, prereleases=True)
+    except InvalidSpecifier:
+        return pinned == written
+
+
+# Requirements that are held against each other: for one package, is there a version that suits all of them?
+
+_SYSTEM = {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux"}
+_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+
+def parse(text: str, platform: str, python: str) -> Requirement | None:
+    """The requirement in ``text`` where it counts on ``platform`` and the Python of this version (``3.12``); None where
+    it does not, or is no requirement."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    versions = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
+    target = {**_SYSTEM, "platform_machine": _MACHINES.get(platform, ""), **versions}
+    return requirement if requirement.marker is None or requirement.marker.evaluate(target) else None
+
+
+def only(version: str) -> SpecifierSet:
+    """The range of this version alone. One that is none by PEP 440, as images of others have them, equals itself."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return SpecifierSet(f"=={version}")
+    except InvalidSpecifier:
+        return SpecifierSet(f"==={version}")
+
+
+def exact_version(specifiers: SpecifierSet) -> str:
+    """The one version that ``specifiers`` allow; empty where they allow several, or none is written."""
+    pinned = [part.version for part in specifiers if part.operator in {"==", "==="} and not part.version.endswith(".*")]
+    return pinned[0] if pinned else ""
+
+
+def agree(first: SpecifierSet, other: SpecifierSet) -> bool:
+    """False if no version suits both, as far as the versions that are written in them tell."""
+    both = first & other
+    return not list(both) or any(both.contains(version, prereleases=True) for version in _candidates(both))
+
+
+def _candidates(specifiers: SpecifierSet) -> set[str]:
+    """Versions at, right below and right above each one that is written."""
+    from packaging.version import InvalidVersion, Version
+
+    candidates: set[str] = set()
+    for specifier in specifiers:
+        text = specifier.version.removesuffix(".*")
+        try:
+            version = Version(text)
+        except InvalidVersion:
+            candidates.add(text)
+            continue
+        release = [*version.release, 0, 0][: max(3, len(version.release))]
+        candidates |= {text, version.public, version.base_version, f"{version.base_version}.post1"}
+        for place in range(len(release)):
+            further = [*release[:place], release[place] + 1, *([0] * (len(release) - place - 1))]
+            candidates.add(".".join(map(str, further)))
+            if release[place]:
+                before = [*release[:place], release[place] - 1, *([999] * (len(release) - place - 1))]
+                candidates.add(".".join(map(str, before)))
+        candidates.add(".".join(map(str, [*version.release, 1])))
+    return candidates
+
+
+# The versions of other packages that the pinned vLLM names in its requirement files, or in the metadata of its wheel.
+# vLLM is compiled and tested with one FlashInfer, torch, Triton, TileLang and TVM FFI. Another one is found out when
+# it is compiled, or first run.
+
+FLASHINFER = "flashinfer-python"
+PACKAGES = frozenset([*image.PACKAGES_BUILT_FROM["flashinfer"], "torch", "triton", "tilelang", "apache-tvm-ffi"])
+_USUAL_FILE = "requirements/cuda.txt"
+# At the top of vLLM's repository since 0.22; dockerfiles/_parts/rust.j2 reads the same line when vLLM is built.
+RUST_FILE = "rust-toolchain.toml"
+_CHANNEL = re.compile(rb'^ *channel *= *"([^"]*)"', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Named:
+    """The versions of one package that are named, and ``by`` whom (``vllm 0.33.0 (4ba787ec9abc)``)."""
+
+    specifiers: SpecifierSet
+    by: str
+
+    def text(self, package: str) -> str:
+        """The half of a sentence that says it."""
+        return f"{self.by} names {package}{self.specifiers}"
+
+
+def identity(pin: SourcePin | None) -> str:
+    """A pinned vLLM in a word: its commit, or its version where it is a wheel; empty where it is not pinned."""
+    if pin is None:
+        return ""
+    return pin.commit[:12] if isinstance(pin, GitPin) else pin.version.partition("+")[0]
+
+
+def read_named_versions(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> dict[str, Named]:
+    """The ``PACKAGES`` that the pinned vLLM of a definition names, by package; none where it comes with the base, or
+    is that of a parent, since their versions are known. Raises SourceError."""
+    pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
+    if isinstance(pin, GitPin) and isinstance(source, image.GitSource):
+        return _of_commit(definition, source, pin, resolver)
+    version = wheel_version(source, pin)
+    if isinstance(source, image.WheelSource) and version:
+        return _of_wheel(definition, source, version, resolver)
+    return {}
+
+
+def installed(packages: Iterable[LockedPackage], by: str) -> dict[str, Named]:
+    """The ``PACKAGES`` that an image has, by package: one version each."""
+    return {package.name: Named(only(package.version), by) for package in packages if package.name in PACKAGES}
+
+
+def flashinfer_tag(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
+    """The tag of the FlashInfer that the pinned vLLM names. Raises SourceError where it names none, or several."""
+    named = read_named_versions(definition, pins, resolver).get(FLASHINFER)
+    vllm = pins.sources.get("vllm")
+    hint = "write a tag, branch or commit of it: `ref: v0.7.2`"
+    if named is None:
+        which = f"vllm {vllm.version}" if vllm else "a vllm whose version is not known yet, or that is no source here,"
+        raise SourceError(f"`version: from-vllm`: {which} names no version of FlashInfer", hint=hint)
+    if not (version := exact_version(named.specifiers)):
+        text = f"{FLASHINFER}{named.specifiers}"
+        raise SourceError(f"`version: from-vllm`: {named.by} names {text}, which is no single version", hint=hint)
+    return f"v{version}"
+
+
+def rust(definition: ImageDefinition, pins: Pins, resolver: Resolver) -> str:
+    """The Rust toolchain that the pinned vLLM names for its front end: a version, or a channel such as ``stable``.
+    Empty where it is not built from git, or names none. Raises SourceError."""
+    from builder.sources import mirror
+
+    pin, source = pins.sources.get("vllm"), definition.sources.get("vllm")
+    if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
+        return ""
+    files = mirror.read_files(resolver.project.mirrors, source.git, pin.commit, [RUST_FILE], resolver.say)
+    channel = _CHANNEL.search(files.get(RUST_FILE, b""))
+    return channel[1].decode("utf-8", "replace") if channel else ""
+
+
+def _of_commit(
+    definition: ImageDefinition, source: image.GitSource, pin: GitPin, resolver: Resolver
+) -> dict[str, Named]:
+    from builder.sources import mirror
+
+    mirrors, files = resolver.project.mirrors, source.requirements
+    if not files and mirror.read_files(mirrors, source.git, pin.commit, [_USUAL_FILE], resolver.say):
+        files = (_USUAL_FILE,)
+    named: dict[str, Named] = {}
+    for file in files:
+        lines = mirror.read_requirements(mirrors, source.git, pin.commit, file, resolver.say)
+        named = {**_of_lines(lines, definition, f"vllm {pin.version} ({pin.commit[:12]})"), **named}
+    return named
+
+
+def _of_wheel(
+    definition: ImageDefinition, source: image.WheelSource, version: str, resolver: Resolver
+) -> dict[str, Named]:
+    from email.parser import BytesHeaderParser
+
+    from builder.sources import wheels
+
+    if definition.python is None:
+        return {}
+    cache = resolver.project.state / "wheels"
+    request = lookup(definition, source, version)
+    wheel = wheels.find_wheel(cache, request, resolver.settings)
+    name = "-".join(wheel.address.rpartition("/")[2].split("-")[:2]).replace("%2B", "+")
+    file = f"{name}.dist-info/METADATA"
+    metadata = wheels.read_wheel_files(cache, wheel, [file], resolver.settings.ca_file).get(file, b"")
+    lines = BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist") or []
+    return _of_lines([str(line) for line in lines], definition, f"the wheel of {source.package} {version}")
+
+
+def _of_lines(lines: Iterable[str], definition: ImageDefinition, by: str) -> dict[str, Named]:
+    named: dict[str, Named] = {}
+    python = definition.python.version if definition.python else "3.12"
+    for line in lines:
+        requirement = parse(line, definition.platform, python)
+        if requirement and (name := canonical(requirement.name)) in PACKAGES and not requirement.url:
+            before = named[name].specifiers if name in named else requirement.specifier
+            named[name] = Named(requirement.specifier & before, by)
+    return named
+
+
+# The versions that a definition has of what the pinned vLLM names, held against it before anything is built.
+
+_REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))")
+_ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
+_BUILT = frozenset(image.PACKAGES_BUILT_FROM["flashinfer"])
+_HINT = "write the version that the pinned vllm names, or leave the requirement out"
+_HINT_FOR_PULLS = "packages are those of the commit without its pull requests: drop that one, or take a commit with it"
+_END_OF_NAME = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A requirement for one package that stands in a file of the project."""
+
+    location: Location
+    package: str
+    specifiers: SpecifierSet
+
+
+def check_agreement(
+    project: Project, definition: ImageDefinition, pins: Pins, patches: Mapping[str, bytes], named: Mapping[str, Named]
+) -> None:
+    """Raises SourceError with every place in the files of ``definition`` that disagrees with what is ``named``: its
+    packages, its FlashInfer, and requirement files that its pull requests change. ``patches`` are theirs, by SHA-256.
+    """
+    of_pulls = list(_of_pulls(project, definition, pins, patches))
+    problems: dict[str, str] = {}
+    for mention in (*_of_definition(project, definition), *of_pulls):
+        there = named.get(mention.package)
+        # FlashInfer that is built here follows a pull request which moves it; what is installed follows the commit.
+        built = mention.package in _BUILT and "flashinfer" in definition.git_sources and mention in of_pulls
+        if there and not built and not agree(mention.specifiers, there.specifiers):
+            message = f"{mention.location}: {mention.package}{mention.specifiers}, and {there.text(mention.package)}"
+            problems[message] = _HINT_FOR_PULLS if mention in of_pulls else _HINT
+    moved = {mention.package: Named(mention.specifiers, str(mention.location)) for mention in of_pulls}
+    flashinfer = moved.get(FLASHINFER) or named.get(FLASHINFER)
+    if flashinfer:
+        problems |= _of_flashinfer(project, definition, pins, flashinfer)
+    if problems:
+        raise SourceError("\n".join(problems), hint="; ".join(dict.fromkeys(problems.values())))
+
+
+def check_rust(project: Project, definition: ImageDefinition, named: str, patches: Mapping[str, bytes]) -> None:
+    """Raises SourceError where ``definition`` has another Rust than the pinned vLLM has ``named`` for its front end.
+    The build would end there, after hours where FlashInfer is compiled before. Nothing is known against a definition
+    without Rust, and where a pull request, one of ``patches``, changes the name."""
+    rust = str(definition.args.get("rust") or "")
+    fits = named == "stable" or f"{rust}.".startswith(f"{named}.")
+    if not rust or not named or fits or any(RUST_FILE.encode() in patch for patch in patches.values()):
+        return
+    location = image.location(project, definition.name, "args", "rust")
+    version = "" if named[:1].isalpha() else f"write `rust: {named}` and its `rust_sha256` under `args:`, or "
+    raise SourceError(
+        f"{location}: Rust {rust}, and the front end of the pinned vllm is written for Rust {named}",
+        hint=f"{version}take `rust` out: vllm is then built without that front end",
+    )
+
+
+def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, named: Named) -> dict[str, str]:
+    """The problem with a FlashInfer that is built from git, and what to do; none where its version is the named one."""
+    pin, source = pins.sources.get("flashinfer"), definition.sources.get("flashinfer")
+    if not (isinstance(pin, GitPin) and isinstance(source, image.GitSource)):
+        return {}
+    if named.specifiers.contains(pin.version, prereleases=True):
+        return {}
+    key = "version" if source.follows_vllm else "ref"
+    location = image.location(project, definition.name, "sources", "flashinfer", key)
+    exact = exact_version(named.specifiers)
+    other = f", or `ref: v{exact}`" if exact else ""
+    message = f"{location}: FlashInfer is at {pin.version} ({pin.commit[:12]}), and {named.text(FLASHINFER)}"
+    return {message: f"write `version: from-vllm` in place of FlashInfer's `ref`{other}"}
+
+
+def _of_definition(project: Project, definition: ImageDefinition) -> Iterator[Mention]:
+    wants = definition.python
+    lists = {"packages": wants.packages, "build": wants.build} if wants else {}
+    written: dict[tuple[str | int, ...], str] = {
+        ("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)
+    }
+    written |= {("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()}
+    for where, text in written.items():
+        if requirement := _named(definition, text):
+            location = image.location(project, definition.name, *where)
+            yield Mention(location, canonical(requirement.name), requirement.specifier)
+
+
+def _of_pulls(
+    project: Project, definition: ImageDefinition, pins: Pins, patches: Mapping[str, bytes]
+) -> Iterator[Mention]:
+    """The requirements that the pull requests of vLLM add to its requirement files."""
+    pin = pins.sources.get("vllm")
+    for pull in pin.pulls if isinstance(pin, GitPin) and patches else ():
+        file = project.relative(vendored.patch_file(project, definition.name, "vllm", pull))
+        target = ""
+        for number, line in enumerate(patches[pull.sha256].decode("utf-8", "replace").split("\n"), start=1):
+            if line.startswith("+++ "):
+                target = line[4:].removeprefix("b/")
+            added = _ADDED.match(line) if _REQUIREMENT_FILE.fullmatch(target) else None
+            if added and (requirement := _named(definition, added["text"].strip())):
+                location = Location(file, number, 2 + len(added["indent"]))
+                yield Mention(location, canonical(requirement.name), requirement.specifier)
+
+
+def _named(definition: ImageDefinition, text: str) -> Requirement | None:
+    """The requirement in ``text`` where it limits a package that vLLM may name, and counts on this platform."""
+    if canonical(_END_OF_NAME.split(text, maxsplit=1)[0]) not in PACKAGES:
+        return None
+    python = definition.python.version if definition.python else "3.12"
+    requirement = parse(text, definition.platform, python)
+    return requirement if requirement and requirement.specifier else None

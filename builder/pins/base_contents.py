@@ -1,0 +1,153 @@
+"""The contents of a base image that others build: its vLLM, FlashInfer and packages, read from the engine's copy of it.
+
+The copy is pulled where the engine has none; a build on that base needs it anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from builder.base import words
+from builder.base.errors import (
+    BuildFailedError,
+    EngineError,
+    ImageContentsError,
+    ImageStateError,
+    SourceError,
+    TransferError,
+)
+from builder.base.events import Message
+from builder.engine import images, installed, registry, transfer
+from builder.engine.images import repository
+from builder.lock.model import LockedPackage, Version
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from builder.base.events import Report
+    from builder.engine.client import Endpoint
+    from builder.engine.transfer import LayerProgress
+    from builder.lock.model import BasePin
+
+
+# The largest images take half an hour; a line now and then shows that something moves.
+_REPORT_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class BaseContents:
+    """The contents of a base image: when it was made (RFC 3339 UTC, empty where it does not tell), the version of its
+    Python, the sources that it brings, and all its Python packages."""
+
+    created: str
+    python: str
+    sources: Mapping[str, Version]
+    packages: tuple[LockedPackage, ...]
+
+
+def read_base_contents(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> BaseContents:
+    """Reads the contents of a pinned base, which is pulled where the engine has none.
+
+    Raises SourceError where it cannot be pulled, is not what is pinned, or cannot be run here.
+    """
+    with _read_errors(pin):
+        details = _pulled(endpoint, pin, platform, report)
+        report(Message(f"reading what {pin.requested} brings"))
+        software = installed.read_installed(endpoint, reference(pin), _labels(), platform)
+    sources = {name: Version(package.version, package.commit) for name, package in software.sources.items()}
+    packages = tuple(LockedPackage(name, version, ()) for name, version in software.packages.items())
+    return BaseContents(_date(details.created), software.python, sources, packages)
+
+
+def ensure_present(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> None:
+    """Pulls a pinned base where the engine has none. Raises SourceError."""
+    with _read_errors(pin):
+        _pulled(endpoint, pin, platform, report)
+
+
+def read_files(
+    endpoint: Endpoint, pin: BasePin, platform: str, package: str, paths: Collection[str]
+) -> dict[str, bytes]:
+    """Returns those of ``paths`` (``vllm/config.py``) that the importable ``package`` has in a pinned base.
+
+    Raises SourceError where the engine does not have that base: nothing is pulled.
+    """
+    with _read_errors(pin):
+        if _present(endpoint, pin, platform) is None:
+            raise SourceError(f"this engine does not have {pin.requested} as pinned; a build pulls it")
+        return installed.read_files(endpoint, reference(pin), _labels(), package, paths, platform)
+
+
+def reference(pin: BasePin) -> str:
+    """The engine's name of a pinned base."""
+    if pin.resolved.startswith(installed.LOCAL):
+        return pin.requested
+    return f"{repository(pin.requested)}@{pin.resolved}"
+
+
+@contextmanager
+def _read_errors(pin: BasePin) -> Iterator[None]:
+    try:
+        yield
+    except (BuildFailedError, EngineError, ImageContentsError, ImageStateError, TransferError) as error:
+        raise SourceError(f"{pin.requested} cannot be read: {error.message}", hint=error.hint) from None
+
+
+def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
+    """The engine's image of a pinned base, which is pulled where there is none."""
+    details = _present(endpoint, pin, platform)
+    if details is None:
+        report(Message(f"pulling {pin.requested}, to read what it brings"))
+        _pull(endpoint, reference(pin), platform, report)
+        details = _present(endpoint, pin, platform)
+    if details is None:
+        raise SourceError(f"the engine has no {reference(pin)} for {platform}")
+    return details
+
+
+def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDetails | None:
+    """The engine's image of a pinned base for ``platform``, or None where it has none."""
+    details = images.inspect_image(endpoint, reference(pin))
+    if details is None or details.platform != platform:
+        return None
+    local = pin.resolved.startswith(installed.LOCAL)
+    return None if local and installed.LOCAL + images.fingerprint(details) != pin.resolved else details
+
+
+def _pull(endpoint: Endpoint, name: str, platform: str, report: Report) -> None:
+    path, _, digest = name.partition("@")
+    if not digest:
+        raise SourceError(
+            f"{name} is not what is pinned, and no registry has it",
+            hint="`builder lock --update base` pins the base again",
+        )
+    last = time.monotonic()
+
+    def on_progress(progress: LayerProgress) -> None:
+        nonlocal last
+        if time.monotonic() - last > _REPORT_SECONDS:
+            last = time.monotonic()
+            amount = f"{words.size_text(progress.current)} of {words.size_text(progress.total)}"
+            report(Message(f"pulling {path}: {amount}"))
+
+    transfer.pull_layers(endpoint, path, digest, registry.auth_headers(name), on_progress, platform)
+
+
+def _labels() -> dict[str, str]:
+    """Labels by which the container can be told from others; it removes itself should this process be killed."""
+    return {"builder.reading": f"{os.getpid()}-{secrets.token_hex(4)}"}
+
+
+def _date(created: str) -> str:
+    try:
+        moment = datetime.fromisoformat(created)
+    except ValueError:
+        return ""
+    # Whoever makes an image says when; a day that none could follow is no date.
+    return words.timestamp_of(moment) if 1980 <= moment.year < 9999 and moment.tzinfo else ""

@@ -1,0 +1,105 @@
+"""The pins of all definitions that a command needs, chain by chain, the base of each first.
+
+Each definition is resolved once, against the packages that its image inherits from the ones before it in the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from builder.base.errors import LockError, UsageError
+from builder.pins import pinning, resolver
+
+if TYPE_CHECKING:
+    from builder.definitions.image import ImageDefinition
+    from builder.lock.model import Lock, Pins
+    from builder.numbers.workspace import Workspace
+
+
+Chain = tuple["ImageDefinition", ...]
+"""A definition and its parents, the base first."""
+
+Update = Mapping[str, str | None]
+"""Names to resolve anew (``vllm``, ``python``), each with the git ref to take, or None for the definition's."""
+
+
+def resolve_missing(
+    workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
+) -> dict[str, pinning.ResolvedPins]:
+    """Pins for every definition of ``chains``, by name: those of ``lock``, but for stale ones and those to ``update``.
+
+    No source is asked twice. See `definition_pins.complete`.
+    """
+    updates = _update_of_each(chains, update)
+    sources = resolver.make_resolver(workspace)
+    completed: dict[str, pinning.ResolvedPins] = {}
+    for chain in chains:
+        inherited: pinning.Inherited = ()
+        below = ""
+        for definition in chain:
+            name = definition.name
+            if name not in completed:
+                pins = lock.pins_of(name, definition.platform)
+                completed[name] = pinning.ResolvedPins(pins)
+                if updates[name] or pinning.stale_pins(definition, pins, inherited):
+                    completed[name] = pinning.resolve_missing(
+                        definition, pins, inherited, sources, updates[name], below
+                    )
+            closure = completed[name].pins.python
+            below = closure.as_of if closure else below
+            inherited = _inherited_from(definition, completed[name].pins, inherited)
+    return completed
+
+
+def stale_chain(lock: Lock, chain: Chain) -> dict[str, tuple[str, ...]]:
+    """The names of the missing and stale pins of each definition of ``chain`` that has some, by definition."""
+    names = {}
+    inherited: pinning.Inherited = ()
+    for definition in chain:
+        pins = lock.pins_of(definition.name, definition.platform)
+        if stale_here := pinning.stale_pins(definition, pins, inherited):
+            names[definition.name] = stale_here
+        inherited = _inherited_from(definition, pins, inherited)
+    return names
+
+
+def refuse_stale(lock: Lock, chain: Chain) -> None:
+    """Raises LockError where something of ``chain`` would have to be resolved."""
+    for definition, names in stale_chain(lock, chain).items():
+        raise LockError(
+            f"images.lock does not cover {', '.join(sorted(names))} of {definition} on {chain[-1].platform}",
+            hint=f"`builder lock {definition}` resolves them; commit images.lock",
+        )
+
+
+def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.Inherited) -> pinning.Inherited:
+    """The packages that an image on top of ``definition`` inherits; None where its pins do not tell them yet."""
+    if inherited is None or {"python", *definition.sources} & set(pinning.stale_pins(definition, pins, inherited)):
+        return None
+    below = pinning.with_base(definition, pins, inherited)
+    return (*below, *pins.python.packages) if below is not None and pins.python else below
+
+
+def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:
+    """The part of ``update`` for each definition: a name means the last definition of a chain that has such a source.
+
+    Raises UsageError for a name that none of the chains has.
+    """
+    updates: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
+    for name, ref in update.items():
+        owners = [
+            next((definition for definition in reversed(chain) if name in pinning.pin_names(definition)), None)
+            for chain in chains
+        ]
+        if not any(owners):
+            sources = {source for chain in chains for definition in chain for source in pinning.pin_names(definition)}
+            targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
+            raise UsageError(
+                f"{targets} has no source `{name}`",
+                hint=f"it has {', '.join(sorted(sources))}; image.yaml says under `sources:` what it is made from",
+            )
+        for owner in owners:
+            if owner:
+                updates[owner.name][name] = ref
+    return updates

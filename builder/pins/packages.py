@@ -1,0 +1,320 @@
+"""This page reads the files and versions of a package, at the pinned version or another one.
+
+The files of a package come first, then the cache of files from wheels, then the released versions on an index.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from builder.base import files, http_client
+from builder.base.errors import EngineError, SourceError, UsageError
+from builder.base.http_client import NoAnswerError
+from builder.definitions.fields import canonical
+from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
+from builder.lock.model import GitPin, IncludedPin, LockedPackage
+from builder.plan import making
+from builder.sources import git, wheels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from builder.base.project import Project
+    from builder.definitions.image import ImageDefinition
+    from builder.lock.model import Lock, Pins
+    from builder.sources.git import UserSettings
+    from builder.sources.patches import CandidatePatch, PackageFiles
+    from builder.sources.wheels import WheelRequest
+
+
+# The files of an importable package, at the version that an image pins or at another one.
+
+# For a version that no definition pins: the Python files are the same in the wheels of all platforms.
+_ANY = PythonRequirements(version="3.12", glibc="2.39", packages=())
+_ANY_PLATFORM = "linux/arm64"
+
+
+@dataclass(frozen=True)
+class Access:
+    """The way to files: the folders of the git mirrors and of what was read of wheels, the user's environment and
+    settings, and a function that gets a message about each step that takes long."""
+
+    mirrors: Path
+    wheels: Path
+    environ: Mapping[str, str]
+    settings: UserSettings
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PinnedDefinition:
+    """One definition of a chain, its pins, and the vendored patches that they name, by SHA-256."""
+
+    definition: ImageDefinition
+    pins: Pins
+    patches: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package at one version. ``label`` is both in a few words: ``vllm 0.20.0``."""
+
+    version: str
+    label: str
+    tree: PackageFiles
+
+
+def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
+    """The access that a project has, with the settings in ``environ``."""
+    from builder.sources import git
+
+    return Access(project.mirrors, project.state / "wheels", environ, git.read_index_settings(environ), say)
+
+
+def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
+    """``package`` as the images of ``chain`` (the base first) hold it before any mod, or None where no pin tells its
+    version. Nothing is fetched before its files are read."""
+    from builder.sources.patches import CandidatePatch
+    from builder.sources.wheels import WheelRequest
+
+    for level in reversed(chain):
+        pin, source = level.pins.sources.get(package), level.definition.sources.get(package)
+        if isinstance(pin, GitPin) and isinstance(source, GitSource):
+            pulls = tuple(
+                CandidatePatch(f"pull request {pull.number}", level.patches[pull.sha256]) for pull in pin.pulls
+            )
+            with_pulls = "".join(f" with {pull.name}" for pull in pulls)
+            label = f"{package} {pin.version} ({pin.commit[:12]}){with_pulls}"
+            return Package(pin.version, label, _of_commit(reach, source.git, pin.commit, package, pulls))
+        if isinstance(pin, IncludedPin):
+            label = f"{package} {pin.version} of {level.definition.base}"
+            return Package(pin.version, label, _of_base(reach, level, package))
+        name = source.package if isinstance(source, WheelSource) else _distribution(package)
+        for locked in level.pins.python.packages if level.pins.python else ():
+            if locked.name == name:
+                wants, platform = level.definition.python or _ANY, level.definition.platform
+                wheel = WheelRequest(f"{name}=={locked.version}", wants, platform, frozenset(locked.hashes))
+                return Package(locked.version, f"{name} {locked.version}", _of_wheel(reach, wheel, package))
+        for brought in level.pins.base.packages if level.pins.base else ():
+            if brought.name == name:
+                label = f"{name} {brought.version} of {level.definition.base}"
+                return Package(brought.version, label, _of_base(reach, level, package))
+    return None
+
+
+def released(reach: Access, definitions: Iterable[ImageDefinition], package: str, version: str) -> Package:
+    """``package`` as the wheel of ``version`` on the user's index, or on one that a definition names for it."""
+    label = f"{_distribution(package)} {version}"
+    return Package(version, label, _of_wheel(reach, _released(definitions, package, version), package))
+
+
+def _released(definitions: Iterable[ImageDefinition], package: str, version: str) -> WheelRequest:
+    from builder.sources.wheels import WheelRequest
+
+    wants = [definition.python for definition in definitions if definition.python]
+    indexes = dict.fromkeys(index for python in wants for index in python.indexes)
+    name = _distribution(package)
+    return WheelRequest(f"{name}=={version}", replace(_ANY, indexes=tuple(indexes)), _ANY_PLATFORM)
+
+
+def committed(reach: Access, definitions: Iterable[ImageDefinition], package: str, ref: str) -> Package:
+    """``package`` at the branch, tag or commit ``ref`` of the repository that a definition takes it from, without pull
+    requests. Raises UsageError where no definition takes it from git, SourceError where there is no such ref."""
+    from builder.sources import mirror
+
+    sources = [definition.git_sources for definition in definitions]
+    addresses = [by_name[package].git for by_name in sources if package in by_name]
+    if not addresses:
+        raise UsageError(
+            f"`{ref}` is no version, and no definition takes {package} from git",
+            hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
+        )
+    pin = mirror.resolve_ref(reach.mirrors, addresses[0], ref, reach.say)
+    label = f"{package} {ref[:12] if ref == pin.commit else ref}"
+    return Package(pin.version, label, _of_commit(reach, addresses[0], pin.commit, package))
+
+
+def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFiles:
+    from builder.sources.patches import PackageFiles
+
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        wheel = wheels.find_wheel(reach.wheels, request, reach.settings)
+        return wheels.read_wheel_files(reach.wheels, wheel, paths, reach.settings.ca_file)
+
+    return PackageFiles(package, read)
+
+
+def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFiles:
+    from builder.sources.patches import PackageFiles
+
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        from builder.engine import client
+        from builder.pins import base_contents
+
+        if level.pins.base is None:
+            raise ValueError("the base is not pinned")
+        try:
+            engine = client.find_endpoint(reach.environ)
+        except EngineError as error:
+            raise SourceError(error.message, hint=error.hint) from None
+        return base_contents.read_files(engine, level.pins.base, level.definition.platform, package, paths)
+
+    return PackageFiles(package, read)
+
+
+def _of_commit(
+    reach: Access, url: str, commit: str, package: str, pulls: tuple[CandidatePatch, ...] = ()
+) -> PackageFiles:
+    from builder.sources import mirror
+    from builder.sources.patches import PackageFiles
+
+    def read(paths: Collection[str]) -> dict[str, bytes]:
+        return mirror.read_files(reach.mirrors, url, commit, paths, reach.say)
+
+    return PackageFiles(package, read, pulls)
+
+
+def _distribution(package: str) -> str:
+    """The name of the wheel that holds ``package``, as an index has it."""
+    return PACKAGES_BUILT_FROM.get(package, (canonical(package),))[0]
+
+
+# The cache of files read from wheels to try patches on (``.builder/wheels``).
+
+_LARGEST = 16 << 20
+_WHEEL = re.compile("[0-9a-f]{64}")
+
+
+def stale_wheels(project: Project, lock: Lock) -> tuple[Path, ...]:
+    """The folders of wheels that are pinned nowhere in ``lock``, and the answers of indexes that name only such wheels.
+    An index gives all of it again. Other files in the cache are not among them."""
+    cache = project.state / "wheels"
+    pinned = {
+        digest
+        for platforms in lock.pins.values()
+        for pins in platforms.values()
+        for closure in (pins.python, pins.build)
+        for package in (closure.packages if closure else ())
+        for digest in package.hashes
+    }
+    folders = (path for path in cache.glob("*") if _WHEEL.fullmatch(path.name) and path.name not in pinned)
+    answers = (path for path in cache.glob("found/*.json") if not pinned & _named(path))
+    return tuple(sorted(path for path in (*folders, *answers) if not path.is_symlink()))
+
+
+def remove_wheels(paths: Iterable[Path]) -> None:
+    """Removes files and folders of the cache, without an error where another process removes or writes them, too."""
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _named(answer: Path) -> set[str]:
+    """The SHA-256 of each wheel in an index's answer."""
+    try:
+        return {str(sha256) for _, sha256 in json.loads(files.read_plain_file(answer, _LARGEST))}
+    except (OSError, ValueError, TypeError, RecursionError):
+        return set()
+
+
+# The versions of a package on the user's index, with the hashes of their wheels (PEP 691).
+
+_DEFAULT = "https://pypi.org/simple"
+_JSON = "application/vnd.pypi.simple.v1+json"
+_RELEASED_VERSIONS_LARGEST = 64 << 20
+
+
+def releases_between(package: str, old: str, new: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The versions strictly between two, beginning at the side of ``old``; no pre-releases, unless one end is one.
+    Raises SourceError where the index does not answer."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        ends = (Version(old), Version(new))
+    except InvalidVersion:
+        return ()
+    versions: list[Version] = []
+    for text in _files(package, environ):
+        version = Version(text)
+        wanted = not version.is_prerelease or any(end.is_prerelease for end in ends)
+        if min(ends) < version < max(ends) and wanted and version.local == ends[0].local:
+            versions.append(version)
+    return tuple(str(version) for version in sorted(versions, reverse=ends[0] > ends[1]))
+
+
+def newest_release(package: str, settings: UserSettings) -> tuple[str, ...]:
+    """The versions that the user's index has, the newest first; pre-releases only where there is nothing else. Raises
+    SourceError where it does not answer."""
+    from packaging.version import Version
+
+    versions = sorted(map(Version, _files_of(package, settings)), reverse=True)
+    return tuple(map(str, [each for each in versions if not each.is_prerelease] or versions))
+
+
+def line(package: str, version: str, environ: Mapping[str, str]) -> str:
+    """The entry of a version in a requirement file, with the hashes of its wheels. Raises SourceError."""
+    hashes = _files(package, environ).get(version)
+    if not hashes:
+        raise SourceError(f"the index has no wheel of {package} {version}")
+    return making.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
+
+
+def _files(package: str, environ: Mapping[str, str]) -> dict[str, set[str]]:
+    return _files_of(package, git.read_index_settings(environ))
+
+
+def _files_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
+    index = (settings.index_url or _DEFAULT).rstrip("/")
+    return _wheels(f"{index}/{package}/", settings.ca_file)
+
+
+@functools.cache
+def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
+    """The hashes of the wheels that were not withdrawn, by version."""
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    from builder.sources import git
+
+    shown = git.split(address).url
+    try:
+        with http_client.following(ca_file) as client:
+            headers = {"Accept": f"{_JSON}, text/html;q=0.1"}
+            answer = http_client.send(client, "GET", address, largest=_RELEASED_VERSIONS_LARGEST, headers=headers)
+    except NoAnswerError as error:
+        raise SourceError(f"{shown} does not answer: {error}") from None
+    if not answer.is_success:
+        raise SourceError(f"{shown}: the server says {http_client.status(answer)}")
+    versions: dict[str, set[str]] = {}
+    for name, sha256 in _listed(answer.text):
+        try:
+            version = str(parse_wheel_filename(name)[1])
+        except InvalidWheelFilename:
+            continue
+        versions.setdefault(version, set()).add(sha256)
+    return versions
+
+
+def _listed(text: str) -> list[tuple[str, str]]:
+    """The name and SHA-256 of each file of a page, in either of its two forms."""
+    try:
+        data: Any = json.loads(text)
+    except ValueError:
+        links = re.findall(r'<a [^>]*href="[^"]*?/?([^/"#]+)#sha256=([0-9a-f]{64})"[^>]*>', text)
+        return [(name, sha256) for name, sha256 in links if name.endswith(".whl")]
+    files = data.get("files", []) if isinstance(data, dict) else []
+    return [
+        (file["filename"], file["hashes"]["sha256"])
+        for file in files
+        if isinstance(file, dict)
+        and not file.get("yanked")
+        and str(file.get("filename", "")).endswith(".whl")
+        and re.fullmatch("[0-9a-f]{64}", str((file.get("hashes") or {}).get("sha256", "")))
+    ]

@@ -1,0 +1,316 @@
+"""This page has the rules of a plan: the number of compilers, the reasons for a build, the order of mods.
+
+The number of compilers is not an input of the image: each compiling step determines it on its own machine.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from builder.base import words
+from builder.base.errors import FileProblemsError, Location, Problem
+from builder.base.words import did_you_mean
+from builder.definitions.fields import canonical
+from builder.definitions.image import BUILD_JOBS, PACKAGES_BUILT_FROM
+from builder.lock.model import GitPin
+from builder.plan.plan_model import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    from builder.definitions.image import ImageDefinition
+    from builder.definitions.mod import Mod
+    from builder.lock.model import Pins
+    from builder.plan.plan_model import Plan
+
+
+# The number of compilers that run at once while a source is built, from the memory and the processors of a machine.
+# It is found anew by each step that compiles (``dockerfiles/_parts/wheels.j2``), on the machine that compiles, and is
+# no input of the image: what stands here is told beforehand.
+
+# FlashInfer's own build counts 8 GB a job on arm64; one of its kernels for FP4 (0.7.2.post1 for sm_121a, CUDA 13.0) was
+# measured: 7.0 GiB for one compiler. For vLLM 8 GB a job was proposed upstream, after builds that ran out of memory
+# (https://github.com/vllm-project/vllm/pull/12477).
+GIB_PER_JOB = {"flashinfer": 8, "vllm": 8}
+_GIB = 1 << 30
+# What a step says that compiles a source (`_parts/wheels.j2`); a template may do something else with its tree.
+_MARK = "compiling {} with MAX_JOBS="
+
+
+@dataclass(frozen=True)
+class BuildMachine:
+    """The machine that builds: its processors, and the bytes of memory that are free there, or that it has in all;
+    None where unknown."""
+
+    processors: int | None = None
+    free: int | None = None
+    total: int | None = None
+
+
+@dataclass(frozen=True)
+class CompileJobs:
+    """The jobs that one source is compiled with, and what their number comes from. ``jobs`` is None where the machine
+    is not known; with ``at_most``, what is free there now is not known."""
+
+    source: str
+    jobs: int | None
+    reason: str
+    at_most: bool = False
+
+
+def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
+    """Returns the jobs of each source that may have to be compiled, in that order, where the first ``kept_steps`` of
+    the plan are as they were."""
+    return tuple(
+        _jobs(source, part.definition.args.get(BUILD_JOBS), machine, requested)
+        for part in changed_parts(plan, kept_steps)
+        for source in sorted(part.pins.sources)
+        if _MARK.format(source).encode() in part.files["Dockerfile"].content
+    )
+
+
+def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
+    """Returns the plans of the chain that have changed in more than their mods, where the first ``kept_steps`` of the
+    plan are as they were."""
+    kept = {step.name for step in plan.steps[:kept_steps]}
+    return tuple(
+        part
+        for part in plan.chain
+        if ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile") not in kept
+    )
+
+
+def _jobs(source: str, most: object, machine: BuildMachine, requested: int | None) -> CompileJobs:
+    if requested is not None:
+        return CompileJobs(source, requested, "as asked for")
+    gib = GIB_PER_JOB[source]
+    memory = machine.total if machine.free is None else machine.free
+    if memory is None:
+        return CompileJobs(source, None, f"as many jobs as fit into the memory where it is built, at {gib} GiB a job")
+    in_all = "" if machine.free is not None else " in all"
+    limits = [(max(memory // _GIB // gib, 1), f"{memory // _GIB} GiB{in_all} at {gib} GiB a job")]
+    if machine.processors is not None:
+        limits.append((machine.processors, words.counted(machine.processors, "processor")))
+    if isinstance(most, int):
+        limits.append((most, f"`{BUILD_JOBS}` of the definition"))
+    jobs, reason = min(limits, key=lambda limit: limit[0])
+    return CompileJobs(source, jobs, reason, at_most=machine.free is None)
+
+
+# Explanation of why a build differs from an earlier one: the inputs that differ, in the order of the steps.
+
+
+def read_steps(text: str) -> tuple[Step, ...]:
+    """The steps in a build directory's plan.json. Raises ValueError, KeyError or TypeError where it is not one."""
+    steps = tuple(Step(step["name"], step["takes"]) for step in json.loads(text)["steps"])
+    for step in steps:
+        if not isinstance(step.takes, dict) or not all(
+            isinstance(item, str) for item in (step.name, *step.takes.values())
+        ):
+            raise TypeError("a step has a name, and takes text")
+    return steps
+
+
+def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:
+    """The number of leading steps that ``before`` and ``after`` share: a step is the same only after the same steps."""
+    pairs = zip(before, after, strict=False)
+    return next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(before), len(after)))
+
+
+def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
+    """One line for each input that differs, in the order of the steps; empty if none does.
+
+    The rendered Dockerfile and the metadata follow from the other inputs: they are named only if nothing else explains
+    the difference.
+    """
+    old = {step.name: step.takes for step in before}
+    new = {step.name: step.takes for step in after}
+    lines: list[str] = []
+    for name in (*new, *(name for name in old if name not in new)):
+        if _own_name(name) in _DERIVED:
+            continue
+        if name not in old:
+            lines.append(f"{name}: new")
+        elif name not in new:
+            lines.append(f"{name}: gone")
+        else:
+            lines.extend(_differences(name, old[name], new[name]))
+    order_old, order_new = ([s.name for s in steps if s.name in old and s.name in new] for steps in (before, after))
+    if order_old != order_new:
+        lines.append(f"order of the steps: {', '.join(order_new)}")
+    if not lines:
+        lines = [f"{name}: changed" for name in new if _own_name(name) in _DERIVED and old.get(name) != new[name]]
+    return tuple(lines)
+
+
+_DERIVED = ("Dockerfile", "build-metadata.yaml")
+
+
+def _own_name(name: str) -> str:
+    """A step's name without the definition that it belongs to in a chain: ``mod x`` for ``dflash: mod x``."""
+    return name.rpartition(": ")[2]
+
+
+def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+    if _own_name(name).startswith("mod ") and old != new:
+        return [f"{name}: changed"]
+    lines: list[str] = []
+    for key in (*new, *(key for key in old if key not in new)):
+        before, after = words.short_digest(old.get(key, "")), words.short_digest(new.get(key, ""))
+        if old.get(key) == new.get(key):
+            continue
+        if _own_name(name) in {"base packages", "python packages", "build packages"}:
+            lines.append(f"{key}: {_version_change(old.get(key, ''), new.get(key, ''))}")
+        else:
+            lines.append(f"{name} {key}: {before or 'nothing'} → {after or 'nothing'}")
+    return lines
+
+
+def _version_change(old: str, new: str) -> str:
+    before, after = old.partition(" ")[0], new.partition(" ")[0]
+    if before == after:
+        return f"{after}, other files"
+    return f"{before or 'not there'} → {after or 'gone'}"
+
+
+# The order in which the mods of a chain of images are baked, and the rules that they must meet. Both follow from what
+# the mods declare about each other and about the pinned versions.
+
+
+@dataclass(frozen=True)
+class ImageMods:
+    """The mods of one image of a chain as listed, the name of its definition, and the versions pinned for it and its
+    parents, by canonical name."""
+
+    definition: str
+    mods: tuple[Mod, ...]
+    pinned: Mapping[str, str]
+
+
+def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
+    """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
+    built from them."""
+    versions = {"python": definition.python.version} if definition.python else {}
+    packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
+    versions.update({canonical(package.name): package.version for package in packages})
+    for name, pin in pins.sources.items():
+        made = PACKAGES_BUILT_FROM.get(name, ()) if isinstance(pin, GitPin) else ()
+        versions.update({canonical(package): pin.version for package in (name, *made)})
+    return versions
+
+
+def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[str, str]:
+    """The versions that ``mods`` install, and those that are ``pinned``, by canonical name."""
+    return {**dict(_name_and_version(package) for mod in mods for package in mod.packages), **pinned}
+
+
+def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
+    """The mods of each image in the order in which they are baked: after those that they name, otherwise as listed.
+
+    ``levels`` are the images, parents first; ``existing`` are the names of all mods. Raises FileProblemsError with all
+    problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range.
+    """
+    wrong = [
+        *_wrong_after(levels, existing),
+        *_conflicts([mod for level in levels for mod in level.mods]),
+        *(problem for number in range(len(levels)) for problem in _unmet(levels[: number + 1])),
+    ]
+    ordered = []
+    for level in levels:
+        mods, cycle = _ordered(level.mods)
+        ordered.append(mods)
+        if cycle:
+            names = " after ".join(mod.name for mod in (*cycle, cycle[0]))
+            wrong.append(Problem(_at_after(cycle[0], cycle[1 % len(cycle)].name), f"a cycle: {names}"))
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    return tuple(ordered)
+
+
+def _ordered(mods: tuple[Mod, ...]) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
+    """The mods in order, and the mods of a cycle, the first after the second and so on, if there is one."""
+    left = {mod.name: mod for mod in mods}
+    done: list[Mod] = []
+    while left:
+        ready = next((mod for mod in left.values() if left.keys().isdisjoint(mod.after)), None)
+        if ready is None:
+            return mods, _cycle(left)
+        done.append(left.pop(ready.name))
+    return tuple(done), ()
+
+
+def _cycle(waiting: Mapping[str, Mod]) -> tuple[Mod, ...]:
+    seen: list[Mod] = []
+    mod = next(iter(waiting.values()))
+    while mod not in seen:
+        seen.append(mod)
+        mod = next(waiting[name] for name in mod.after if name in waiting)
+    return tuple(seen[seen.index(mod) :])
+
+
+def _at_after(mod: Mod, name: str) -> Location:
+    return mod.location("after", mod.after.index(name))
+
+
+def _wrong_after(levels: Sequence[ImageMods], existing: Collection[str]) -> Iterator[Problem]:
+    from builder.definitions.mod import no_mod
+
+    baked = {mod.name: number for number, level in enumerate(levels) for mod in level.mods}
+    for number, level in enumerate(levels):
+        for mod in level.mods:
+            for name in mod.after:
+                if name not in existing:
+                    yield Problem(_at_after(mod, name), no_mod(name, existing))
+                elif baked.get(name, 0) > number:
+                    own, child = level.definition, levels[baked[name]].definition
+                    message = f"{mod.name} is baked into {own}, and {name} only into {child}, which is built on it"
+                    yield Problem(_at_after(mod, name), message)
+
+
+def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
+    """Each pair of mods that conflict, once; a name that is no mod of the chain does no harm."""
+    names = {mod.name for mod in mods}
+    reported: set[frozenset[str]] = set()
+    for mod in mods:
+        for index, name in enumerate(mod.conflicts):
+            pair = frozenset((mod.name, name))
+            if name in names and pair not in reported:
+                reported.add(pair)
+                yield Problem(
+                    mod.location("conflicts", index), f"{mod.name} and {name} cannot be in one image; leave one out"
+                )
+
+
+def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
+    """The requirements of the last image's mods that the versions pinned for it do not meet."""
+    own = levels[-1]
+    pinned = installed_versions((mod for level in levels for mod in level.mods), own.pinned)
+    for mod in own.mods:
+        outside = excluded_mods(mod, pinned)
+        for name, text in mod.requires.items():
+            location = mod.location("requires", name)
+            if canonical(name) not in pinned:
+                also = did_you_mean(canonical(name), pinned)
+                message = f"{mod.name} requires {name} {text}, but {own.definition} pins no {name}"
+                yield Problem(location, f"{message}; {also}" if also else message)
+            elif name in outside:
+                yield Problem(location, f"{mod.name} requires {name} {text}, but {outside[name]} is pinned")
+
+
+def excluded_mods(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
+    """The versions in ``pinned`` (by canonical name) outside the ranges of ``mod``, by the name that it requires."""
+    if not mod.requires:
+        return {}
+    from packaging.specifiers import SpecifierSet
+
+    versions = {name: pinned[canonical(name)] for name in mod.requires if canonical(name) in pinned}
+    # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
+    is_met = {name: SpecifierSet(mod.requires[name]).contains(versions[name], prereleases=True) for name in versions}
+    return {name: versions[name] for name in versions if not is_met[name]}
+
+
+def _name_and_version(package: str) -> tuple[str, str]:
+    name, _, version = package.partition("==")
+    return canonical(name.partition("[")[0]), version

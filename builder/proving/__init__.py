@@ -1,1 +1,0 @@
-"""The behaviour of an image's front end, proven without a GPU."""

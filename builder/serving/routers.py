@@ -1,0 +1,203 @@
+"""This page exports models for programs that route requests to servers.
+
+The facts about each model come first, then LiteLLM, llama-swap and OpenCode.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from builder.base import yaml_file
+from builder.definitions.command import option
+from builder.definitions.container import STARTING_SECONDS
+from builder.serving import compose
+from builder.serving.running import STARTED_BY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from builder.definitions.command import ServeCommand
+    from builder.definitions.container import ContainerSettings
+    from builder.definitions.recipe import Recipe
+
+
+# Models behind one port: what the configuration of a router has to know of each.
+
+
+@dataclass(frozen=True)
+class RoutedModel:
+    """A model that a router leads to: its name, the names by which its server knows it, the numbered image that serves
+    it, the container, and the port of the machine that it answers on."""
+
+    model: str
+    served: tuple[str, ...]
+    image: str
+    container: ContainerSettings
+    port: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that clients may use, the model's own first."""
+        return tuple(dict.fromkeys((self.model, *self.served)))
+
+
+def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
+    """A line for each port that several models answer on: one of them at a time."""
+    by_port: dict[int, list[str]] = defaultdict(list)
+    for model in models:
+        by_port[model.port].append(model.model)
+    for port, names in sorted(by_port.items()):
+        if len(names) > 1:
+            yield f"{', '.join(names)} share port {port}: one is served at a time, unless its recipe gets another"
+
+
+def unique_names(models: Sequence[RoutedModel]) -> dict[str, tuple[str, ...]]:
+    """The further names of each model that no other one has: a router leads each name to one place."""
+    owners: dict[str, set[str]] = defaultdict(set)
+    for model in models:
+        for name in model.names:
+            owners[name].add(model.model)
+    taken = {model.model for model in models}
+    return {
+        model.model: tuple(name for name in model.names[1:] if len(owners[name]) == 1 and name not in taken)
+        for model in models
+    }
+
+
+# Export as the model list of LiteLLM's proxy, which leads requests to servers that run already:
+# https://docs.litellm.ai/docs/proxy/configs, https://docs.litellm.ai/docs/providers/vllm.
+
+
+def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
+    """Returns the configuration; ``address`` is the servers' host for the proxy. Two entries of one name would be two
+    servers to LiteLLM, among which it chooses: so each name is of one model."""
+    host = f"[{address}]" if ":" in address else address
+    further = unique_names(models)
+    entries = [
+        {
+            "model_name": name,
+            "litellm_params": {
+                "model": f"hosted_vllm/{model.served[0] if model.served else model.model}",
+                "api_base": f"http://{host}:{model.port}/v1",
+            },
+            "model_info": {"image": model.image},
+        }
+        for model in models
+        for name in (model.model, *further[model.model])
+    ]
+    text = yaml_file.dump({"model_list": entries})
+    return f"# Written by `builder export`. It leads to servers that run: `builder run MODEL` starts one.\n{text}"
+
+
+# Export as the configuration of llama-swap, which starts the model that a request is for, and stops the one before:
+# https://github.com/mostlygeek/llama-swap/blob/main/config.example.yaml. It puts macros (``${NAME}``) into a command
+# wherever they stand, drops lines that begin with ``#``, and splits the rest as a shell does. So a command is one
+# line, and nothing in it looks like a macro.
+
+_PROGRAM = "llama-swap"
+
+
+def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
+    """Returns the configuration. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
+    further = unique_names(models)
+    document = {
+        # Weights of a large model take minutes to load.
+        "healthCheckTimeout": STARTING_SECONDS,
+        "models": {model.model: _entry(model, further[model.model], home) for model in models},
+    }
+    return f"# Written by `builder export`: each model from its numbered image.\n{yaml_file.dump(document)}"
+
+
+def _entry(model: RoutedModel, further: tuple[str, ...], home: str) -> dict[str, Any]:
+    served = model.served[0] if model.served else model.model
+    return {
+        "description": f"served by {model.image}",
+        "cmd": f"bash -c {shlex.quote(_line(model.container, home))}",
+        "cmdStop": f"docker stop {model.container.name}",
+        "proxy": f"http://127.0.0.1:{model.port}",
+        **({"useModelName": served} if served != model.model else {}),
+        **({"aliases": list(further)} if further else {}),
+        "metadata": {"image": model.image},
+    }
+
+
+def _line(settings: ContainerSettings, home: str) -> str:
+    """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process; it is gone
+    then, and never restarted by the engine."""
+    labels = {**settings.labels, STARTED_BY: _PROGRAM}
+    folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts if mount.ours)
+    words = [
+        "exec docker run --rm --pull never" + (" --init" if settings.init else ""),
+        *(f"{name} {_quoted(value)}" for name, value in compose.options(settings, labels) if name != "--restart"),
+        *(
+            f"--volume {_in_home(mount.source, home)}:{_quoted(mount.target + (':ro' if mount.read_only else ''))}"
+            for mount in settings.mounts
+        ),
+        *compose.command(settings, _quoted),
+    ]
+    return (f"mkdir -p -- {folders} && " if folders else "") + " ".join(words)
+
+
+def _quoted(text: str) -> str:
+    """``text`` as one word of bash, on one line, with no brace after a dollar sign."""
+    if "\n" not in text and "\r" not in text and "${" not in text:
+        return shlex.quote(text)
+    escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "{": r"\x7b"}
+    return f"$'{''.join(escapes.get(letter, letter) for letter in text)}'"
+
+
+def _in_home(path: str, home: str) -> str:
+    return f'"$HOME"{_quoted(path[len(home) :])}' if home and path.startswith(f"{home}/") else _quoted(path)
+
+
+# Export of a served model as a provider of OpenCode: https://opencode.ai/docs/providers/#custom-provider.
+
+# OpenCode takes a missing limit for 0, and then requests no output at all:
+# https://github.com/anomalyco/opencode/issues/22587
+DEFAULT_CONTEXT = 32_768
+LONGEST_OUTPUT = 32_768
+# What it asks for at most is taken off the context, which it compacts when the rest is used: an output as long as the
+# context leaves nothing (https://github.com/anomalyco/opencode/blob/dev/packages/opencode/src/session/compaction.ts).
+_SHARE_OF_OUTPUT = 4
+_PROVIDER = "vllm"
+
+
+def render_opencode(recipe: Recipe, command: ServeCommand, address: str) -> str:
+    """Returns the provider block; ``address`` is the server's host for OpenCode: ``127.0.0.1`` or another machine."""
+    host = f"[{address}]" if ":" in address else address
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": f"vLLM on {address}",
+        "options": {"baseURL": f"http://{host}:{command.port}/v1"},
+        "models": {name: _model(recipe, command) for name in command.served},
+    }
+    document: dict[str, Any] = {"$schema": "https://opencode.ai/config.json"}
+    if command.served:
+        document["model"] = f"{_PROVIDER}/{command.served[0]}"
+    document["provider"] = {_PROVIDER: provider}
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
+    max_model_len = option(command.words, "--max-model-len") or ""
+    context = int(max_model_len) if max_model_len.isascii() and max_model_len.isdecimal() else DEFAULT_CONTEXT
+    return {
+        "name": recipe.name,
+        "tool_call": "--enable-auto-tool-choice" in command.words,
+        "reasoning": option(command.words, "--reasoning-parser") is not None,
+        "modalities": {"input": ["text", *_images(command)], "output": ["text"]},
+        "limit": {"context": context, "output": min(context // _SHARE_OF_OUTPUT, LONGEST_OUTPUT)},
+    }
+
+
+def _images(command: ServeCommand) -> tuple[str, ...]:
+    """Images, where the command speaks of them and does not set them to none; text alone is what every model takes."""
+    limit = option(command.words, "--limit-mm-per-prompt")
+    if limit is None or re.search(r"image\W*[=:]\W*0\b", limit) or "--language-model-only" in command.words:
+        return ()
+    return ("image",) if "image" in limit else ()

@@ -1,0 +1,217 @@
+"""Selection of the image that serves a recipe or a model: the number that it is paired with, or, where the repository
+has none, the engine's own image of that name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from builder.base.errors import ImageStateError, UsageError
+from builder.definitions import build_target, image, recipe
+from builder.definitions.mod import name_of
+from builder.lock.model import ImageName, Lock, NumberedImage
+from builder.numbers import adopted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from builder.base.project import Project
+    from builder.definitions.image import ServeSettings
+    from builder.definitions.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class SelectedImage:
+    """A recipe and the numbered image that serves it. ``reason`` says why it is this image: ``numbered`` by the recipe
+    itself, ``paired`` with its model, ``adopted`` from the very name that the recipe has, or only ``current`` in its
+    repository, because no pairing is recorded."""
+
+    recipe: Recipe
+    image: ImageName
+    record: NumberedImage
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """The name of the image in an engine."""
+        return str(self.image)
+
+    @property
+    def run_from(self) -> tuple[str, int] | str:
+        """The image as `container.settings` takes it."""
+        return self.image.repository, self.image.number
+
+    @property
+    def missing_mods(self) -> tuple[str, ...]:
+        """The recipe's mods that the image does not carry."""
+        return tuple(mod for mod in self.recipe.mods if name_of(mod) not in self.record.mods)
+
+
+@dataclass(frozen=True)
+class UnnumberedImage:
+    """A recipe whose container no number is known of: the engine's image of that name serves it, if there is one.
+    ``definition`` makes images of that name, None where none does."""
+
+    recipe: Recipe
+    definition: str | None
+
+    @property
+    def name(self) -> str:
+        """The name of the image in an engine."""
+        return self.recipe.container
+
+    @property
+    def run_from(self) -> tuple[str, int] | str:
+        """The image as `container.settings` takes it."""
+        return self.name
+
+    @property
+    def missing_mods(self) -> tuple[str, ...]:
+        """The recipe's mods, none of which the image is known to carry."""
+        return self.recipe.mods
+
+
+ServedImage = SelectedImage | UnnumberedImage
+
+# The entrypoint of NVIDIA's images, in /opt/nvidia. It turns on CUDA's forward compatibility where the driver is older
+# than the image's CUDA, and then runs the command that it is given.
+_NVIDIA = "nvidia_entrypoint.sh"
+
+
+def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
+    """Selects the image for ``text`` as `select` does; where its container has no number yet, the engine's own image of
+    that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
+    recipe = _recipe(project, lock, text)
+    name, _ = _image(lock, recipe)
+    repository = lock.images.get(recipe.repository)
+    if (name is None or lock.image(name) is None) and not (repository and repository.numbers):
+        definition = image.of_repository(project, recipe.repository)
+        # A tag that is a number belongs to this project where it makes such images.
+        if recipe.number is None or definition is None:
+            return UnnumberedImage(recipe, definition)
+    return for_recipe(lock, recipe)
+
+
+def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
+    """Selects the numbered image for ``text``: a recipe (its file or its name) or a model of images.lock.
+
+    Raises UsageError if ``text`` names neither, ImageStateError if there is no such image yet.
+    """
+    return for_recipe(lock, _recipe(project, lock, text))
+
+
+def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
+    """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none yet."""
+    name, reason = _image(lock, recipe)
+    record = lock.image(name) if name else None
+    if name is None or record is None:
+        adopts = f"`builder adopt {recipe.container}` gives an image that is here a number"
+        raise ImageStateError(
+            f"images.lock has no image {name}" if name else f"no image of {recipe.repository} has been built yet",
+            hint=f"`builder build {recipe.file}`; {adopts}"
+            if recipe.number is None
+            else "`builder list` shows the numbered images",
+        )
+    return SelectedImage(recipe, name, record, reason)
+
+
+def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
+    """Selects the number ``name`` for ``recipe``, whichever is paired. Raises ImageStateError if there is none."""
+    record = lock.image(name)
+    if record is None:
+        raise ImageStateError(f"images.lock has no image {name}", hint="`builder list` shows the numbered images")
+    return SelectedImage(recipe, name, record, "numbered")
+
+
+def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequence[str] | None = None) -> ServeSettings:
+    """The settings for containers of the selected image: those of its definition, or for an image that was built
+    elsewhere those of the definition whose images have the same name, if there is one. Such an image keeps its
+    ``entrypoint`` where that is NVIDIA's; None is the one that was recorded when it was adopted. One whose vLLM is a
+    build for the CPU (``0.32.0+cpu``) gets no GPU."""
+    if isinstance(selection, UnnumberedImage):
+        settings = image.serve_settings(project, selection.definition or "")
+    elif selection.record.definition:
+        return image.serve_settings(project, selection.record.definition)
+    else:
+        settings = image.serve_settings(project, image.of_repository(project, selection.image.repository) or "")
+        contents = adopted.read_adopted(project.build_directory(selection.image.repository, selection.image.number))
+        entrypoint = contents.entrypoint if entrypoint is None and contents else entrypoint
+        vllm = selection.record.versions.get("vllm")
+        if vllm and vllm.version.partition("+")[2].split(".")[0] == "cpu":
+            settings = replace(settings, gpus="none", ipc="private")
+    is_nvidias = len(entrypoint or ()) == 1 and PurePosixPath((entrypoint or ("",))[0]).name == _NVIDIA
+    return replace(settings, keep_entrypoint=settings.keep_entrypoint or is_nvidias)
+
+
+def selection_warning(selection: ServedImage) -> str:
+    """Returns a warning if the image has no number, or was selected only because no pairing is recorded; empty
+    otherwise."""
+    recipe = selection.recipe
+    if isinstance(selection, UnnumberedImage):
+        adopts = f"`builder adopt {recipe.container}` gives it one"
+        return f"{recipe.container} has no number, so nothing leads back to it once that name moves: {adopts}"
+    if selection.reason != "current":
+        return ""
+    return f"{recipe.model or recipe.name} is paired with no image; {selection.image} is the current one"
+
+
+def mods_warning(selection: ServedImage) -> str:
+    """Returns a warning about the recipe's mods that the image does not carry; empty if it has all of them."""
+    if not selection.missing_mods:
+        return ""
+    built_here = isinstance(selection, SelectedImage) and selection.record.adopted is None
+    lacks = f"{selection.name} {'does not carry' if built_here else 'is not known to carry'}"
+    bakes = f"`builder build {selection.recipe.file}` bakes them"
+    if isinstance(selection, UnnumberedImage) and selection.definition is None:
+        bakes = f"a definition with `base: {selection.name}` bakes them"
+    return f"{lacks} {', '.join(selection.missing_mods)}: {bakes}"
+
+
+def _image(lock: Lock, recipe: Recipe) -> tuple[ImageName | None, str]:
+    if recipe.number is not None:
+        return ImageName(recipe.repository, recipe.number), "numbered"
+    same_name = _adopted(lock, recipe.container)
+    repositories = {recipe.repository, *(name.repository for name in same_name)}
+    model = lock.models.get(recipe.model or "")
+    # Another recipe may serve the same model from another repository: its pairing is not this one's.
+    if model and (model.pairing.recipe == recipe.file or model.pairing.image.repository in repositories):
+        return model.pairing.image, "paired"
+    repository = lock.images.get(recipe.repository)
+    if repository and repository.current:
+        return ImageName(recipe.repository, repository.current), "current"
+    return (same_name[-1], "adopted") if same_name else (None, "current")
+
+
+def _adopted(lock: Lock, container: str) -> tuple[ImageName, ...]:
+    """The numbers that were adopted from an image of this very name, the last one last."""
+    numbers = [
+        (image.built, ImageName(repository, number))
+        for repository, record in lock.images.items()
+        for number, image in record.numbers.items()
+        if image.adopted and image.adopted.image in (container, f"{container}:latest") and image.status != "bad"
+    ]
+    return tuple(name for _, name in sorted(numbers))
+
+
+def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
+    recipe = (
+        _recipe_of_model(project, lock, text)
+        if text in lock.models
+        else build_target.find_target(project, text, lock.models).recipe
+    )
+    if recipe is None:
+        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+    return recipe
+
+
+def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
+    """Loads the recipe that a model was paired by. Raises UsageError if there is none, UnsafePathError for a file
+    outside of recipes/."""
+    file = lock.models[model].pairing.recipe
+    path = recipe.recorded(project, file)
+    if path is None:
+        reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
+        raise UsageError(f"how to serve {model} is not known: {reason}", hint="name a recipe instead of the model")
+    return recipe.load_recipe(project, path)

@@ -1,1 +1,0 @@
-"""The files of a project that come with this program: what they are, which a project gets, and what it did to them."""

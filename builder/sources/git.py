@@ -1,0 +1,566 @@
+"""This page runs git without prompts and without secrets on the command line.
+
+The user's settings come first, then credentials, the classification of errors, git's environment, and the commands.
+Local commands never use the network and ignore the user's settings. Remote commands use those settings.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from builder.base.errors import SourceError
+from builder.base.processes import memory_file, tied_to_parent
+
+# The user's own settings for package indexes, certificates and proxies, which are passed to uv and to build steps.
+# They say where packages come from, never which: nothing of them enters a plan, a lock or an image.
+
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
+
+
+@dataclass(frozen=True)
+class UserSettings:
+    """Settings for fetching packages. ``ca_file`` replaces the certificates of the image while a step runs;
+    ``find_links`` are folders or addresses with wheels; ``proxies`` pairs the usual variables, in capitals, with their
+    values."""
+
+    ca_file: Path | None = None
+    index_url: str = ""
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    proxies: tuple[tuple[str, str], ...] = ()
+
+    def local_wheels(self) -> tuple[Path, ...]:
+        """Returns the wheels in the folders among ``find_links``, sorted."""
+        folders = (
+            Path(link.removeprefix("file://")) for link in self.find_links if "://" not in link.removeprefix("file://")
+        )
+        return tuple(sorted(wheel for folder in folders if folder.is_dir() for wheel in folder.glob("*.whl")))
+
+
+def read_index_settings(environ: Mapping[str, str]) -> UserSettings:
+    """Reads the settings that pip and uv themselves would follow."""
+    ca_file = next((environ[name] for name in ("SSL_CERT_FILE", "PIP_CERT") if environ.get(name)), None)
+    proxies = tuple((name, value) for name in PROXIES if (value := environ.get(name) or environ.get(name.lower(), "")))
+    return UserSettings(
+        ca_file=Path(ca_file) if ca_file and Path(ca_file).is_file() else None,
+        index_url=environ.get("UV_DEFAULT_INDEX") or environ.get("PIP_INDEX_URL", ""),
+        extra_index_urls=tuple((environ.get("UV_INDEX") or environ.get("PIP_EXTRA_INDEX_URL", "")).split()),
+        find_links=tuple((environ.get("UV_FIND_LINKS") or environ.get("PIP_FIND_LINKS", "")).replace(",", " ").split()),
+        proxies=proxies,
+    )
+
+
+# Credentials in the address of a repository (``https://user:token@host/…``): only git gets them. They are passed in
+# the environment of each command, through a credential helper that answers for this one host only. So they appear in
+# no configuration file and in no argument that ``ps`` shows, and a redirect to another host does not get them.
+
+_AUTHORITY = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<who>[^/?#]*)@(?P<rest>[^@/]*.*)", re.IGNORECASE | re.DOTALL
+)
+# git runs a helper that starts with `!` in a shell. It reads the values from the environment, so nothing needs quoting.
+_HELPER = (
+    '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n" "$BUILDER_GIT_USER" "$BUILDER_GIT_SECRET"; }; f'
+)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A repository's address. ``url`` has no credentials, as it goes into locks, messages and configuration."""
+
+    url: str
+    user: str = field(default="", repr=False)
+    secret: str = field(default="", repr=False)
+
+
+def split(url: str) -> Address:
+    """Splits the credentials off an address.
+
+    The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``): it belongs to the address, and ssh takes no
+    password from there. A lone ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it.
+    """
+    from urllib.parse import unquote
+
+    parts = _AUTHORITY.fullmatch(url)
+    if not parts:
+        return Address(url)
+    scheme, userinfo, rest = parts["scheme"], parts["who"], parts["rest"]
+    user, _, secret = userinfo.partition(":")
+    if scheme.lower() not in ("http", "https"):
+        return Address(f"{scheme}://{user}@{rest}", secret=unquote(secret))
+    if not secret:
+        user, secret = "x-access-token", user
+    return Address(f"{scheme}://{rest}", unquote(user), unquote(secret))
+
+
+def configuration(address: Address) -> tuple[tuple[str, str], ...]:
+    """Returns the settings that make git ask this helper, and no other one, when the address requires a login."""
+    if not address.user:
+        return ()
+    scheme, _, rest = address.url.partition("://")
+    key = f"credential.{scheme}://{rest.partition('/')[0]}.helper"
+    return ((key, ""), (key, _HELPER))
+
+
+def environment(address: Address) -> dict[str, str]:
+    """Returns the environment variables that the helper reads its answer from."""
+    return {"BUILDER_GIT_USER": address.user, "BUILDER_GIT_SECRET": address.secret} if address.user else {}
+
+
+def scrub(text: str, address: Address) -> str:
+    """Replaces every spelling of the secret in ``text`` with ``***``, as a server may repeat what it was sent."""
+    from urllib.parse import quote
+
+    if not address.secret:
+        return text
+    login = base64.b64encode(f"{address.user}:{address.secret}".encode()).decode()
+    for spelling in {login, address.secret, quote(address.secret), quote(address.secret, safe="")}:
+        text = text.replace(spelling, "***")
+    return text
+
+
+# Classification of git's error messages: transient, refused, a fault of this machine, or a damaged mirror. Only the
+# messages tell these apart (git is run with LC_ALL=C). They come from git's transport.c, http.c, fetch-pack.c and
+# packfile.c, from curl's strerror.c and from ssh.
+
+TRANSIENT = "again"
+"""The kind of a network failure: the same request may well succeed a second later."""
+
+
+class MissingError(SourceError):
+    """A branch, tag, pull request or commit that the repository does not have."""
+
+
+class DamagedError(SourceError):
+    """A local mirror that cannot be read; the holder of its lock makes it anew."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    kind: str
+    pattern: re.Pattern[str]
+    message: str = ""
+    hint: str = ""
+
+
+# The first match counts: `the remote end hung up` also follows a refusal, and a full disk also breaks a connection.
+_RULES = (
+    _Rule(
+        "local",
+        re.compile(
+            r"No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
+            r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+        "git cannot write its mirror of {url}",
+        "make room, or make the folder writable, and run this again",
+    ),
+    _Rule(
+        "missing",
+        re.compile(r"couldn't find remote ref|not our ref|unadvertised object"),
+        "{url} does not have what was asked for",
+    ),
+    _Rule(
+        "refused",
+        re.compile(
+            r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
+            r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed"
+        ),
+        "{url} does not let you in",
+        "is the address right? A private repository needs a token in the address (https://TOKEN@host/…), "
+        "a credential helper of git, or an ssh key",
+    ),
+    _Rule(
+        "refused",
+        re.compile(
+            r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
+            r"|repository '.*' does not exist|not valid: is this a git repository"
+        ),
+        "there is no git repository at {url}",
+        "correct its address in the definition's image.yaml",
+    ),
+    _Rule(
+        "refused",
+        re.compile(r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate"),
+        "the certificate of {url} is not trusted",
+        "name the file with your certificates in SSL_CERT_FILE or GIT_SSL_CAINFO",
+    ),
+    _Rule(
+        "refused",
+        re.compile(r"transport '.*' not allowed|remote helper for|bad/illegal format|Port number|Malformed input"),
+        "git cannot use the address {url}",
+        "addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
+    ),
+    _Rule(
+        TRANSIENT,
+        re.compile(
+            r"Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
+            r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
+            r"|early EOF|hung up unexpectedly|unexpected disconnect|Network is unreachable|No route to host"
+            r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
+            r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
+            re.IGNORECASE,
+        ),
+        "{url} does not answer",
+        "look at the network and at HTTPS_PROXY, and run this again",
+    ),
+    _Rule(
+        "damaged",
+        re.compile(
+            r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"
+            r"|could not (?:parse|fetch)|failed to (?:read|traverse)|unable to read|unable to (?:lock|update local) ref"
+            r"|cannot lock ref|packfile|pack has|bad config|Could not read [0-9a-f]{40}|index file|index-pack"
+            r"|revision walk"
+        ),
+        "the mirror of {url} is damaged",
+    ),
+)
+_OTHER = _Rule("other", re.compile(""), "git failed on {url}")
+
+
+@dataclass(frozen=True)
+class GitFailure:
+    """A failed git command: its ``kind`` (``TRANSIENT`` or that of the rule that matched) and the error to raise."""
+
+    kind: str
+    error: SourceError
+
+
+def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
+    """Classifies a failed command. ``stderr`` is its error output without secrets; ``tries`` how often it was run."""
+    rule = next((rule for rule in _RULES if rule.pattern.search(stderr)), _OTHER)
+    times = f" ({tries} tries)" if tries > 1 else ""
+    message = f"{rule.message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}"
+    kinds = {"missing": MissingError, "damaged": DamagedError}
+    return GitFailure(rule.kind, kinds.get(rule.kind, SourceError)(message, hint=rule.hint))
+
+
+def shorten(stderr: str) -> str:
+    """Shortens git's error output to the lines that matter: git's own errors, without the advice below them."""
+    lines = list(dict.fromkeys(printable(line) for line in stderr.splitlines() if line.strip()))
+    errors = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return "; ".join(line.removeprefix("fatal: ").removeprefix("error: ") for line in (errors or lines)[:4])
+
+
+def printable(text: str) -> str:
+    """Makes text from elsewhere safe to print: what would move the cursor or colour the screen becomes a ``?``."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text.strip())
+
+
+# The environment that git runs in: variables that override those of the user's shell or of a hook.
+
+_NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
+_NO_PROGRAM = "false"  # takes the place of a program that a repository names, and fails
+_NO_PROGRAMS = (
+    _NO_HOOKS,
+    ("safe.bareRepository", "explicit"),  # git 2.38: a folder with HEAD, objects and refs is not taken for a repository
+    ("core.fsmonitor", "false"),
+    ("core.sshCommand", _NO_PROGRAM),
+    ("core.gitProxy", _NO_PROGRAM),
+    ("core.alternateRefsCommand", _NO_PROGRAM),
+    *((f"gpg.{kind}program", _NO_PROGRAM) for kind in ("", "openpgp.", "x509.", "ssh.")),
+    ("diff.external", ""),
+    ("gc.auto", "0"),
+    ("maintenance.auto", "false"),
+)
+_ISOLATED_SETTINGS = (_NO_HOOKS, ("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
+_NO_NETWORK = {
+    "GIT_ALLOW_PROTOCOL": "none",  # a missing blob is not fetched silently
+    "GIT_NO_LAZY_FETCH": "1",  # the same, for git 2.45 and later
+}
+
+
+def repository_variables(path: Path) -> dict[str, str]:
+    """Returns the variables that select the repository at ``path``. Where this program is run by a git hook, git would
+    otherwise work on the hook's repository."""
+    return {
+        "GIT_DIR": str(path),
+        "GIT_WORK_TREE": str(path),  # there is none; a hook's, above this folder, would shift every path
+        "GIT_OBJECT_DIRECTORY": str(path / "objects"),
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
+        "GIT_NAMESPACE": "",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "",  # set but empty: neither core.askPass nor SSH_ASKPASS opens a window
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+    }
+
+
+def isolated_variables() -> dict[str, str]:
+    """Returns the variables that allow no network and no settings of the user or the machine, some of which change the
+    text of a diff."""
+    return {
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_PARAMETERS": "",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_DIFF_OPTS": "",
+        **_NO_NETWORK,
+        **config_variables(_ISOLATED_SETTINGS),
+    }
+
+
+def project_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variables for the repository that git finds around a project, which others may have made: no
+    program that its configuration names is run, and nothing is fetched. The user's own settings stay, such as whose
+    repositories are safe."""
+    return {
+        **_NO_NETWORK,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_ASKPASS": "",
+        "GIT_EXTERNAL_DIFF": "",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        **config_variables(_NO_PROGRAMS, _settings_in(environ)),
+    }
+
+
+def user_git_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
+    """Returns the variables that keep the user's own settings and add ours. ``ssh`` is the user's ssh command, or empty
+    to leave ssh alone."""
+    import os
+
+    settings = (
+        _NO_HOOKS,
+        ("http.lowSpeedLimit", "1"),
+        ("http.lowSpeedTime", str(stalled_seconds)),
+        *configuration(address),
+    )
+    variables = {
+        **environment(address),
+        **config_variables(settings, _settings_in(os.environ)),
+    }
+    if ssh:
+        variables["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
+    ca_file = read_index_settings(os.environ).ca_file
+    if ca_file and "GIT_SSL_CAINFO" not in os.environ:
+        variables["GIT_SSL_CAINFO"] = str(ca_file)
+    return variables
+
+
+def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
+    """Returns the variables GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n for these settings: the same as ``-c``, but hidden
+    from other users. ``first`` is the first n."""
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (key, value) in enumerate(settings, start=first):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+def _settings_in(environ: Mapping[str, str]) -> int:
+    """The number of settings that the environment has."""
+    present = environ.get("GIT_CONFIG_COUNT", "")
+    return int(present) if present.isdecimal() else 0
+
+
+# Running git through GitPython: without prompts, without secrets on the command line, in one of three environments.
+# ``run_local`` never reaches the network and obeys no settings but its own, so that the same commit gives the same
+# bytes on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates, ssh,
+# credential helpers), and retries after a network failure. ``run_in_project`` is for the repository around a project,
+# which others may have made.
+
+Notify = Callable[[str], None]
+
+PAUSES = (1.0, 3.0, 9.0)  # seconds before the second, third and fourth try
+STALLED_SECONDS = 60  # at less than one byte a second; a server that counts objects sends five bytes every five seconds
+_LARGEST_PACK = 16 << 30  # bytes; that of vLLM with all contents has less than one
+# What ends by it is git itself or its index-pack, by SIGXFSZ.
+_TOO_LARGE = re.compile(r"died of signal 25|File too large|[Ff]ile size limit exceeded")
+_TIMED_OUT = 124  # the exit status of timeout(1)
+_NOT_INSTALLED = 127  # that of a shell that does not find a program
+PROJECT_SECONDS = 120  # for git in a repository of others
+ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
+
+
+def discard(_: str) -> None:
+    """A ``Notify`` that discards the message."""
+
+
+@dataclass(frozen=True)
+class GitRepository:
+    """A local bare repository at ``path``, and the ``address`` of the one that it mirrors. ``notify`` is called before
+    steps that take long."""
+
+    path: Path
+    address: Address
+    notify: Notify = discard
+
+
+@dataclass(frozen=True)
+class GitResult:
+    """The result of a git command; ``stderr`` is without secrets."""
+
+    status: int
+    output: bytes
+    stderr: str
+
+    @property
+    def text(self) -> str:
+        return self.output.decode("utf-8", "replace").strip()
+
+    @property
+    def is_without_git(self) -> bool:
+        """True if git is not installed."""
+        return self.status == _NOT_INSTALLED
+
+
+def run_local(
+    repository: GitRepository,
+    arguments: Sequence[str],
+    stdin: bytes = b"",
+    *,
+    environ: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> GitResult:
+    """Runs git on the mirror, without the network, for ``seconds`` at most. A failure is for the caller to judge, by
+    the status."""
+    return _run_once(
+        repository,
+        _limited(["git", *arguments], seconds),
+        stdin,
+        {
+            **repository_variables(repository.path),
+            **isolated_variables(),
+            **(environ or {}),
+        },
+    )
+
+
+def run_checked(
+    repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
+) -> GitResult:
+    """Runs git as ``run_local`` does, where a failure can only mean that the mirror is damaged (DamagedError) or that
+    this machine has no room (SourceError)."""
+    result = run_local(repository, arguments, stdin, environ=environ)
+    if result.status:
+        raise _damaged(repository, result)
+    return result
+
+
+def run_remote(
+    repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, seconds: float | None = None
+) -> GitResult:
+    """Runs git with the network. ``seconds`` is the longest that one try may take.
+
+    Raises MissingError if the repository lacks what was requested, DamagedError if the mirror is at fault, and
+    SourceError after a refusal, or after the last try if the network fails.
+    """
+    import time
+
+    command = [*_size_limit(), *_limited(["git", *arguments], seconds)]
+    user_variables = user_git_variables(repository.address, _ssh_command(repository), STALLED_SECONDS)
+    environ = {**repository_variables(repository.path), **user_variables}
+    tries = 0
+    while True:
+        tries += 1
+        result = _run_once(repository, command, stdin, environ)
+        if result.status == 0:
+            return result
+        timed_out = "\nthe connection timed out" if result.status == _TIMED_OUT else ""
+        if _TOO_LARGE.search(result.stderr):
+            raise SourceError(
+                f"{repository.address.url} sends more than {_LARGEST_PACK >> 30} GiB: it is not fetched",
+                hint="is the address right? No repository of source code is that large",
+            )
+        failure = classify(result.stderr + timed_out, repository.address.url, tries=tries)
+        if failure.kind == "other" and not is_readable(repository):
+            raise _damaged(repository, result)
+        if failure.kind != TRANSIENT or tries > len(PAUSES):
+            raise failure.error
+        pause = PAUSES[tries - 1]
+        repository.notify(f"{failure.error.message}; trying again in {pause:g} s")
+        time.sleep(pause)
+
+
+def _size_limit() -> list[str]:
+    """A prefix of an argument vector that limits each file: a server decides how long the pack is that it sends, and
+    git has no setting for it. prlimit belongs to util-linux, as setpriv does."""
+    from shutil import which
+
+    return ["prlimit", f"--fsize={_LARGEST_PACK}", "--"] if which("prlimit") else []
+
+
+def _limited(command: list[str], seconds: float | None) -> list[str]:
+    return ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command] if seconds else command
+
+
+def is_readable(repository: GitRepository) -> bool:
+    """True if every commit that the mirror should have can be read. Takes some tenths of a second for vLLM."""
+    return run_local(repository, ["rev-list", "--quiet", "--all"]).status == 0
+
+
+def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
+    failure = classify(result.stderr, repository.address.url)
+    if failure.kind == "local":
+        return failure.error
+    message = shorten(result.stderr)
+    return DamagedError(
+        f"the mirror of {repository.address.url} in {repository.path} is damaged: {message}",
+        hint=f"delete {repository.path}: it is made anew when it is needed",
+    )
+
+
+def run_in_project(folder: Path, *arguments: str, stdin: bytes = b"") -> GitResult:
+    """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
+    names. A failure is for the caller to judge, also where git is not installed."""
+    import os
+
+    variables = project_variables(os.environ)
+    # Settings may include a file that never ends, or a pipe that nobody writes to.
+    command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
+    return GitResult(*_execute(folder, command, stdin, variables))
+
+
+def _run_once(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
+    """Runs git once on the mirror. Raises SourceError where git is not installed."""
+    status, output, stderr = _execute(repository.path.parent, command, stdin, environ)
+    result = GitResult(status, output, scrub(stderr, repository.address))
+    if result.is_without_git:
+        raise SourceError("git is not installed", hint="install it: apt-get install git")
+    return result
+
+
+def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> tuple[int, bytes, str]:
+    """Runs git in ``folder``; returns its exit status, its output and its messages. It ends with this process, so that
+    nothing writes to a mirror whose lock has been released."""
+    from shutil import which
+
+    if not which("git"):  # GitPython would not even import
+        return _NOT_INSTALLED, b"", ""
+    from git.cmd import Git
+
+    with memory_file() as input_file:
+        input_file.write(stdin)
+        input_file.seek(0)
+        status, output, stderr = Git(folder).execute(
+            [*tied_to_parent(), *command],
+            istream=input_file,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            env=environ,
+        )
+    return status, output, stderr
+
+
+def _ssh_command(repository: GitRepository) -> str:
+    """Returns the user's ssh command; empty if the address is not reached by ssh, or GIT_SSH names the program. The
+    variable that this program sets hides the setting core.sshCommand, so that is looked up here."""
+    import os
+
+    if "GIT_SSH_COMMAND" in os.environ:
+        return os.environ["GIT_SSH_COMMAND"]
+    if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):
+        return ""
+    configured = _run_once(
+        repository,
+        ["git", "config", "--get", "core.sshCommand"],
+        b"",
+        repository_variables(repository.path),
+    )
+    return configured.text or "ssh"

@@ -1,0 +1,343 @@
+"""This page tries patches with git before they are applied to anything.
+
+Unified diffs come first, then the results of git apply, the dry run on a package, and the scratch index.
+The dry run follows the same rule as the step that bakes a patch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from builder.base.errors import SourceError
+from builder.sources import git
+from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_local, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+# Unified diffs: their hunks, and the hunk that a line number belongs to.
+
+_HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+(?P<new_start>\d+)(?:,(?P<new>\d+))? @@.*")
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """A hunk: the file's name before the change, its first line before and after it (from 1), and its header."""
+
+    file: str
+    start: int
+    new_start: int
+    header: str
+
+
+def diff_hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
+    """Returns all hunks of ``diff``, in order; ``strip`` leading folders are removed from the names. Their bodies are
+    skipped by line count, as a removed line may look like a header (``--- a/x`` for ``-- a/x``)."""
+    parsed: list[Hunk] = []
+    lines = iter(diff.decode("utf-8", "replace").split("\n"))
+    old_name = new_name = ""
+    for line in lines:
+        header = _HUNK.fullmatch(line.rstrip("\r"))
+        if line.startswith("--- "):
+            old_name = _name(line, strip)
+        elif line.startswith("+++ "):
+            new_name = _name(line, strip)
+        elif header:
+            file = new_name if old_name == "/dev/null" else old_name
+            parsed.append(Hunk(file, int(header["start"]), int(header["new_start"]), line.rstrip("\r")))
+            _skip_body(lines, int(header["old"] or 1), int(header["new"] or 1))
+    return tuple(parsed)
+
+
+def describe_hunk(diff: bytes, file: str, start: int, strip: int = 1) -> str:
+    """Describes the hunk of ``file`` that starts at line ``start``: ``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ x)``."""
+    of_file = [hunk for hunk in diff_hunks(diff, strip) if hunk.file == file]
+    number = next((number for number, hunk in enumerate(of_file, start=1) if hunk.start == start), None)
+    if number is None:
+        return f"{file}, line {start}"
+    return f"{file}, hunk {number} of {len(of_file)} ({of_file[number - 1].header})"
+
+
+def _skip_body(lines: Iterator[str], old: int, new: int) -> None:
+    while old > 0 or new > 0:
+        line = next(lines, None)
+        if line is None:
+            return
+        if not line.startswith("\\"):  # `\ No newline at end of file` counts on neither side
+            old -= not line.startswith("+")
+            new -= not line.startswith("-")
+
+
+def _name(line: str, strip: int) -> str:
+    """Returns the file that a ``---`` or ``+++`` line names, without its first folders, as ``patch -pN`` does."""
+    name = line[4:].rstrip("\r").partition("\t")[0]
+    return name if name == "/dev/null" else "/".join(name.split("/")[strip:])
+
+
+# Results of ``git apply``: the files that a patch changes, the hunks that fail, and the hunks that apply elsewhere.
+
+# Runs git outside any repository. Its messages stay English (GitPython sets the locale).
+NO_REPOSITORY = GitRepository(Path("/no-repository"), git.Address(""))
+
+_FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")
+_OTHERWISE = re.compile(
+    r"error: (?P<file>.+): "
+    r"(?P<why>does not exist|already exists|wrong type|No such file or directory)(?: in (?:index|working directory))?"
+)
+_CHECKING = re.compile(r"Checking patch (?P<file>.+)\.\.\.")
+_OFFSET = re.compile(r"Hunk #(?P<number>\d+) succeeded at (?P<line>\d+) \(offset (?P<lines>-?\d+) lines?\)\.")
+_REDUCED = re.compile(r"Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)")
+_MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A hunk that does not apply exactly where it says: number ``hunk`` of the ``hunks`` for ``file``, found at
+    ``line``. ``offset`` is how many lines further down that is; ``context`` how many lines before and after it match,
+    if not all of them do."""
+
+    file: str
+    hunk: int
+    hunks: int
+    line: int
+    offset: int
+    context: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        name = f"{self.file}, hunk {self.hunk} of {self.hunks}" if self.hunk else self.file
+        if self.context is None:
+            return f"{name}: {_distance(self.offset)}"
+        before, after = self.context
+        return f"{name}: at line {self.line}, where {_lines(before)} before and {after} after fit"
+
+
+def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
+    """Returns the files that ``patch`` changes, adds or removes, and those that it renames or copies others from.
+    ``name`` is what messages call it. Raises SourceError if it is not a patch."""
+    listed = run_local(NO_REPOSITORY, ["apply", "--numstat", "-z", f"-p{strip}"], patch)
+    if listed.status:
+        message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
+        raise SourceError(message, hint="its file was changed by hand, or cut off: make the patch anew")
+    entries = listed.output.decode("utf-8", "replace").split("\0")
+    sources = (source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(patch))
+    return frozenset(
+        [
+            *(entry.split("\t", 2)[2] for entry in entries if entry),
+            *("/".join(source.split("/")[max(strip - 1, 0) :]) for source in sources),  # written without a/ and b/
+        ]
+    )
+
+
+def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
+    """Describes where ``patch`` does not apply, by file and hunk, from git's error output."""
+    messages: list[str] = []
+    for line in stderr.splitlines():
+        failed, otherwise = _FAILED.fullmatch(line), _OTHERWISE.fullmatch(line)
+        if failed:
+            messages.append(describe_hunk(patch, failed["file"], int(failed["line"]), strip))
+        elif otherwise:
+            reason = otherwise["why"].replace("No such file or directory", "does not exist")
+            messages.append(f"{otherwise['file']} {reason}")
+    return printable("; ".join(messages)) or shorten(stderr)
+
+
+def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
+    """Returns the hunks that apply elsewhere, or with only part of their context, from ``git apply -v``'s output."""
+    hunk_shifts: list[Shift] = []
+    file, hunks = "", list[Hunk]()
+    for line in stderr.splitlines():
+        if checking := _CHECKING.fullmatch(line):
+            names = checking["file"].split(" => ")
+            file, hunks = names[-1], [hunk for hunk in diff_hunks(patch, strip) if hunk.file in names]
+        elif offset := _OFFSET.fullmatch(line):
+            hunk_shifts.append(
+                Shift(file, int(offset["number"]), len(hunks), int(offset["line"]), int(offset["lines"]))
+            )
+        elif reduced := _REDUCED.fullmatch(line):
+            start, context = int(reduced["line"]), (int(reduced["before"]), int(reduced["after"]))
+            number = next((number for number, hunk in enumerate(hunks, start=1) if hunk.new_start == start), 0)
+            if hunk_shifts and (hunk_shifts[-1].file, hunk_shifts[-1].line) == (file, start):
+                # git counts this offset from where it reduced the context, which is not the distance a reader expects.
+                number = hunk_shifts.pop().hunk
+            hunk_shifts.append(Shift(file, number, len(hunks), start, 0, context))
+    return tuple(hunk_shifts)
+
+
+def _distance(offset: int) -> str:
+    return f"{_lines(abs(offset))} further {'down' if offset > 0 else 'up'}"
+
+
+def _lines(count: int) -> str:
+    return f"{count} line{'' if count == 1 else 's'}"
+
+
+# Dry-run apply of patches to a package, with git, on the few files that they touch in an otherwise empty folder. The
+# rule is that of the step which bakes a patch (``builder.definitions.mod.ModPatch``): it applies with all of its
+# context, or is in place already, or applies with part of its context, or fails.
+
+_APPLY = ["apply", "-v", "--whitespace=nowarn"]
+
+ReadFiles = Callable[[Collection[str]], dict[str, bytes]]
+"""Returns the contents of those of the given paths that exist; raises SourceError."""
+
+
+@dataclass(frozen=True)
+class CandidatePatch:
+    """A unified diff to try, how many folders to ``strip`` from its file names, and the name that messages use.
+    ``put_before`` are files, by path, that something else puts in place before it is applied."""
+
+    name: str
+    diff: bytes
+    strip: int = 1
+    put_before: tuple[tuple[str, bytes], ...] = ()
+
+    @functools.cached_property
+    def touched_files(self) -> frozenset[str]:
+        """The files that it changes, adds or removes; none if git cannot read it as a patch."""
+        try:
+            return touched_files(self.name, self.diff, self.strip)
+        except SourceError:
+            return frozenset()
+
+
+@dataclass(frozen=True)
+class PackageFiles:
+    """The files of the importable ``package`` as they are in site-packages before any mod. ``prior`` are the patches
+    that its source is built with, which are known to apply."""
+
+    package: str
+    read: ReadFiles
+    prior: tuple[CandidatePatch, ...] = ()
+
+
+@dataclass(frozen=True)
+class PatchOutcome:
+    """The outcome of one patch. ``shifts`` are the hunks that apply, but not exactly where they say; ``problem`` says
+    by file and hunk what does not apply, or why the patch was not tried."""
+
+    state: Literal["applies", "in place", "fails", "not tried"]
+    shifts: tuple[Shift, ...] = ()
+    problem: str = ""
+
+
+def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -> PackageFiles:
+    """Returns the same package with all files that ``patches`` touch fetched at once. Raises SourceError."""
+    inside = f"{package_files.package}/"
+    touched = {file for patch in patches for file in patch.touched_files if file.startswith(inside)}
+    contents = package_files.read(touched) if touched else {}
+    return replace(package_files, read=lambda paths: {path: contents[path] for path in paths if path in contents})
+
+
+def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
+    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError if the package cannot be
+    read."""
+    import tempfile
+
+    touched = {file for patch in patches for file in patch.touched_files}
+    files = prefetched(package_files, patches).read(touched)
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        folder = Path(name)
+        for path, content in files.items():
+            _put(folder, path, content)
+        for patch in package_files.prior if touched else ():
+            _apply_prior(folder, patch, [f"--include={file}" for file in sorted(touched)])
+        outcomes = []
+        for patch in patches:
+            for path, content in patch.put_before:
+                if path in touched:
+                    _put(folder, path, content)
+            outcomes.append(_outcome(folder, patch))
+        return tuple(outcomes)
+
+
+def _put(folder: Path, path: str, content: bytes) -> None:
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+def _apply_prior(folder: Path, patch: CandidatePatch, only: Sequence[str]) -> None:
+    result = _git_apply(folder, patch, *only)
+    if result.status:
+        where = failures(result.stderr, patch.diff, patch.strip)
+        raise SourceError(f"{patch.name} does not apply to its own source: {where}")
+
+
+def _outcome(folder: Path, patch: CandidatePatch) -> PatchOutcome:
+    full_context = _git_apply(folder, patch)
+    if not full_context.status:
+        return PatchOutcome("applies", shifts(full_context.stderr, patch.diff, patch.strip))
+    if not _git_apply(folder, patch, "--reverse", "--check").status:
+        return PatchOutcome("in place")
+    reduced_context = _git_apply(folder, patch, "-C1")
+    if not reduced_context.status:
+        return PatchOutcome("applies", shifts(reduced_context.stderr, patch.diff, patch.strip))
+    return PatchOutcome("fails", problem=failures(reduced_context.stderr, patch.diff, patch.strip))
+
+
+def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:
+    repository = GitRepository(folder / "no-repository", NO_REPOSITORY.address)
+    return run_local(repository, [*_APPLY, f"-p{patch.strip}", *options], patch.diff)
+
+
+# A temporary index on top of a mirror: trees and patches are tried in it, and the mirror stays as it is.
+
+_SCRATCH_INDEX_APPLY = ["apply", "--cached", "--whitespace=nowarn"]
+
+
+@dataclass(frozen=True)
+class ScratchIndex:
+    """The index in ``folder``; new objects go there, too."""
+
+    repository: GitRepository
+    folder: Path
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The variables that make git use it."""
+        return {
+            "GIT_INDEX_FILE": str(self.folder / "index"),
+            "GIT_OBJECT_DIRECTORY": str(self.folder / "objects"),
+            # In quotes: a path may hold a colon.
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": f'"{self.repository.path / "objects"}"',
+        }
+
+    def git(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
+        """Runs git with this index; a failure is for the caller to judge."""
+        return run_local(self.repository, arguments, stdin, environ=self.environ)
+
+    def checked(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
+        """Runs git with this index, where a failure can only mean that the mirror is damaged. Raises as ``run_checked``
+        does."""
+        return run_checked(self.repository, arguments, stdin, environ=self.environ)
+
+    def read(self, tree: str) -> None:
+        """Makes the index that of a commit or tree."""
+        self.checked(["read-tree", tree])
+
+    def apply_error(self, diff: bytes, *options: str) -> str:
+        """Applies ``diff`` to the index; returns git's error, empty if it applies."""
+        result = self.git([*_SCRATCH_INDEX_APPLY, *options], diff)
+        return (result.stderr or "git said nothing") if result.status else ""
+
+    def tree(self) -> str:
+        """Writes the index as a tree; returns its object name."""
+        return self.checked(["write-tree", "--missing-ok"]).text  # most contents were never fetched
+
+
+@contextlib.contextmanager
+def opened(repository: GitRepository) -> Iterator[ScratchIndex]:
+    """An empty index, which is gone when the block ends."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        folder = Path(name)
+        (folder / "objects").mkdir()
+        yield ScratchIndex(repository, folder)

@@ -1,0 +1,233 @@
+"""This page reads and writes the headers of safetensors files.
+
+The header of one file comes first, then the index of a checkpoint with several files.
+Every byte of the data must belong to exactly one tensor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+# The header of a safetensors file, read strictly and written in one way only. The format
+# (https://huggingface.co/docs/safetensors/index#format): the length of the header in 8 bytes, the header as JSON, the
+# data. Everything that the data has must belong to one tensor, and to no more than that.
+
+PREFIX = 8
+LARGEST = 25_000_000
+"""The most bytes of a header that are read, as of huggingface_hub: files of 100,000 tensors stay below it."""
+MOST_TENSORS = 100_000
+"""The most tensors of a file that are read: models of 90,000 have them in a hundred files."""
+DTYPES: Mapping[str, int] = {
+    "BOOL": 1,
+    "U8": 1,
+    "I8": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+    "F8_E8M0": 1,
+    "I16": 2,
+    "U16": 2,
+    "F16": 2,
+    "BF16": 2,
+    "I32": 4,
+    "U32": 4,
+    "F32": 4,
+    "F64": 8,
+    "I64": 8,
+    "U64": 8,
+}
+"""The bytes that a number takes, by the dtype's name in the format."""
+METADATA = {"format": "pt"}
+"""Loaders refuse a file that does not say for which framework it was written."""
+
+# Beside its own name a tensor has three; values are its lengths. What JSON makes of more takes gigabytes of memory.
+_MOST_NAMES, _MOST_VALUES = 5 * MOST_TENSORS, 30 * MOST_TENSORS
+_LARGEST_FILE = 1 << 53
+_MOST_DIMENSIONS = 16
+
+
+class HeaderError(Exception):
+    """A file that is no safetensors file, or a damaged one; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor as a file has it: ``begin`` is the place of its first byte in the file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The tensors of a file, in the order of their bytes; ``size`` is the length of the whole file in bytes, ``digest``
+    the SHA-256 of the header's text."""
+
+    tensors: tuple[StoredTensor, ...]
+    size: int
+    digest: str
+
+
+def length(prefix: bytes, file_size: int) -> int:
+    """The length of the header of a file that begins with ``prefix``. Raises HeaderError for one that no header has."""
+    if len(prefix) < PREFIX or file_size < PREFIX:
+        raise HeaderError(f"it has {file_size} bytes: too few for a safetensors file")
+    count = int.from_bytes(prefix[:PREFIX], "little")
+    if count > LARGEST:
+        raise HeaderError(f"its header would have {count:,} bytes, and at most {LARGEST:,} are read")
+    if count < len("{}"):
+        raise HeaderError(f"its header has {count} bytes")
+    if PREFIX + count > file_size:
+        raise HeaderError(f"its header has {count:,} bytes, and the file only {file_size:,}: it was cut off")
+    return count
+
+
+def parse_header(text: bytes, file_size: int) -> Header:
+    """Reads the header ``text`` of a file of ``file_size`` bytes. Raises HeaderError for anything that is not exactly
+    as the format says."""
+    data = _object(text)
+    metadata = data.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise HeaderError("its __metadata__ is not text by name")
+    start = PREFIX + len(text)
+    tensors = sorted(
+        (_tensor(name, entry, start) for name, entry in data.items()), key=lambda each: (each.begin, each.size)
+    )
+    end = start
+    for tensor in tensors:
+        if tensor.begin != end:
+            kind = "overlap with those before" if tensor.begin < end else "leave a gap before them"
+            raise HeaderError(f"the bytes of {_shown(tensor.name)} {kind}")
+        end = tensor.begin + tensor.size
+    if end != file_size:
+        what = "it was cut off" if file_size < end else "there is something behind them"
+        raise HeaderError(f"its tensors end at byte {end:,}, and the file at {file_size:,}: {what}")
+    return Header(tuple(tensors), file_size, hashlib.sha256(text).hexdigest())
+
+
+def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes, tuple[int, ...]]:
+    """The beginning of a file with these tensors (name, dtype, shape) in this order, and where the data of each begins
+    in the file. The data begins at a multiple of 8, as the safetensors library has it."""
+    content: dict[str, Any] = {"__metadata__": METADATA}
+    begins, at = [], 0
+    for name, dtype, shape in tensors:
+        size = DTYPES[dtype] * prod(shape)
+        content[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
+        begins.append(at)
+        at += size
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    if len(text) > LARGEST:
+        raise HeaderError(
+            f"the header of one file would have {len(text):,} bytes: a smaller shard_size makes more files"
+        )
+    start = PREFIX + len(text)
+    return len(text).to_bytes(PREFIX, "little") + text, tuple(start + begin for begin in begins)
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    if not text.startswith(b"{"):
+        raise HeaderError("its header is no JSON object")
+    for what, most, count in (
+        ("names", _MOST_NAMES, text.count(b":")),
+        ("values", _MOST_VALUES, text.count(b",") + text.count(b"[") + text.count(b"{")),
+    ):
+        if count > most:
+            raise HeaderError(f"its header has {count:,} {what}, and at most {most:,} are read")
+    try:
+        data = json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise HeaderError("its header is not JSON") from None
+    if not isinstance(data, dict):
+        raise HeaderError("its header is no JSON object")
+    return data
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MOST_TENSORS + 1:  # and __metadata__
+        raise HeaderError(f"its header has {len(pairs):,} tensors, and at most {MOST_TENSORS:,} are read")
+    data: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in data:
+            raise HeaderError(f"its header has {_shown(name)} twice")
+        data[name] = value
+    return data
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise HeaderError(f"its header has {text} in it")
+
+
+def _tensor(name: str, entry: Any, start: int) -> StoredTensor:
+    try:
+        is_text = bool(name.encode())
+    except UnicodeEncodeError:
+        is_text = False
+    if not is_text or "\0" in name:
+        raise HeaderError(f"{name!a} is no name of a tensor")
+    shown = _shown(name)
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+        raise HeaderError(f"{shown} has not exactly dtype, shape and data_offsets")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise HeaderError(f"{shown} has an unknown dtype: {str(dtype)[:20]}")
+    if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
+        raise HeaderError(f"the shape of {shown} is no list of whole numbers")
+    if not _are_counts(offsets) or len(offsets) != len(("begin", "end")) or offsets[1] < offsets[0]:
+        raise HeaderError(f"the data_offsets of {shown} are no beginning and end")
+    size = DTYPES[dtype] * prod(shape)
+    if size != offsets[1] - offsets[0]:
+        raise HeaderError(f"{shown} is {dtype} {list(shape)}: {size:,} bytes, and has {offsets[1] - offsets[0]:,}")
+    return StoredTensor(name, dtype, tuple(shape), start + offsets[0], size)
+
+
+def _are_counts(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < _LARGEST_FILE for value in values)
+
+
+def _shown(name: str) -> str:
+    return f"`{name if len(name) <= 160 else name[:159] + '…'}`"
+
+
+# The index of a checkpoint of several files, ``model.safetensors.index.json``: which file has which tensor.
+
+NAME = "model.safetensors.index.json"
+LARGEST_INDEX = 64 << 20
+
+
+def parse_index(text: bytes) -> dict[str, str]:
+    """The files of the tensors, by name. Raises HeaderError for a text that is no index, or leads elsewhere."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        data = dict(pairs)
+        if len(data) < len(pairs):
+            raise HeaderError("it names something twice")
+        return data
+
+    try:
+        data = json.loads(text.decode(), object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        raise HeaderError("it is not JSON") from None
+    files = data.get("weight_map") if isinstance(data, dict) else None
+    if not isinstance(files, dict) or not files:
+        raise HeaderError("it has no weight_map")
+    for name, file in files.items():
+        if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or not file.isprintable():
+            raise HeaderError(f"its weight_map leads to no file of weights: {name[:100]!r}: {str(file)[:100]!r}")
+    return files
+
+
+def written_index(files: Mapping[str, str], total: int) -> bytes:
+    """The index for these files of tensors, by name, with ``total`` bytes of tensors."""
+    content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,452 @@
+"""This page finds wheels and reads single files from them.
+
+The lookup of a version comes first, then wheels of one commit, local wheels, and the reader of an archive.
+The commit, the date, the files and the requirements of a wheel follow.
+Only the necessary byte ranges of a remote wheel are fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import re
+import shutil
+import sys
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from builder.base import files, http_client, words
+from builder.base.errors import SourceError
+from builder.base.files import read_plain_file, write_state
+from builder.base.http_client import NoAnswerError
+from builder.definitions.image import Index, PythonRequirements
+from builder.sources import python
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    import httpx2
+
+    from builder.sources.git import UserSettings
+
+
+# The wheels of one exact version, looked up by uv on the user's indexes, once for each version.
+
+# Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
+# bytes
+_OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A wheel on an index or in a folder: its address and its SHA-256 (64 hex digits)."""
+
+    address: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class WheelRequest:
+    """A request for a wheel of one exact version (``vllm==0.20.0``), for the Python and from the indexes of ``python``.
+    Its SHA-256 must be one of ``hashes``; if there are none, a wheel for ``platform`` is preferred to any other, as the
+    Python files in them are the same. With ``installable`` none but one for ``platform`` will do, and where the index
+    tells no hashes, no other is downloaded to compute one."""
+
+    requirement: str
+    python: PythonRequirements
+    platform: str
+    hashes: frozenset[str] = frozenset()
+    installable: bool = False
+
+
+def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
+    """Finds the requested wheel. The answer of an index is stored in ``cache``.
+
+    Raises SourceError if there is no wheel, none with such a hash, or no answer.
+    """
+    wheel = _suitable(request, _remembered(cache, request, settings))
+    if wheel is None:
+        wheels = _query_index(request, settings)
+        _remember(cache, request, settings, wheels)
+        wheel = _suitable(request, wheels)
+    if wheel is None:
+        raise SourceError(f"none of the wheels of {request.requirement} that are found is the pinned one")
+    return wheel
+
+
+def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
+    machine = python.MACHINES[request.platform]
+    candidates = [wheel for wheel in wheels if wheel.sha256 in request.hashes] if request.hashes else wheels
+    return min(
+        candidates,
+        key=lambda candidate: (machine not in candidate.address, "-none-any." not in candidate.address),
+        default=None,
+    )
+
+
+def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
+    closure = python.ClosureRequest(request.python, (), (request.requirement,), request.platform)
+    target = python.target_options(request.python, request.platform) if request.installable else ["--universal"]
+    lock, error = python.compile_closure(closure, settings, (), [*target, *_OPTIONS])
+    files = [file for package in lock.get("packages", ()) for file in package.get("wheels", ())]
+    if not files:
+        error = error or "it is there as source code only"
+        hint = f"name a version in image.yaml that the index has a wheel of for {request.platform}"
+        raise SourceError(f"no wheel of {request.requirement} is found:\n{error}", hint=hint)
+    return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
+
+
+def _remembered(cache: Path, request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
+    try:
+        content = files.read_plain_file(_cache_path(cache, request, settings), _LARGEST)
+        wheels = tuple(Wheel(*fields) for fields in json.loads(content))
+        # No file of this machine is ever remembered: such an address was planted.
+        return wheels if all(wheel.address.startswith(("https://", "http://")) for wheel in wheels) else ()
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return ()
+
+
+def _remember(cache: Path, request: WheelRequest, settings: UserSettings, wheels: tuple[Wheel, ...]) -> None:
+    if not any(wheel.address.startswith("file:") for wheel in wheels):  # a local wheel may be made anew, an upload not
+        content = json.dumps([[wheel.address, wheel.sha256] for wheel in wheels]).encode()
+        files.write_state(_cache_path(cache, request, settings), content)
+
+
+def _cache_path(cache: Path, request: WheelRequest, settings: UserSettings) -> Path:
+    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
+    target = (request.python.glibc, request.platform) if request.installable else ()
+    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
+    return cache / "found" / f"{key}.json"
+
+
+# The wheel of one commit: vLLM publishes one for each commit of its main line, on an index of that commit's own.
+
+COMMIT = "COMMIT"
+"""The word for the 40 digits in the address of an index."""
+PUBLISHED = f"https://wheels.vllm.ai/{COMMIT}"
+"""The indexes of vLLM's commits, with what a release has on PyPI: a variant (``/cu130``) may follow. From "Install
+specific revisions" in https://docs.vllm.ai/en/latest/getting_started/installation/gpu/."""
+# As setuptools-scm writes it, with the variant behind it: 0.11.2.dev363+ge2f56c309.cu130
+_NAMED = re.compile(r"\+(?:[a-z0-9]+\.)*g(?P<digits>[0-9a-f]{7,40})(?:\.|$)")
+_INDEX = re.compile(r"https?://[^\s'\"\\]*?/(?P<commit>[0-9a-f]{40})(?![0-9a-f])[^\s'\"\\]*")
+# An address that stays one word in a requirement file.
+_ADDRESS = re.compile(r"https?://[^\s'\"\\$`;#]+")
+# The part of uv's explanation that is not of how it resolves.
+_BECAUSE = re.compile(r"Because (?:only )?(.+?)(?: and image depends on [^,]*)?, we can conclude")
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class CommitWheel:
+    """The wheel of a commit: its version, its address and its SHA-256 (64 hex digits)."""
+
+    version: str
+    address: str
+    sha256: str
+
+    def line(self, package: str) -> str:
+        """The entry in a requirement file: by its address, so that it is found whatever index the image installs
+        from."""
+        return f"{package} @ {self.address} \\\n    --hash=sha256:{self.sha256}\n"
+
+
+def named(version: str) -> str:
+    """The first digits (7 to 40) of the commit that a version names; empty for a release."""
+    match = _NAMED.search(version)
+    return match["digits"] if match else ""
+
+
+def template(text: str, version: str) -> str:
+    """The address of the index in ``text`` that is of the commit which ``version`` names, with ``COMMIT`` in its place;
+    empty where there is none."""
+    digits = named(version)
+    of_commit = (match for match in _INDEX.finditer(text) if digits and match["commit"].startswith(digits))
+    return next((match[0].replace(match["commit"], COMMIT) for match in of_commit), "")
+
+
+def find_commit_wheel(
+    cache: Path, package: str, index: str, commit: str, wants: PythonRequirements, platform: str, settings: UserSettings
+) -> CommitWheel:
+    """The wheel of ``package`` that the index has of ``commit``, for this Python and platform. Raises SourceError where
+    there is none, or it is of another commit."""
+    from urllib.parse import unquote
+
+    from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+    address = index.replace(COMMIT, commit)
+    own = replace(wants, indexes=(Index(address, (package,), local=False),))
+    try:
+        wheel = find_wheel(cache, WheelRequest(package, own, platform, installable=True), settings)
+        version = str(parse_wheel_filename(unquote(wheel.address.rpartition("/")[2]))[1])
+    except SourceError as error:
+        told = " ".join(error.message.split("\n", 1)[-1].split())
+        if because := _BECAUSE.search(told):
+            what = f"{address} has no wheel of {package} for {platform}, Python {wants.version}"
+            raise SourceError(f"{what}: {because[1][:_SHOWN]}") from None
+        raise SourceError(f"{address} does not tell its wheel of {package}: {told[:_SHOWN]}") from None
+    except InvalidWheelFilename as error:
+        raise SourceError(f"{address}: {error}") from None
+    if not _ADDRESS.fullmatch(wheel.address):
+        raise SourceError(f"a build cannot fetch {wheel.address!r}")
+    if not commit.startswith(named(version)):
+        raise SourceError(f"{address} has the wheel of another commit, {version}")
+    return CommitWheel(version, wheel.address, wheel.sha256)
+
+
+# Local wheels that a build needs, found by hash and copied into a folder that becomes a build context.
+
+
+def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: UserSettings) -> bool:
+    """Copies the user's wheels with the SHA-256 hashes in ``hashes_by_group`` into ``folder``, one subfolder for each
+    group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
+    if one cannot be copied."""
+    staged = False
+    if not any(hashes_by_group.values()):
+        return staged
+    for wheel in settings.local_wheels():
+        digest = _sha256(wheel)
+        for group, hashes in hashes_by_group.items():
+            if digest in hashes:
+                _copy(wheel, folder / group / wheel.name)
+                staged = True
+    return staged
+
+
+def _copy(wheel: Path, target: Path) -> None:
+    """Copies a wheel. A hard link would cost nothing, but it changes the wheel's ctime, from which uv concludes that
+    the wheel is another one, and unpacks it again at the next resolution (torch: 5 s, and 700 MB more in its cache,
+    each time)."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(wheel, target)
+    except OSError as error:
+        raise SourceError(f"{wheel} cannot be copied to {target.parent}: {error.strerror}") from None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched.
+
+_CHUNK = 1 << 16
+_PARTIAL_CONTENT = 206
+
+
+@contextlib.contextmanager
+def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
+    """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
+    try:
+        with contextlib.ExitStack() as stack:
+            yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
+    except (OSError, zipfile.BadZipFile, NoAnswerError) as error:
+        raise SourceError(f"the wheel {address} cannot be read: {error}") from None
+
+
+@contextlib.contextmanager
+def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
+    from urllib.parse import unquote, urlsplit
+
+    location = urlsplit(address)
+    if location.scheme == "file":
+        with Path(unquote(location.path)).open("rb") as file:
+            yield file
+        return
+    login = None if location.username else _login_from_netrc()
+    # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
+    with http_client.following(ca_file, login=login) as client:
+        yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
+
+
+def _login_from_netrc() -> httpx2.Auth | None:
+    """Returns the user's logins by host, which uv follows as well; None if there are none that can be read."""
+    import netrc
+    import os
+
+    import httpx2
+
+    path = Path(os.environ.get("NETRC") or "~/.netrc")
+    try:
+        return httpx2.NetRCAuth(str(path.expanduser()))
+    except (OSError, RuntimeError, netrc.NetrcParseError):
+        return None
+
+
+class _RemoteFile(io.RawIOBase):
+    """A remote file, read in ranges (RFC 9110, section 14)."""
+
+    def __init__(self, address: str, client: httpx2.Client) -> None:
+        super().__init__()
+        self._address = address
+        self._client = client
+        self._at = 0
+        length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
+        if not length.isdecimal():
+            raise NoAnswerError("the server does not tell its size (Content-Length), so parts cannot be asked for")
+        self._size = int(length)
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        _, data = self._request("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"}, wanted)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _request(self, method: str, headers: dict[str, str], largest: int) -> tuple[httpx2.Headers, bytes]:
+        """The headers and content of an answer; of a whole wheel nothing is downloaded. A failure is no OSError, which
+        zipfile takes for a file that is not a zip file."""
+        plain = {"Accept-Encoding": "identity", **headers}
+        with self._client.stream(method, self._address, headers=plain) as answer:
+            if not answer.is_success:
+                raise NoAnswerError(f"the server says {http_client.status(answer)}")
+            if method == "GET" and answer.status_code != _PARTIAL_CONTENT:
+                raise NoAnswerError("the server sends whole files only")
+            # An answer that is read to its end leaves the connection for the next request.
+            return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))
+
+
+# The commit that a wheel was built from, read from its ``_version.py`` alone: kilobytes of hundreds of megabytes.
+
+# As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
+_COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
+
+
+def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
+    """Returns the first digits (7 to 40) of the commit that the wheel at ``address`` (https: or file:) was built from;
+    None if it names none. Raises SourceError if the wheel cannot be read."""
+    with open_wheel(address, ca_file) as archive:
+        names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
+        matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
+    return next((match[1] for match in matches if match), None)
+
+
+# The day of a release: when the first of its wheels was uploaded.
+
+
+def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
+    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
+    for; empty if its index gives none. Raises SourceError if there is no such package.
+
+    Of several wheels it is the first one's, as others are added to a release for months.
+    """
+    request = python.ClosureRequest(wants, (), (requirement,), platform)
+    options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
+    lock, error = python.compile_closure(request, settings, (), options)
+    if not lock:
+        raise SourceError(f"{requirement} is not found:\n{error}")
+    files = [file for package in lock["packages"] for file in package.get("wheels", ())]
+    times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
+    return min(times, default="")
+
+
+# Files of a wheel: read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash.
+
+# A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+_LARGEST = 64 << 20  # bytes
+_DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+
+
+def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
+    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. Raises SourceError if it
+    cannot be read.
+
+    Files that were read once, and the list of all names, are in ``cache`` and take no network.
+    """
+    folder = cache / wheel.sha256
+    listing = _cached(folder / "names")
+    if listing is not None:
+        names = frozenset(listing.decode().split("\n"))
+        contents = {path: _cached(_file(folder, path)) for path in paths if path in names}
+        files = {path: content for path, content in contents.items() if content is not None}
+        if len(files) == len(contents):
+            return files
+    with open_wheel(wheel.address, ca_file) as archive:
+        members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
+        files = {path: archive.read(members[path]) for path in paths if path in members}
+    for path, content in files.items():
+        write_state(_file(folder, path), content)
+    write_state(folder / "names", "\n".join(members).encode())
+    return files
+
+
+def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
+    """Returns the contents of those of ``paths`` that were read of this wheel before. Takes no network."""
+    contents = {path: _cached(_file(cache / sha256, path)) for path in paths}
+    return {path: content for path, content in contents.items() if content is not None}
+
+
+def _file(folder: Path, path: str) -> Path:
+    """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
+    return folder / hashlib.sha256(path.encode()).hexdigest()
+
+
+def _cached(path: Path) -> bytes | None:
+    try:
+        return read_plain_file(path, _LARGEST)
+    except OSError:
+        return None
+
+
+# The packages that a wheel needs, by its own metadata, against those that an image has.
+
+
+def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
+    """The requirements of a wheel (``Requires-Dist``), read in place. Raises SourceError where it cannot be read."""
+    from email.parser import BytesHeaderParser
+
+    file = f"{package.replace('-', '_')}-{wheel.version}.dist-info/METADATA"
+    metadata = read_wheel_files(cache, Wheel(wheel.address, wheel.sha256), [file], ca_file).get(file, b"")
+    return tuple(map(str, BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist", [])))
+
+
+def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
+    """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
+    where there is none. A package that is not there at all was left out on purpose."""
+    target = {
+        "extra": "",
+        "python_version": wants.version,
+        "python_full_version": f"{wants.version}.0",
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": python.MACHINES[platform],
+    }
+    unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
+    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
+
+
+def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:
+    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the package there
+    does not meet: what is needed, and the version that is there. None where it is met, or cannot be read, or there is
+    no such package. ``installed`` has names as indexes have them (PEP 503)."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return None
+    version = installed.get(canonicalize_name(requirement.name))
+    applies = requirement.marker is None or requirement.marker.evaluate(dict(target))
+    if not version or not applies or requirement.specifier.contains(version, prereleases=True):
+        return None
+    return f"{requirement.name}{requirement.specifier}", version
