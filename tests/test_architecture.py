@@ -72,7 +72,7 @@ def test_the_check_finds_what_it_is_for(source: str, texts: list[str]) -> None:
 
 # The calls that reach the terminal. `output` makes them, with control characters made visible.
 PRINTING = frozenset({"echo", "secho", "style", "confirm", "prompt", "print", "write", "writelines", "pager"})
-OF_THE_EDGE = frozenset({"output.py", "terminal_text.py"})
+OF_THE_EDGE = frozenset({"output.py"})
 
 
 def prints(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -525,7 +525,7 @@ def replace_folder(fresh: Path, target: Path) -> None:
 
 
 def aside_of(target: Path) -> Path:
-    """The name of the former ``target`` while `replace` cannot exchange the two."""
+    """The name of the former ``target`` while `replace_folder` cannot exchange the two."""
     return target.with_name(f".{target.name}.old")
 
 

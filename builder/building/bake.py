@@ -375,7 +375,7 @@ def baked_images(
 
     Images built by another BuildKit than the engine's own are loaded as a whole or, where ``registry_address`` is
     given, go through that registry, so that only the layers that either side lacks are transferred. ``compilers`` as
-    for `bake_run.bake`. Raises BuildFailedError where a step fails, and UsageError and ImageStateError for a base image
+    for `bake_images`. Raises BuildFailedError where a step fails, and UsageError and ImageStateError for a base image
     that has changed.
     """
     from builder.building import work_folder

@@ -178,7 +178,7 @@ def rebuilt_image(
     compilers: int | None = None,
 ) -> Iterator[RebuiltImage]:
     """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
-    another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake_run.bake`. The
+    another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake.bake_images`. The
     caller checks once that the engine can build (`versions.require_supported`).
 
     Anybody may have written the directory: the targets are made anew from its plan, and baked from a copy of the files

@@ -31,7 +31,7 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
     """Looks for the change between two numbers with which ``request.text`` went from good to bad. One that was
     interrupted goes on where it was.
 
-    Raises what `beginning.of_request` does, and ConflictError where another bisection is under way.
+    Raises what `bisect_trying.of_request` does, and ConflictError where another bisection is under way.
     """
     project = workspace.project
     bisect_trying.require_script(request.judge)
@@ -60,7 +60,7 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
 
 
 def preview_bisect(workspace: Workspace, request: BisectRequest) -> Bisection:
-    """The bisection that is asked for, with its outlook; nothing is tried. Raises what `beginning.of_request` does."""
+    """The bisection that is asked for, with its outlook; nothing is tried. Raises what `bisect_trying.of_request` does."""
     bisection = bisect_trying.of_request(workspace, request)
     shared = bisect_trying.context(workspace, bisection)
     return replace(bisection, outlook=bisect_trying.of_bisection(workspace, bisection, shared))

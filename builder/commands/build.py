@@ -65,7 +65,7 @@ def build_targets(workspace: Workspace, request: BuildRequest) -> Iterator[Alrea
 def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBuilt | Built | PushedImage]:
     """The results of a build on the bases that are pinned.
 
-    Raises what `resolution.resolve`, `planning.plan_all` and `baked_image.baked_images` do, ConflictError where the
+    Raises what `resolve.resolve_images`, `resolve.plan_all` and `bake.baked_images` do, ConflictError where the
     engine's disk is too small, and BuildFailedError where a check fails; lock, tags and numbers are then as they were,
     but for the images yielded before. An image whose proof fails is yielded, too: it keeps its number, is not pushed,
     moves no pointer, and BuildFailedError is raised at the end.
@@ -126,8 +126,8 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
 
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """Plans as `run` does, and tells what is ahead of each image; nothing is written. Raises what `resolution.resolve`
-    and `planning.plan_all` do."""
+    """Plans as `run` does, and tells what is ahead of each image; nothing is written. Raises what `resolve.resolve_images`
+    and `resolve.plan_all` do."""
     from builder.building import bake, outlook, resolve, verification
 
     if request.push:

@@ -93,7 +93,7 @@ def roll_back(workspace: Workspace, text: str, to: int | None, *, force: bool) -
 
 
 def preview_rollback(workspace: Workspace, text: str, to: int | None, *, force: bool) -> RolledBack:
-    """Tells what `run` would do, and moves nothing. Raises what `run` does."""
+    """Tells what `roll_back` would do, and moves nothing. Raises what `roll_back` does."""
     lock = lock_file.read_project_lock(workspace.project)
     subject = _subject(workspace.project, lock, text)
     _, unfit = _wanted_moves(workspace, lock, subject, to)
@@ -130,7 +130,7 @@ def _wanted_moves(
 
 
 def _unfit(workspace: Workspace, lock: Lock) -> Unfit:
-    """`gate.unfit`, which reads the evidence of an image once."""
+    """`requirements.unfit`, which reads the evidence of an image once."""
     return functools.cache(functools.partial(requirements.unfit, workspace.project, workspace.environment, lock))
 
 

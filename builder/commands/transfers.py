@@ -58,7 +58,7 @@ def push_images(workspace: Workspace, texts: tuple[str, ...]) -> tuple[PushedIma
     """Pushes the images called ``texts``, one after the other. Those that were pushed before one fails are recorded.
 
     Raises UsageError for an unknown image or where no registry is set, TransferError and ImageStateError as
-    `registry.push` does.
+    `named_registry.push` does.
     """
     lock = lock_file.read_project_lock(workspace.project)
     requested = dict.fromkeys(status.named_number(workspace.project, lock, text)[0] for text in texts)

@@ -175,7 +175,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     it. Reports a `PartBegan` and a `PartEnded` for each. Ended in between, the same again goes on from there.
 
     Raises UsageError where the request names nothing that can be served, and what `build`, `pull`, `copy`, `download`
-    and `run` do; what was done before stays done.
+    and `bring_up` do; what was done before stays done.
     """
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)

@@ -155,7 +155,7 @@ def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, 
     """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
 
     A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
-    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.tags` only asks for changes.
+    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.cached_tags` only asks for changes.
     """
     patterns = list(references)
     images = image_listing(endpoint, {"reference": patterns} if patterns else {})
@@ -256,7 +256,7 @@ def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
     """Removes a tag from an image that has others; returns True if it did.
 
     Does nothing where no image has the tag, and where it is the image's last one: without it the image would be
-    deleted, which is for `remove`.
+    deleted, which is for `remove_image`.
     """
     image = inspect_image(endpoint, name)
     if image is None or len(image.tags) < 2:

@@ -93,7 +93,7 @@ def _timestamp(nanoseconds: int) -> str:
 # engine computes the size of each image for each listing, layer by layer: measured 20 ms an image of 17 layers, 4 s
 # for 200 of them, and there is no cheaper request. Its record of events takes 2 ms. So the tags are cached, and
 # updated from the events of images since. Changes made past the engine (with `ctr`, by root) are not seen. Callers
-# that must be certain use `images.inspect`.
+# that must be certain use `images.inspect_image`.
 
 _SECTION = "tags"
 # Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
@@ -126,7 +126,7 @@ def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable
 
 
 def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
-    """Returns the same as `images.tags`, cached in the file ``path`` for one set of references.
+    """Returns the same as `images.image_tags`, cached in the file ``path`` for one set of references.
 
     The cache is only for an engine on this machine, since the clocks of two machines differ.
     """

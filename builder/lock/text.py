@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def parse_lock(content: str, file: str) -> Lock:
     """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, as
-    `reading.parse` does."""
+    `lock_file.parse_and_explain` does."""
     refuse_cut_off(content, file)
     data = read_layout(content)
     if data is not None:

@@ -100,7 +100,7 @@ class Transaction:
 
 @contextmanager
 def transaction(workspace: Workspace) -> Iterator[Transaction]:
-    """Holds images.lock for writing; the only way to change it, but for `repair`. Keep the block short: others wait.
+    """Holds images.lock for writing; the only way to change it, but for `repair_lock`. Keep the block short: others wait.
 
     The journal is replayed at the start and at the end, so that tags and build directories agree with images.lock
     however the block ends. Raises LockBusyError, and LockError for a lock that is damaged or cannot be written.
@@ -143,7 +143,7 @@ def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
 
 def restore_lock(workspace: Workspace, name: ImageName, source: str) -> None:
     """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
-    ``source`` (a tag, digest or id) holds its content. Raises what `claim` does."""
+    ``source`` (a tag, digest or id) holds its content. Raises what `claim_lock` does."""
     with transaction(workspace) as change:
         change.announce(name)
         record = change.lock.image(name)
@@ -156,7 +156,7 @@ def restore_lock(workspace: Workspace, name: ImageName, source: str) -> None:
 
 def accept_equivalent(workspace: Workspace, name: ImageName, source: str, fingerprint: str, note: str) -> None:
     """Gives the tag of a number to the image ``source`` that was built again, and records its content as the number's,
-    with what differed. Raises what `claim` does."""
+    with what differed. Raises what `claim_lock` does."""
     with transaction(workspace) as change:
         change.announce(name)
         record = change.lock.images[name.repository].numbers[name.number]
@@ -181,7 +181,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
         if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
-            # A process was killed that had built or pulled it again (`restore`).
+            # A process was killed that had built or pulled it again (`restore_lock`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
             claims.release_number(engine, claims.project_identity(project), name)

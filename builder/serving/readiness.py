@@ -232,7 +232,7 @@ def wait_until_ready(
     crashes: int = CRASHES,
     limit: StartLimit | None = None,
 ) -> float:
-    """Waits until the server answers, reporting each `phases.Phase`; returns the seconds that this took. One that
+    """Waits until the server answers, reporting each `Phase`; returns the seconds that this took. One that
     serves alone may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
 
     If it crashes repeatedly or the limit is over, it is removed, its log is kept, and ServeFailedError says why. If the

@@ -81,7 +81,7 @@ _NVIDIA = "nvidia_entrypoint.sh"
 
 
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
-    """Selects the image for ``text`` as `select` does; where its container has no number yet, the engine's own image of
+    """Selects the image for ``text`` as `select_image` does; where its container has no number yet, the engine's own image of
     that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
     recipe = _recipe(project, lock, text)
     name, _ = _image(lock, recipe)

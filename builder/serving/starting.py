@@ -336,7 +336,7 @@ def _of_earlier_release(planned: PlannedContainer) -> Service | None:
 
 
 def is_running(prepared: PreparedServer) -> bool:
-    """True if the server is running already with these settings. Raises ConflictError as `start` does."""
+    """True if the server is running already with these settings. Raises ConflictError as `start_server` does."""
     return _is_up(prepared, existing_containers(prepared))
 
 
