@@ -23,12 +23,12 @@ EVENTS = """
 import sys, time
 import click
 from builder.building.bake import StepTimes
-from builder.cli import progress, verbosity
+from builder.cli import output, progress
 from builder.engine.build_log import StepProgress, StepFinished, StepOutput, StepStarted
-from builder.events import Message
+from builder.base.events import Message
 
 @click.command()
-@verbosity.verbosity_options
+@output.verbosity_options
 def build():
     with progress.reporter() as report:
         report(Message("resolving the base image"))
