@@ -196,11 +196,7 @@ def _lock_document(difference: LockDifference) -> dict[str, Any]:
         ],
         "current": [asdict(change) for change in difference.current],
         "pins": [
-            {
-                "definition": change.definition,
-                "platform": change.platform,
-                **_changes(change.changes, change.sources),
-            }
+            {"definition": change.definition, "platform": change.platform, **_changes(change.changes, change.sources)}
             for change in difference.pins
         ],
         "numbers": [{**asdict(change), "image": str(change.image)} for change in difference.numbers],

@@ -330,10 +330,7 @@ def user_git_variables(address: Address, ssh: str, stalled_seconds: int) -> dict
         ("http.lowSpeedTime", str(stalled_seconds)),
         *configuration(address),
     )
-    variables = {
-        **environment(address),
-        **config_variables(settings, _settings_in(os.environ)),
-    }
+    variables = {**environment(address), **config_variables(settings, _settings_in(os.environ))}
     if ssh:
         variables["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
     ca_file = read_index_settings(os.environ).ca_file
@@ -422,11 +419,7 @@ def run_local(
         repository,
         _limited(["git", *arguments], seconds),
         stdin,
-        {
-            **repository_variables(repository.path),
-            **isolated_variables(),
-            **(environ or {}),
-        },
+        {**repository_variables(repository.path), **isolated_variables(), **(environ or {})},
     )
 
 
@@ -558,9 +551,6 @@ def _ssh_command(repository: GitRepository) -> str:
     if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):
         return ""
     configured = _run_once(
-        repository,
-        ["git", "config", "--get", "core.sshCommand"],
-        b"",
-        repository_variables(repository.path),
+        repository, ["git", "config", "--get", "core.sshCommand"], b"", repository_variables(repository.path)
     )
     return configured.text or "ssh"

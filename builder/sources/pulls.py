@@ -539,10 +539,7 @@ def _changes(index: ScratchIndex, own: OwnCommits) -> dict[str, _Change]:
     changes: dict[str, _Change] = {}
     for meta, path in zip(fields[::2], fields[1::2], strict=False):
         old_mode, new_mode, old, new, _ = meta.removeprefix(":").split(" ")
-        changes[path] = (
-            None if old == _NOTHING else (old_mode, old),
-            None if new == _NOTHING else (new_mode, new),
-        )
+        changes[path] = (None if old == _NOTHING else (old_mode, old), None if new == _NOTHING else (new_mode, new))
     return changes
 
 
