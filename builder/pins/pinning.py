@@ -692,10 +692,10 @@ def versions_between(
     """The versions that go back from the pins ``before`` to those ``after``, by name. A source for which ``update``
     names a version is left out: that version was requested."""
     requested = {source.package for name, source in definition.wheel_sources.items() if update.get(name)}
-    brought = (pins.base.packages if pins.base else () for pins in (before, after))
+    old_base, new_base = (pins.base.packages if pins.base else () for pins in (before, after))
     older = {
         name: OlderVersion(name, old, new, "the base image has it")
-        for name, old, new in _going_back(*brought, requested)
+        for name, old, new in _going_back(old_base, new_base, requested)
     }
     elsewhere = {name for index in (definition.python.indexes if definition.python else ()) for name in index.packages}
     for closure, other in ((before.build, after.build), (before.python, after.python)):

@@ -1,7 +1,7 @@
 """This page reads files from repositories that others may have written.
 
-Files of a mirror come first, then files from the project's own history.
-Only plain files leave a mirror. Nothing is checked out, so no hook or filter runs.
+Files of a mirror come first, then files from the project's own history. Only plain files leave a mirror, at paths that
+stay in their folder. Nothing is checked out, so no hook, filter or submodule of a repository ever runs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from builder.sources import mirror
 from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_in_project
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from builder.sources.git import GitResult
+    from builder.sources.mirror import TreeEntry
 
-
-# Files of another's repository: only plain files leave the mirror, at paths that stay in their folder. Nothing is
-# checked out, so no hook, filter or submodule of the repository ever runs.
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN = {"100644": False, "100664": False, "100755": True}
@@ -42,13 +39,6 @@ class PlainFile:
     path: str
     executable: bool
     content: bytes
-
-
-@dataclass(frozen=True)
-class _Entry:
-    mode: str
-    blob: str
-    path: str
 
 
 def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> str:
@@ -70,7 +60,7 @@ def paths(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> tup
 
     def listed(repository: GitRepository) -> tuple[str, ...]:
         mirror.ensure_commit(repository, commit)
-        entries = _entries(repository, commit, "")
+        entries = mirror.tree_entries(repository, commit)
         return tuple(sorted(entry.path for entry in entries if not _unfit_path(entry.path)))
 
     return mirror.with_mirror(mirrors, url, listed, notify)
@@ -88,10 +78,7 @@ def read_foreign_files(
 
     def read_all(repository: GitRepository) -> tuple[PlainFile, ...]:
         mirror.ensure_commit(repository, commit)
-        entries = {entry.path: entry for entry in _entries(repository, commit, path)}
-        single = list(entries) == [path]
-        start = len(posixpath.dirname(path)) + 1 if single and "/" in path else 0
-        start = start if single or not path else len(path) + 1
+        entries = {each.path: each for each in mirror.tree_entries(repository, commit, *([path] if path else []))}
         if len(entries) > MOST_FILES:
             raise SourceError(f"{url} has {len(entries):,} files in {path or 'it'}; at most {MOST_FILES:,} are copied")
         folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
@@ -99,13 +86,13 @@ def read_foreign_files(
         wrong |= {name: reason for name, entry in entries.items() if (reason := _unfit_entry(entry))}
         _refuse(repository, wrong)
         mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
-        sizes = _sizes(repository, entries.values())
-        _refuse(repository, _too_large(entries, sizes))
+        _refuse(repository, _too_large(repository, entries))
         contents = {name: _content(repository, entry) for name, entry in entries.items()}
         sources = {name: _followed(name, entries, contents, path) for name in entries}
         _refuse(repository, {name: _bad_link(contents[name]) for name, source in sources.items() if source is None})
+        above = posixpath.dirname(path) if list(entries) == [path] else path
         files = tuple(
-            PlainFile(name[start:], _PLAIN[entries[source].mode], contents[source])
+            PlainFile(name[len(above) + bool(above) :], _PLAIN[entries[source].mode], contents[source])
             for name, source in sorted(sources.items())
             if source is not None
         )
@@ -114,17 +101,6 @@ def read_foreign_files(
         return files
 
     return mirror.with_mirror(mirrors, url, read_all, notify)
-
-
-def _entries(repository: GitRepository, commit: str, path: str) -> list[_Entry]:
-    """Everything in ``commit`` but folders, at ``path`` or below it."""
-    limits = ["--", path] if path else []
-    listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit, *limits]).output
-    pairs = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
-    return [
-        _Entry(meta.split()[0].decode(), meta.split()[2].decode(), name.decode("utf-8", "surrogateescape"))
-        for meta, _, name in pairs
-    ]
 
 
 def _unfit_path(path: str) -> str:
@@ -141,7 +117,7 @@ def _unfit_path(path: str) -> str:
     return "a name that is too long" if longest > _LONGEST_NAME else ""
 
 
-def _unfit_entry(entry: _Entry) -> str:
+def _unfit_entry(entry: TreeEntry) -> str:
     if reason := _unfit_path(entry.path):
         return reason
     if entry.mode == mirror.SUBMODULE_MODE:
@@ -149,35 +125,28 @@ def _unfit_entry(entry: _Entry) -> str:
     return "" if entry.mode in _PLAIN or entry.mode == _LINK else "no plain file"
 
 
-def _sizes(repository: GitRepository, entries: Iterable[_Entry]) -> dict[str, int]:
-    blobs = sorted({entry.blob for entry in entries})
-    lines = "".join(f"{blob}\n" for blob in blobs).encode()
-    listed = run_checked(repository, ["cat-file", "--batch-check=%(objectname) %(objectsize)"], lines).text
-    return {blob: int(size) for blob, size in (line.split(" ") for line in listed.splitlines())}
-
-
-def _too_large(entries: dict[str, _Entry], sizes: dict[str, int]) -> dict[str, str]:
-    large = {name: sizes[entry.blob] for name, entry in entries.items() if sizes[entry.blob] > LARGEST_FILE}
-    if large:
+def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict[str, str]:
+    lines = "".join(f"{entry.blob}\n" for entry in entries.values()).encode()
+    listed = run_checked(repository, ["cat-file", "--batch-check=%(objectsize)"], lines).text.split()
+    sizes = dict(zip(entries, map(int, listed), strict=True))
+    if large := {name: size for name, size in sizes.items() if size > LARGEST_FILE}:
         return {name: f"{size:,} bytes; at most {LARGEST_FILE:,} are copied" for name, size in large.items()}
-    total = sum(sizes[entry.blob] for entry in entries.values())
+    total = sum(sizes.values())
     return {"all files together": f"{total:,} bytes; at most {LARGEST_MOD:,} are copied"} if total > LARGEST_MOD else {}
 
 
-def _content(repository: GitRepository, entry: _Entry) -> bytes:
+def _content(repository: GitRepository, entry: TreeEntry) -> bytes:
     return run_checked(repository, ["cat-file", "blob", entry.blob]).output
 
 
-def _followed(name: str, entries: dict[str, _Entry], contents: dict[str, bytes], folder: str) -> str | None:
+def _followed(name: str, entries: dict[str, TreeEntry], contents: dict[str, bytes], folder: str) -> str | None:
     """The plain file that ``name`` is, or leads to by links within ``folder``; None where they lead elsewhere."""
     for _ in range(len(entries)):
         if entries[name].mode != _LINK:
             return name
         target = contents[name].decode("utf-8", "surrogateescape")
-        if target.startswith("/"):
-            return None
         name = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
-        if name not in entries or not (not folder or name.startswith(f"{folder}/")):
+        if target.startswith("/") or name not in entries or (folder and not name.startswith(f"{folder}/")):
             return None
     return None
 
@@ -190,8 +159,9 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
     if not wrong:
         return
     shown = [f"{printable(name.encode(errors='replace').decode())}: {reason}" for name, reason in wrong.items()]
-    more = [f"and {len(shown) - _MOST_TOLD} more"] if len(shown) > _MOST_TOLD else []
-    lines = "\n".join([*shown[:_MOST_TOLD], *more])
+    if len(shown) > _MOST_TOLD:
+        shown[_MOST_TOLD:] = [f"and {len(shown) - _MOST_TOLD} more"]
+    lines = "\n".join(shown)
     raise SourceError(f"{repository.address.url} has what is not copied:\n{lines}")
 
 
@@ -212,9 +182,7 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
     if repository.status:
         raise UsageError(f"{folder} is in no git repository", hint="revisions of images.lock need its history")
-    commit = ""
-    if not revision.startswith("-"):
-        commit = _line(run_in_project(folder, "rev-parse", "--quiet", "--verify", f"{revision}^{{commit}}"))
+    commit = "" if revision.startswith("-") else _verified(folder, revision)
     if not commit:
         raise UsageError(
             f"git knows no revision `{revision}`", hint="`git log images.lock` shows those that changed it"
@@ -250,14 +218,13 @@ def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
 def begin(folder: Path) -> bool:
     """Makes ``folder`` a git repository, with nothing committed; False where it is in one already, or there is no
     git."""
-    if run_in_project(folder, "rev-parse", "--git-dir").status == 0:
-        return False
-    return run_in_project(folder, "init", "--quiet").status == 0
+    in_one = run_in_project(folder, "rev-parse", "--git-dir").status == 0
+    return not in_one and run_in_project(folder, "init", "--quiet").status == 0
 
 
 def commit_of(folder: Path) -> str:
     """The commit that is checked out in ``folder``, the top of a repository; empty where it is none."""
-    return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", "HEAD^{commit}"))
+    return _verified(folder, "HEAD")
 
 
 def origin_of(folder: Path) -> str:
@@ -294,3 +261,8 @@ def _contents(folder: Path, blobs: set[bytes]) -> dict[bytes, bytes]:
 
 def _line(result: GitResult) -> str:
     return "" if result.status else result.text
+
+
+def _verified(folder: Path, revision: str) -> str:
+    """The commit that a revision is; empty where there is none."""
+    return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))

@@ -1,18 +1,22 @@
-"""A mirror is a local, bare copy of a git repository.
+"""A mirror is a local, bare copy of a git repository, without the contents of files until they are needed.
 
-Versions of commits come first, then the contents, creation and locking of mirrors, and their files.
-Remote refs, the resolution of refs, and preserved source trees follow.
-Pinned commits stay in the mirror. Changes of a mirror require its lock.
+The resolution of refs comes first, then the versions of commits, remote refs, files and commits, preserved source
+trees, and at the end how a mirror is locked, filled, created and repaired.
+Pinned commits stay in the mirror: each has a ref of ours (``refs/builder/pins/COMMIT``,
+``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own garbage collection removes it.
+A function that takes a ``GitRepository`` needs the mirror's lock (``with_mirror``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import posixpath
 import re
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from datetime import UTC, datetime
+from shutil import rmtree
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from builder.base import files, words
 from builder.base.errors import SourceError
@@ -38,6 +42,53 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+T = TypeVar("T")
+
+
+# Resolution of git refs: a branch, tag or commit becomes one commit with its version and date, kept in a mirror.
+
+_AT_ONCE = 8
+
+
+def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
+    """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
+
+    ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
+    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer.
+    """
+    return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
+
+
+def resolve_all(
+    mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
+) -> dict[tuple[str, str], GitPin | SourceError]:
+    """Resolves several sources (address, ref) at the same time; returns the pin of each, or the error if there is none.
+    ``notify`` is called from other threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
+        try:
+            url, ref = source
+            return resolve_ref(mirrors, url, ref, notify)
+        except SourceError as error:
+            return error
+
+    unique = tuple(dict.fromkeys(sources))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(unique, pool.map(resolve_one, unique), strict=True))
+
+
+def _pin(repository: GitRepository, ref: str) -> GitPin:
+    commit = ref.lower()
+    if not is_commit(commit):
+        refs = list_refs(repository)
+        commit = commit_of(repository, refs, ref)
+        ensure_commit(repository, commit)
+        update_tags(repository, refs.tags)
+    ensure_commit(repository, commit)
+    version = version_of(repository, commit)
+    return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
+
 
 # The version of a commit, derived from tags as setuptools-scm does when vLLM is built.
 
@@ -62,8 +113,7 @@ def version_of(repository: GitRepository, commit: str) -> str:
         described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *exclusions, commit]).text)
         if not described:
             break
-        version = _highest_version(repository, described["tag"])
-        if version:
+        if version := _highest_version(repository, described["tag"]):
             distance = int(described["distance"])
             return f"{next_version(version)}.dev{distance}+g{commit[:7]}" if distance else version
         exclusions.append(f"--exclude={described['tag']}")
@@ -72,14 +122,11 @@ def version_of(repository: GitRepository, commit: str) -> str:
 
 def date_of(repository: GitRepository, commit: str) -> str:
     """Returns the commit date of ``commit``, RFC 3339 in UTC."""
-    return rfc3339(int(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text))
+    return _rfc3339(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text)
 
 
-def rfc3339(seconds: int) -> str:
-    """Formats seconds since 1970 as RFC 3339 in UTC."""
-    from datetime import UTC, datetime
-
-    return words.timestamp_of(datetime.fromtimestamp(seconds, UTC))
+def _rfc3339(seconds: str) -> str:
+    return words.timestamp_of(datetime.fromtimestamp(int(seconds), UTC))
 
 
 def next_version(version: str) -> str:
@@ -94,335 +141,92 @@ def next_version(version: str) -> str:
 
 
 def _highest_version(repository: GitRepository, tag: str) -> str:
-    """Returns the highest version among the tags of the commit that has ``tag``, as a release is often its last
-    candidate, too; empty if none of them is a version."""
+    """The highest version among the tags of the commit that has ``tag``, as a release is often its last candidate, too;
+    empty if none of them is a version."""
     from packaging.version import InvalidVersion, Version
 
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
-    names = run_checked(
-        repository, ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
-    ).text
+    listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
     versions: list[Version] = []
-    for name in names.splitlines():
-        try:
+    for name in run_checked(repository, listed).text.splitlines():
+        with contextlib.suppress(InvalidVersion):
             versions.append(Version(name))
-        except InvalidVersion:
-            continue
-    return str(max(versions)) if versions else ""
+    return str(max(versions, default=""))
 
 
-# Contents of a local mirror of a git repository: bare, and without the contents of files until they are needed.
-# Pinned commits stay: each has a ref of ours (``refs/builder/pins/COMMIT``, ``refs/builder/pulls/NUMBER/COMMIT``), so
-# neither a force-push upstream nor git's own garbage collection removes it. All functions here need the mirror's lock
-# (``mirror_access.with_mirror``).
+# Branches and tags of a remote repository, listed with one ``ls-remote``.
 
-PINS = "refs/builder/pins"
-SUBMODULE_MODE = "160000"  # of an entry in a tree
-ALL_TAGS = "+refs/tags/*:refs/tags/*"
-_UPSTREAM = "source"  # the remote's name; not `origin`, for which the user's own configuration may have settings
-_QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
-_FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 
-def ensure_commit(repository: GitRepository, commit: str) -> None:
-    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Takes no network
-    if it is there already. Raises MissingError if the repository does not have it, SourceError if it is not a commit.
+@dataclass(frozen=True)
+class RemoteRefs:
+    """The refs of a repository, by name. ``branches`` and ``tags`` give the object, which for an annotated tag is the
+    tag object; ``peeled`` gives the commit for those."""
+
+    branches: dict[str, str]
+    tags: dict[str, str]
+    peeled: dict[str, str]
+
+
+def list_refs(repository: GitRepository) -> RemoteRefs:
+    """Lists all branches and tags. With git's protocol 2 the server sends nothing else; the pull requests of vLLM alone
+    would be some megabytes."""
+    refs = RemoteRefs({}, {}, {})
+    result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
+    for line in result.text.splitlines():
+        commit, _, ref = line.partition("\t")
+        kind, _, name = ref.removeprefix("refs/").partition("/")
+        if kind == "heads":
+            refs.branches[name] = commit
+        elif name.endswith("^{}"):
+            refs.peeled[name.removesuffix("^{}")] = commit
+        else:
+            refs.tags[name] = commit
+    return refs
+
+
+def is_commit(ref: str) -> bool:
+    """True if ``ref`` is a full commit name, which is never looked up."""
+    return bool(_COMMIT.fullmatch(ref))
+
+
+def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
+    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and
+    ``HEAD`` is the default branch.
+
+    Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated commit.
     """
-    if has_commit(repository, commit):
-        return
-    repository.notify(f"fetching {commit[:7]} from {repository.address.url}")
-    try:
-        fetch_mirror(repository, f"{commit}:{PINS}/{commit}", ALL_TAGS)
-    except MissingError as error:
-        if "unadvertised" not in error.message:
-            raise MissingError(
-                f"{repository.address.url} has no commit {commit}",
-                hint="was it pushed? A commit that was force-pushed away is only where it was mirrored before",
-            ) from None
-        # A server older than git's protocol 2 gives only what its branches and tags point at, and no commit by name.
-        fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
-        if not has_commit(repository, commit):
-            raise MissingError(f"no branch or tag of {repository.address.url} holds the commit {commit}") from None
-    kind = run_checked(repository, ["cat-file", "-t", commit]).text
-    if kind != "commit":
-        run_checked(repository, ["update-ref", "-d", f"{PINS}/{commit}"])
+    url = repository.address.url
+    branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
+    name = ref.removeprefix("refs/tags/")
+    tag = refs.peeled.get(name, refs.tags.get(name)) if not ref.startswith("refs/heads/") else None
+    if branch and tag:
         raise SourceError(
-            f"{commit} in {repository.address.url} is a {kind}, not a commit", hint="write the commit or the tag's name"
+            f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
+            hint=f"write refs/heads/{ref} or refs/tags/{ref}",
         )
-
-
-def has_commit(repository: GitRepository, commit: str) -> bool:
-    """Tells whether the mirror holds ``commit`` and its history; if so, gives it a ref of ours."""
-    ref = f"{PINS}/{commit}"
-    if run_checked(repository, ["for-each-ref", "--format=%(refname)", ref]).text:
-        run_checked(repository, ["cat-file", "-e", f"{commit}^{{commit}}"])
-        return True
-    if commit not in _present(repository, [commit]):
-        return False
-    # A commit that nothing points at may have come without its history, from an interrupted fetch.
-    if not run_checked(repository, ["for-each-ref", "--count=1", "--contains", commit]).text:
-        return False
-    run_checked(repository, ["update-ref", ref, commit])
-    return True
-
-
-def fetch_mirror(repository: GitRepository, *refs: str) -> None:
-    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``git_command.run_remote`` does."""
-    run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
-
-
-def fetch_tree(repository: GitRepository, ref: str) -> None:
-    """Fetches one commit (git's refspec) with all its files and without its history."""
-    run_remote(repository, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, ref])
-
-
-def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
-    """Updates the mirror's tags to those of ``upstream`` (name to object). Takes no network if they are the same."""
-    lines = run_checked(
-        repository, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
-    ).text.splitlines()
-    local_tags = {name: commit for commit, _, name in (line.partition(" ") for line in lines)}
-    deletions = "".join(f"delete refs/tags/{name}\n" for name in local_tags if name not in upstream)
-    if deletions:
-        run_checked(repository, ["update-ref", "--stdin"], deletions.encode())
-    if any(local_tags.get(name) != commit for name, commit in upstream.items()):
-        fetch_mirror(repository, ALL_TAGS)
-
-
-def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
-    """Returns the object names of those of ``files`` that ``commit`` has, by path, without folders and submodules."""
-    paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
-    if not paths:
-        return {}
-    entries = (
-        run_checked(repository, ["ls-tree", "-z", commit, "--", *paths]).output.decode("utf-8", "replace").split("\0")
-    )
-    pairs = (entry.partition("\t") for entry in entries)
-    return {name: meta.split()[2] for meta, _, name in pairs if " blob " in meta and name in paths}
-
-
-def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
-    """Ensures that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
-    unique_names = sorted(set(names))
-    present = _present(repository, unique_names, "--objects")
-    missing = "".join(f"{blob}\n" for blob in unique_names if blob not in present).encode()
-    if not missing:
-        return
-    # As git's promisor-remote.c does: negotiating what is here already would save nothing.
-    run_remote(repository, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], missing)
-
-
-def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
-    """Returns those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files, too. With
-    ``--missing`` git only looks; any other command would first go through every object that upstream promised."""
-    command = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
-    return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())
-
-
-# Creation of mirrors, in a temporary folder that is then renamed, and recreation of damaged ones with their pins. All
-# of this needs the mirror's lock. git itself makes a fetch all or nothing; files left by a killed one are removed.
-
-_PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
-
-# gitrepository-layout(5): a folder with other settings, those with more objects, and other parents of commits.
-_NAME_OTHER_FOLDERS = ("commondir", "objects/info/alternates", "objects/info/http-alternates", "info/grafts")
-
-# extensions.partialClone makes a git refuse that is too old for missing objects. `tagOpt` and `gc` apply when the user
-# runs git here by hand; `uploadpack` allows one mirror to be made from another.
-_CONFIGURATION = """\
-[core]
-	repositoryformatversion = 1
-	bare = true
-	logAllRefUpdates = false
-[extensions]
-	partialClone = source
-[remote "source"]
-	url = "{url}"
-	promisor = true
-	partialclonefilter = blob:none
-	tagOpt = --no-tags
-[gc]
-	autoDetach = false
-	pruneExpire = never
-[maintenance]
-	autoDetach = false
-[uploadpack]
-	allowFilter = true
-	allowAnySHA1InWant = true
-"""
-
-
-def ensure(repository: GitRepository) -> None:
-    """Creates the mirror if there is none, and otherwise removes what a killed process left in it, and settings that
-    are not ours: git runs the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
-    below_project(repository.path.parent, repository.path)
-    if not repository.path.exists():
-        files.put_folder_in_place(_init(repository), repository.path)
-        return
-    settings = _settings(repository.address.url)
-    if not _holds(repository.path / "config", settings):
-        files.write_atomically(repository.path / "config", settings)
-    for name in _NAME_OTHER_FOLDERS:
-        (repository.path / name).unlink(missing_ok=True)
-    for stale in _stale_files(repository.path):
-        with contextlib.suppress(FileNotFoundError):
-            stale.unlink()
-
-
-def rebuild(repository: GitRepository) -> None:
-    """Replaces a damaged mirror with a new one. Commits with a ref of ours come from the damaged one as far as it can
-    be read, and from upstream otherwise; if neither has one, it is lost, and the user is told. If upstream does not
-    answer (SourceError), the damaged mirror stays for the next time."""
-    fresh = replace(repository, path=_init(repository))
-    pinned = _pinned_refs(repository.path)
-    _repair(repository, pinned)
-    fetch_mirror(fresh, ALL_TAGS)
-    for ref, commit in pinned.items():
-        if _copy_ref(fresh, repository.path, f"{commit}:{ref}"):
-            continue
-        try:
-            fetch_mirror(fresh, f"{commit}:{ref}")
-        except MissingError:
-            repository.notify(
-                f"{commit} is lost: {repository.address.url} no longer has it, and the mirror of it was damaged"
-            )
-    files.replace_folder(fresh.path, repository.path)
-
-
-def _init(repository: GitRepository) -> Path:
-    """Creates an empty mirror next to its final path; returns where it is."""
-    from shutil import rmtree
-
-    path = repository.path.with_name(f"{repository.path.name}.new")
-    rmtree(path, ignore_errors=True)
-    _write_skeleton(path, repository.address.url)
-    return path
-
-
-def _write_skeleton(path: Path, url: str) -> None:
-    """Writes the files that make a folder a repository. `git init --bare` would obey the user's templates, and it
-    refuses to run when a hook has set GIT_WORK_TREE."""
-    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
-        (path / folder).mkdir(parents=True, exist_ok=True)
-    (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
-    (path / "config").write_bytes(_settings(url))
-
-
-def _settings(url: str) -> bytes:
-    quoted = url.replace("\\", "\\\\").replace('"', '\\"')
-    return _CONFIGURATION.format(url=quoted).encode()
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    try:
-        return path.read_bytes() == content
-    except FileNotFoundError:
-        return False
-
-
-def _pinned_refs(path: Path) -> dict[str, str]:
-    """Returns our refs with their commits, read from their names: git lists none if one file is damaged."""
-    names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
-    with contextlib.suppress(FileNotFoundError):
-        names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
-    return {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
-
-
-def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
-    """Repairs everything but the objects of a damaged mirror, so that git can fetch those that are left."""
-    from shutil import rmtree
-
-    _write_skeleton(damaged.path, damaged.address.url)
-    rmtree(damaged.path / "refs")
-    (damaged.path / "refs").mkdir()
-    lines = "".join(f"{commit} {ref}\n" for ref, commit in pinned.items())
-    (damaged.path / "packed-refs").write_text(lines, encoding="utf-8")
-
-
-def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
-    """Fetches ``ref`` from the damaged mirror; returns False if that fails. git checks what it receives in any case."""
-    remote = "remote.damaged"
-    # A remote for this command only: a plain address with --filter would be written to the configuration.
-    settings = (
-        (f"{remote}.url", f"file://{damaged}"),
-        (f"{remote}.promisor", "true"),
-        (f"{remote}.partialclonefilter", "blob:none"),
-    )
-    environ = {"GIT_ALLOW_PROTOCOL": "file", **git.config_variables(settings)}
-    arguments = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
-    return run_local(fresh, [*arguments, ref], environ=environ).status == 0
-
-
-def _stale_files(path: Path) -> Iterator[Path]:
-    """Yields files that only a killed git can have left, as nothing else works here while we hold the lock."""
-    objects = path / "objects"
-    locks = chain(
-        path.glob("*.lock"),
-        (path / "refs").rglob("*.lock"),
-        objects.glob("*.lock"),  # of git's own housekeeping after a fetch
-        (objects / "info").rglob("*.lock"),
-        (objects / "pack").glob("*.lock"),
-    )
-    return chain(locks, (objects / "pack").glob("tmp_*"), objects.glob("??/tmp_obj_*"))
-
-
-# Access to mirrors: found by address, locked while in use, created if missing, recreated if damaged.
-
-T = TypeVar("T")
-
-
-def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
-    """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing; returns its
-    result.
-
-    If the mirror turns out to be damaged, it is recreated and ``action`` is called once more. Raises SourceError.
-    """
-    repository = locate(mirrors, url, notify)
-    try:
-        with _locked(repository):
-            ensure(repository)
-            try:
-                return action(repository)
-            except DamagedError as error:
-                notify(f"{error.message}; making it anew")
-                rebuild(repository)
-                return action(repository)
-    except OSError as error:
-        mirror = f"the mirror of {repository.address.url} in {repository.path}"
-        message = f"{mirror} cannot be used: {error.strerror or error}"
-        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
-
-
-def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
-    """Returns the mirror of ``url``, which need not exist yet; credentials in the address make no difference. Raises
-    SourceError if it is not an address."""
-    import hashlib
-    import re
-
-    address = git.split(url.strip())
-    is_odd = not address.url or not address.url.isprintable()
-    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
+    if commit := branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None):
+        return commit
+    if _ABBREVIATED.fullmatch(ref):
+        whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
-            f"git cannot use the address `{address.url}`",
-            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
+            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
+            hint=f"write {whole or 'all 40 digits of the commit: part of them may mean another later'}",
         )
-    words = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
-    key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
-    return GitRepository(mirrors.absolute() / f"{'-'.join(words)[-60:].lstrip('.-')}-{key}.git", address, notify)
+    suggestion = did_you_mean(ref, [*refs.branches, *refs.tags], most=3)
+    hint = suggestion or "look at the branches and tags there"
+    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=hint)
 
 
-@contextlib.contextmanager
-def _locked(repository: GitRepository) -> Iterator[None]:
-    """Holds the mirror for this thread alone."""
-    from builder.base import files
-
-    repository.path.parent.mkdir(parents=True, exist_ok=True)
-    message = f"waiting for the mirror of {repository.address.url}, which is in use"
-    with files.locked(repository.path.with_suffix(".lock"), on_wait=lambda: repository.notify(message)):
-        yield
+def _other_ref(repository: GitRepository, ref: str) -> str | None:
+    result = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
+    pairs = (line.partition("\t") for line in result.text.splitlines())
+    return next((commit for commit, _, name in pairs if name == ref), None)
 
 
-# Reading a mirror: single files of a commit, its requirements, and the commits between two pins.
+# Files of a commit, its requirements, and the commits between two pins.
 
 _INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
 _COMMENT = re.compile(r"(?:^|\s+)#.*")
@@ -506,7 +310,7 @@ def read_files(
 ) -> dict[str, bytes]:
     """Returns the contents of those of ``paths`` that ``commit`` has; they are fetched together, once. Raises
     SourceError."""
-    return with_mirror(mirrors, url, lambda repository: _read_all(repository, commit, paths), notify)
+    return with_mirror(mirrors, url, lambda repository: _read(repository, commit, paths), notify)
 
 
 def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -> dict[str, bytes]:
@@ -533,7 +337,7 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
             if file in seen:
                 continue
             seen.add(file)
-            content = _read(repository, commit, file)
+            content = _read(repository, commit, [file]).get(file)
             if content is None:
                 raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
             included, own = parse_requirements(content.decode("utf-8-sig", "replace"))
@@ -554,8 +358,7 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     requirements: list[str] = []
     for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
         content = _COMMENT.sub("", line).strip()
-        include = _INCLUDE.fullmatch(content)
-        if include:
+        if include := _INCLUDE.fullmatch(content):
             included.append(include["file"])
         elif content and not content.startswith("-"):
             requirements.append(" ".join(_OPTIONS.sub("", content).split()))
@@ -567,149 +370,20 @@ def _listed(repository: GitRepository, commit_filter: CommitFilter, commits: str
     options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
     output = run_checked(repository, ["log", *options, *commit_filter.arguments(commits)]).output
     entries = (line.split(" ", 2) for line in output.decode("utf-8", "replace").split("\0") if line)
-    return tuple(Commit(commit, rfc3339(int(seconds)), printable(title)) for commit, seconds, title in entries)
+    return tuple(Commit(commit, _rfc3339(seconds), printable(title)) for commit, seconds, title in entries)
 
 
-def _read(repository: GitRepository, commit: str, path: str) -> bytes | None:
-    file = posixpath.normpath(path)
-    return _read_all(repository, commit, [file]).get(file)
-
-
-def _read_all(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+def _read(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
     ensure_commit(repository, commit)
     blobs = blob_names(repository, commit, paths)
     ensure_blobs(repository, blobs.values())
     return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
 
 
-# Branches and tags of a remote repository, listed with one ``ls-remote``.
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class RemoteRefs:
-    """The refs of a repository, by name. ``branches`` and ``tags`` give the object, which for an annotated tag is the
-    tag object; ``peeled`` gives the commit for those."""
-
-    branches: dict[str, str]
-    tags: dict[str, str]
-    peeled: dict[str, str]
-
-
-def list_refs(repository: GitRepository) -> RemoteRefs:
-    """Lists all branches and tags. With git's protocol 2 the server sends nothing else; the pull requests of vLLM alone
-    would be some megabytes."""
-    refs = RemoteRefs({}, {}, {})
-    result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
-    for line in result.text.splitlines():
-        commit, _, ref = line.partition("\t")
-        kind, _, name = ref.removeprefix("refs/").partition("/")
-        if kind == "heads":
-            refs.branches[name] = commit
-        elif name.endswith("^{}"):
-            refs.peeled[name.removesuffix("^{}")] = commit
-        else:
-            refs.tags[name] = commit
-    return refs
-
-
-def is_commit(ref: str) -> bool:
-    """True if ``ref`` is a full commit name, which is never looked up."""
-    return bool(_COMMIT.fullmatch(ref))
-
-
-def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and
-    ``HEAD`` is the default branch.
-
-    Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated commit.
-    """
-    url = repository.address.url
-    branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
-    name = ref.removeprefix("refs/tags/")
-    tag = refs.peeled.get(name, refs.tags.get(name)) if not ref.startswith("refs/heads/") else None
-    if branch and tag:
-        raise SourceError(
-            f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
-            hint=f"write refs/heads/{ref} or refs/tags/{ref}",
-        )
-    commit = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None)
-    if commit:
-        return commit
-    if _ABBREVIATED.fullmatch(ref):
-        whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
-        raise SourceError(
-            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
-            hint=f"write {whole}"
-            if whole
-            else "write all 40 digits of the commit: part of them may mean another later",
-        )
-    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_suggestion(refs, ref))
-
-
-def _other_ref(repository: GitRepository, ref: str) -> str | None:
-    result = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
-    pairs = (line.partition("\t") for line in result.text.splitlines())
-    return next((commit for commit, _, name in pairs if name == ref), None)
-
-
-def _suggestion(there: RemoteRefs, ref: str) -> str:
-    return did_you_mean(ref, [*there.branches, *there.tags], most=3) or "look at the branches and tags there"
-
-
-# Resolution of git refs: a branch, tag or commit becomes one commit with its version and date, kept in a mirror.
-# Other contents of a mirror are read by ``mirror_reading`` (files, commits between two pins) and ``pull_requests``.
-
-_AT_ONCE = 8
-
-
-def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
-    """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
-
-    ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
-    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer.
-    """
-    return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
-
-
-def resolve_all(
-    mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
-) -> dict[tuple[str, str], GitPin | SourceError]:
-    """Resolves several sources (address, ref) at the same time; returns the pin of each, or the error if there is none.
-    ``notify`` is called from other threads."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
-        try:
-            url, ref = source
-            return resolve_ref(mirrors, url, ref, notify)
-        except SourceError as error:
-            return error
-
-    unique = tuple(dict.fromkeys(sources))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(unique, pool.map(resolve_one, unique), strict=True))
-
-
-def _pin(repository: GitRepository, ref: str) -> GitPin:
-    commit = ref.lower()
-    if not is_commit(commit):
-        refs = list_refs(repository)
-        commit = commit_of(repository, refs, ref)
-        ensure_commit(repository, commit)
-        update_tags(repository, refs.tags)
-    ensure_commit(repository, commit)
-    version = version_of(repository, commit)
-    return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
-
-
 # Whole source trees in the mirrors, preserved while upstream has them, for the day when it no longer does. BuildKit
 # takes a tree from upstream by its commit, submodules included. The preserved tree is used when it cannot.
 
-# Submodules are kept apart from the mirrors: they are shallow, and would cut off the history of a source at the same
-# address.
+# Apart from the mirrors: submodules are shallow, and would cut off the history of a source at the same address.
 _SUBMODULES = "submodules"
 _ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
 
@@ -729,7 +403,7 @@ def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> 
 
     def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
         ensure_commit(repository, commit)
-        blobs = {name for mode, name, _ in _entries(repository, commit) if mode != SUBMODULE_MODE}
+        blobs = {name for mode, name, _ in tree_entries(repository, commit) if mode != SUBMODULE_MODE}
         ensure_blobs(repository, blobs)
         return _submodules(repository, commit)
 
@@ -746,26 +420,10 @@ def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
 
     Raises SourceError if any of them is not in the mirror.
     """
-    for submodule in _write(mirrors, url, commit, folder):
-        _write_submodule(mirrors / _SUBMODULES, submodule, folder)
+    _write_tree(mirrors, url, commit, folder, mirrors / _SUBMODULES)
 
 
-def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
-    if not submodule.url.startswith(_ADDRESSES):
-        raise SourceError(f"`{submodule.url}` is no address that is followed")
-    ref = f"{PINS}/{submodule.commit}"
-
-    def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
-        if not run_checked(repository, ["for-each-ref", ref]).text:
-            notify(f"fetching {submodule.path} from {submodule.url}")
-            fetch_tree(repository, f"{submodule.commit}:{ref}")
-        return _submodules(repository, submodule.commit)
-
-    for nested in with_mirror(mirrors, submodule.url, fetch, notify):
-        _preserve_submodule(mirrors, nested, notify)
-
-
-def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodule, ...]:
+def _write_tree(mirrors: Path, url: str, commit: str, folder: Path, submodules: Path) -> None:
     def write(repository: GitRepository) -> tuple[Submodule, ...]:
         folder.mkdir(parents=True, exist_ok=True)
         index = folder.with_name(f"{folder.name}.index")
@@ -780,27 +438,44 @@ def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodul
     mirrored = locate(mirrors, url)
     if not mirrored.path.exists():
         raise SourceError(f"there is no mirror of {mirrored.address.url}")
-    return with_mirror(mirrors, url, write)
+    for submodule in with_mirror(mirrors, url, write):
+        _write_tree(submodules, submodule.url, submodule.commit, folder / submodule.path, submodules)
 
 
-def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
-    into = folder / submodule.path
-    for nested in _write(mirrors, submodule.url, submodule.commit, into):
-        _write_submodule(mirrors, nested, into)
+def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
+    if not submodule.url.startswith(_ADDRESSES):
+        raise SourceError(f"`{submodule.url}` is no address that is followed")
+    ref = f"{PINS}/{submodule.commit}"
+
+    def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
+        if not run_checked(repository, ["for-each-ref", ref]).text:
+            notify(f"fetching {submodule.path} from {submodule.url}")
+            # All files of the commit, without its history.
+            tree = ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, f"{submodule.commit}:{ref}"]
+            run_remote(repository, tree)
+        return _submodules(repository, submodule.commit)
+
+    for nested in with_mirror(mirrors, submodule.url, fetch, notify):
+        _preserve_submodule(mirrors, nested, notify)
 
 
-def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str]]:
-    """Returns mode, object name and path of everything in a commit but folders."""
-    listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit]).output.decode(
-        "utf-8", "surrogateescape"
-    )
-    pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
-    return [(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
+class TreeEntry(NamedTuple):
+    """A file, link or submodule of a commit: its mode, object name and path."""
+
+    mode: str
+    blob: str
+    path: str
+
+
+def tree_entries(repository: GitRepository, commit: str, *paths: str) -> list[TreeEntry]:
+    """Everything in a commit but folders, at one of ``paths`` or below it where there are some."""
+    listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit, "--", *paths]).output
+    pairs = (entry.partition("\t") for entry in listed.decode("utf-8", "surrogateescape").split("\0") if entry)
+    return [TreeEntry(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
 
 
 def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
-    """Returns the submodules of ``commit``."""
-    links = {path: name for mode, name, path in _entries(repository, commit) if mode == SUBMODULE_MODE}
+    links = {path: name for mode, name, path in tree_entries(repository, commit) if mode == SUBMODULE_MODE}
     if not links:
         return ()
     settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
@@ -822,3 +497,266 @@ def absolute_url(parent: str, url: str) -> str:
         step, _, url = url.partition("/")
         base = base.rpartition("/")[0] if step == ".." else base
     return f"{base}/{url}"
+
+
+# Access to mirrors: found by address, locked while in use, created if missing, recreated if damaged.
+
+
+def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
+    """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing and locked
+    meanwhile; returns its result.
+
+    If the mirror turns out to be damaged, it is recreated and ``action`` is called once more. Raises SourceError.
+    """
+    repository = locate(mirrors, url, notify)
+    address = repository.address.url
+    try:
+        repository.path.parent.mkdir(parents=True, exist_ok=True)
+        waiting = f"waiting for the mirror of {address}, which is in use"
+        with files.locked(repository.path.with_suffix(".lock"), on_wait=lambda: notify(waiting)):
+            ensure(repository)
+            try:
+                return action(repository)
+            except DamagedError as error:
+                notify(f"{error.message}; making it anew")
+                rebuild(repository)
+                return action(repository)
+    except OSError as error:
+        message = f"the mirror of {address} in {repository.path} cannot be used: {error.strerror or error}"
+        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
+
+
+def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
+    """Returns the mirror of ``url``, which need not exist yet; credentials in the address make no difference. Raises
+    SourceError if it is not an address."""
+    address = git.split(url.strip())
+    is_odd = not address.url or not address.url.isprintable()
+    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
+        raise SourceError(
+            f"git cannot use the address `{address.url}`",
+            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
+        )
+    parts = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
+    key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
+    return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
+
+
+# What a mirror holds.
+
+PINS = "refs/builder/pins"
+SUBMODULE_MODE = "160000"  # of an entry in a tree
+ALL_TAGS = "+refs/tags/*:refs/tags/*"
+_UPSTREAM = "source"  # the remote's name; not `origin`, for which the user's own configuration may have settings
+_QUIETLY = ["--quiet", "--no-tags", "--no-prune", "--no-write-fetch-head", "--recurse-submodules=no"]
+_FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
+
+
+def ensure_commit(repository: GitRepository, commit: str) -> None:
+    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Takes no network
+    if it is there already. Raises MissingError if the repository does not have it, SourceError if it is not a commit.
+    """
+    if has_commit(repository, commit):
+        return
+    repository.notify(f"fetching {commit[:7]} from {repository.address.url}")
+    try:
+        fetch_mirror(repository, f"{commit}:{PINS}/{commit}", ALL_TAGS)
+    except MissingError as error:
+        if "unadvertised" not in error.message:
+            raise MissingError(
+                f"{repository.address.url} has no commit {commit}",
+                hint="was it pushed? A commit that was force-pushed away is only where it was mirrored before",
+            ) from None
+        # A server older than git's protocol 2 gives only what its branches and tags point at, and no commit by name.
+        fetch_mirror(repository, "+refs/heads/*:refs/builder/branches/*", ALL_TAGS)
+        if not has_commit(repository, commit):
+            raise MissingError(f"no branch or tag of {repository.address.url} holds the commit {commit}") from None
+    kind = run_checked(repository, ["cat-file", "-t", commit]).text
+    if kind != "commit":
+        run_checked(repository, ["update-ref", "-d", f"{PINS}/{commit}"])
+        raise SourceError(
+            f"{commit} in {repository.address.url} is a {kind}, not a commit", hint="write the commit or the tag's name"
+        )
+
+
+def has_commit(repository: GitRepository, commit: str) -> bool:
+    """Tells whether the mirror holds ``commit`` and its history; if so, gives it a ref of ours."""
+    ref = f"{PINS}/{commit}"
+    if run_checked(repository, ["for-each-ref", "--format=%(refname)", ref]).text:
+        run_checked(repository, ["cat-file", "-e", f"{commit}^{{commit}}"])
+        return True
+    # A commit that nothing points at may have come without its history, from an interrupted fetch.
+    holders = ["for-each-ref", "--count=1", "--contains", commit]
+    if commit not in _present(repository, [commit]) or not run_checked(repository, holders).text:
+        return False
+    run_checked(repository, ["update-ref", ref, commit])
+    return True
+
+
+def fetch_mirror(repository: GitRepository, *refs: str) -> None:
+    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``run_remote`` does."""
+    run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
+
+
+def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
+    """Updates the mirror's tags to those of ``upstream`` (name to object). Takes no network if they are the same."""
+    listed = ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
+    lines = (line.partition(" ") for line in run_checked(repository, listed).text.splitlines())
+    local = {name: commit for commit, _, name in lines}
+    if deletions := "".join(f"delete refs/tags/{name}\n" for name in local if name not in upstream):
+        run_checked(repository, ["update-ref", "--stdin"], deletions.encode())
+    if any(local.get(name) != commit for name, commit in upstream.items()):
+        fetch_mirror(repository, ALL_TAGS)
+
+
+def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
+    """Returns the object names of those of ``files`` that ``commit`` has, by path, without folders and submodules."""
+    paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
+    entries = tree_entries(repository, commit, *paths) if paths else []
+    return {path: name for mode, name, path in entries if mode != SUBMODULE_MODE and path in paths}
+
+
+def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
+    """Ensures that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
+    wanted = set(names)
+    missing = "".join(f"{blob}\n" for blob in sorted(wanted - _present(repository, sorted(wanted), "--objects")))
+    if missing:
+        # As git's promisor-remote.c does: negotiating what is here already would save nothing.
+        fetch = ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM]
+        run_remote(repository, fetch, missing.encode())
+
+
+def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
+    """Returns those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files, too. With
+    ``--missing`` git only looks; any other command would first go through every object that upstream promised."""
+    command = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
+    return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())
+
+
+# Creation of mirrors, in a temporary folder that is then renamed, and recreation of damaged ones with their pins. git
+# itself makes a fetch all or nothing; files left by a killed one are removed.
+
+_PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
+
+# gitrepository-layout(5): a folder with other settings, those with more objects, and other parents of commits.
+_NAME_OTHER_FOLDERS = ("commondir", "objects/info/alternates", "objects/info/http-alternates", "info/grafts")
+
+# extensions.partialClone makes a git refuse that is too old for missing objects. `tagOpt` and `gc` apply when the user
+# runs git here by hand; `uploadpack` allows one mirror to be made from another.
+_CONFIGURATION = """\
+[core]
+	repositoryformatversion = 1
+	bare = true
+	logAllRefUpdates = false
+[extensions]
+	partialClone = source
+[remote "source"]
+	url = "{url}"
+	promisor = true
+	partialclonefilter = blob:none
+	tagOpt = --no-tags
+[gc]
+	autoDetach = false
+	pruneExpire = never
+[maintenance]
+	autoDetach = false
+[uploadpack]
+	allowFilter = true
+	allowAnySHA1InWant = true
+"""
+
+
+def ensure(repository: GitRepository) -> None:
+    """Creates the mirror if there is none, and otherwise removes what a killed process left in it, and settings that
+    are not ours: git runs the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
+    path = repository.path
+    below_project(path.parent, path)
+    if not path.exists():
+        files.put_folder_in_place(_init(repository), path)
+        return
+    config, settings = path / "config", _settings(repository.address.url)
+    if not config.exists() or config.read_bytes() != settings:
+        files.write_atomically(config, settings)
+    for stale in (*(path / name for name in _NAME_OTHER_FOLDERS), *_stale_files(path)):
+        stale.unlink(missing_ok=True)
+
+
+def rebuild(repository: GitRepository) -> None:
+    """Replaces a damaged mirror with a new one. Commits with a ref of ours come from the damaged one as far as it can
+    be read, and from upstream otherwise; if neither has one, it is lost, and the user is told. If upstream does not
+    answer (SourceError), the damaged mirror stays for the next time."""
+    fresh = replace(repository, path=_init(repository))
+    pinned = _pinned_refs(repository.path)
+    _repair(repository, pinned)
+    fetch_mirror(fresh, ALL_TAGS)
+    for ref, commit in pinned.items():
+        if _copy_ref(fresh, repository.path, f"{commit}:{ref}"):
+            continue
+        try:
+            fetch_mirror(fresh, f"{commit}:{ref}")
+        except MissingError:
+            repository.notify(
+                f"{commit} is lost: {repository.address.url} no longer has it, and the mirror of it was damaged"
+            )
+    files.replace_folder(fresh.path, repository.path)
+
+
+def _init(repository: GitRepository) -> Path:
+    """Creates an empty mirror next to its final path; returns where it is."""
+    path = repository.path.with_name(f"{repository.path.name}.new")
+    rmtree(path, ignore_errors=True)
+    _write_skeleton(path, repository.address.url)
+    return path
+
+
+def _write_skeleton(path: Path, url: str) -> None:
+    """Writes the files that make a folder a repository. `git init --bare` would obey the user's templates, and it
+    refuses to run when a hook has set GIT_WORK_TREE."""
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
+        (path / folder).mkdir(parents=True, exist_ok=True)
+    (path / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+    (path / "config").write_bytes(_settings(url))
+
+
+def _settings(url: str) -> bytes:
+    quoted = url.replace("\\", "\\\\").replace('"', '\\"')
+    return _CONFIGURATION.format(url=quoted).encode()
+
+
+def _pinned_refs(path: Path) -> dict[str, str]:
+    """Returns our refs with their commits, read from their names: git lists none if one file is damaged."""
+    names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
+    with contextlib.suppress(FileNotFoundError):
+        names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
+    return {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
+
+
+def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
+    """Repairs everything but the objects of a damaged mirror, so that git can fetch those that are left."""
+    _write_skeleton(damaged.path, damaged.address.url)
+    rmtree(damaged.path / "refs")
+    (damaged.path / "refs").mkdir()
+    lines = "".join(f"{commit} {ref}\n" for ref, commit in pinned.items())
+    (damaged.path / "packed-refs").write_text(lines, encoding="utf-8")
+
+
+def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
+    """Fetches ``ref`` from the damaged mirror; returns False if that fails. git checks what it receives in any case."""
+    remote = "remote.damaged"
+    # A remote for this command only: a plain address with --filter would be written to the configuration.
+    settings = (
+        (f"{remote}.url", f"file://{damaged}"),
+        (f"{remote}.promisor", "true"),
+        (f"{remote}.partialclonefilter", "blob:none"),
+    )
+    environ = {"GIT_ALLOW_PROTOCOL": "file", **git.config_variables(settings)}
+    arguments = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
+    return run_local(fresh, [*arguments, ref], environ=environ).status == 0
+
+
+def _stale_files(path: Path) -> Iterator[Path]:
+    """Yields files that only a killed git can have left, as nothing else works here while we hold the lock."""
+    # Locks below `objects` are of git's own housekeeping after a fetch.
+    for pattern in ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/info/**/*.lock", "objects/pack/*.lock"):
+        yield from path.glob(pattern)
+    yield from path.glob("objects/pack/tmp_*")
+    yield from path.glob("objects/??/tmp_obj_*")

@@ -1,8 +1,7 @@
 """This page finds wheels and reads single files from them.
 
-The lookup of a version comes first, then wheels of one commit, local wheels, and the reader of an archive.
-The commit, the date, the files and the requirements of a wheel follow.
-Only the necessary byte ranges of a remote wheel are fetched.
+The lookup of a version comes first, then wheels of one commit, the date of a release, local wheels, what single files
+of a wheel say, and the reader of an archive: of a remote wheel only the byte ranges that are needed are fetched.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 # The wheels of one exact version, looked up by uv on the user's indexes, once for each version.
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
-# bytes
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
 
@@ -68,10 +66,17 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
 
     Raises SourceError if there is no wheel, none with such a hash, or no answer.
     """
-    wheel = _suitable(request, _remembered(cache, request, settings))
+    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
+    target = (request.python.glibc, request.platform) if request.installable else ()
+    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
+    answer = cache / "found" / f"{key}.json"
+    wheel = _suitable(request, _remembered(answer))
     if wheel is None:
         wheels = _query_index(request, settings)
-        _remember(cache, request, settings, wheels)
+        if not any(
+            each.address.startswith("file:") for each in wheels
+        ):  # a local wheel may be made anew, an upload not
+            files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
         raise SourceError(f"none of the wheels of {request.requirement} that are found is the pinned one")
@@ -80,11 +85,9 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
 
 def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
     machine = python.MACHINES[request.platform]
-    candidates = [wheel for wheel in wheels if wheel.sha256 in request.hashes] if request.hashes else wheels
+    candidates = [wheel for wheel in wheels if not request.hashes or wheel.sha256 in request.hashes]
     return min(
-        candidates,
-        key=lambda candidate: (machine not in candidate.address, "-none-any." not in candidate.address),
-        default=None,
+        candidates, key=lambda each: (machine not in each.address, "-none-any." not in each.address), default=None
     )
 
 
@@ -100,27 +103,13 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
 
 
-def _remembered(cache: Path, request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
+def _remembered(answer: Path) -> tuple[Wheel, ...]:
     try:
-        content = files.read_plain_file(_cache_path(cache, request, settings), _LARGEST)
-        wheels = tuple(Wheel(*fields) for fields in json.loads(content))
+        wheels = tuple(Wheel(*fields) for fields in json.loads(files.read_plain_file(answer, _LARGEST)))
         # No file of this machine is ever remembered: such an address was planted.
         return wheels if all(wheel.address.startswith(("https://", "http://")) for wheel in wheels) else ()
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return ()
-
-
-def _remember(cache: Path, request: WheelRequest, settings: UserSettings, wheels: tuple[Wheel, ...]) -> None:
-    if not any(wheel.address.startswith("file:") for wheel in wheels):  # a local wheel may be made anew, an upload not
-        content = json.dumps([[wheel.address, wheel.sha256] for wheel in wheels]).encode()
-        files.write_state(_cache_path(cache, request, settings), content)
-
-
-def _cache_path(cache: Path, request: WheelRequest, settings: UserSettings) -> Path:
-    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
-    target = (request.python.glibc, request.platform) if request.installable else ()
-    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
-    return cache / "found" / f"{key}.json"
 
 
 # The wheel of one commit: vLLM publishes one for each commit of its main line, on an index of that commit's own.
@@ -197,6 +186,22 @@ def find_commit_wheel(
     return CommitWheel(version, wheel.address, wheel.sha256)
 
 
+def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
+    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
+    for; empty if its index gives none. Raises SourceError if there is no such package.
+
+    Of several wheels it is the first one's, as others are added to a release for months.
+    """
+    request = python.ClosureRequest(wants, (), (requirement,), platform)
+    options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
+    lock, error = python.compile_closure(request, settings, (), options)
+    if not lock:
+        raise SourceError(f"{requirement} is not found:\n{error}")
+    files = [file for package in lock["packages"] for file in package.get("wheels", ())]
+    times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
+    return min(times, default="")
+
+
 # Local wheels that a build needs, found by hash and copied into a folder that becomes a build context.
 
 
@@ -205,10 +210,9 @@ def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings:
     group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
     if one cannot be copied."""
     staged = False
-    if not any(hashes_by_group.values()):
-        return staged
-    for wheel in settings.local_wheels():
-        digest = _sha256(wheel)
+    for wheel in settings.local_wheels() if any(hashes_by_group.values()) else ():
+        with wheel.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         for group, hashes in hashes_by_group.items():
             if digest in hashes:
                 _copy(wheel, folder / group / wheel.name)
@@ -227,104 +231,6 @@ def _copy(wheel: Path, target: Path) -> None:
         raise SourceError(f"{wheel} cannot be copied to {target.parent}: {error.strerror}") from None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched.
-
-_CHUNK = 1 << 16
-_PARTIAL_CONTENT = 206
-
-
-@contextlib.contextmanager
-def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
-    """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
-    try:
-        with contextlib.ExitStack() as stack:
-            yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
-    except (OSError, zipfile.BadZipFile, NoAnswerError) as error:
-        raise SourceError(f"the wheel {address} cannot be read: {error}") from None
-
-
-@contextlib.contextmanager
-def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
-    from urllib.parse import unquote, urlsplit
-
-    location = urlsplit(address)
-    if location.scheme == "file":
-        with Path(unquote(location.path)).open("rb") as file:
-            yield file
-        return
-    login = None if location.username else _login_from_netrc()
-    # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
-    with http_client.following(ca_file, login=login) as client:
-        yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
-
-
-def _login_from_netrc() -> httpx2.Auth | None:
-    """Returns the user's logins by host, which uv follows as well; None if there are none that can be read."""
-    import netrc
-    import os
-
-    import httpx2
-
-    path = Path(os.environ.get("NETRC") or "~/.netrc")
-    try:
-        return httpx2.NetRCAuth(str(path.expanduser()))
-    except (OSError, RuntimeError, netrc.NetrcParseError):
-        return None
-
-
-class _RemoteFile(io.RawIOBase):
-    """A remote file, read in ranges (RFC 9110, section 14)."""
-
-    def __init__(self, address: str, client: httpx2.Client) -> None:
-        super().__init__()
-        self._address = address
-        self._client = client
-        self._at = 0
-        length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
-        if not length.isdecimal():
-            raise NoAnswerError("the server does not tell its size (Content-Length), so parts cannot be asked for")
-        self._size = int(length)
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
-        return self._at
-
-    def readinto(self, buffer: Any, /) -> int:
-        wanted = min(len(buffer), self._size - self._at)
-        if wanted <= 0:
-            return 0
-        _, data = self._request("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"}, wanted)
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _request(self, method: str, headers: dict[str, str], largest: int) -> tuple[httpx2.Headers, bytes]:
-        """The headers and content of an answer; of a whole wheel nothing is downloaded. A failure is no OSError, which
-        zipfile takes for a file that is not a zip file."""
-        plain = {"Accept-Encoding": "identity", **headers}
-        with self._client.stream(method, self._address, headers=plain) as answer:
-            if not answer.is_success:
-                raise NoAnswerError(f"the server says {http_client.status(answer)}")
-            if method == "GET" and answer.status_code != _PARTIAL_CONTENT:
-                raise NoAnswerError("the server sends whole files only")
-            # An answer that is read to its end leaves the connection for the next request.
-            return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))
-
-
 # The commit that a wheel was built from, read from its ``_version.py`` alone: kilobytes of hundreds of megabytes.
 
 # As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
@@ -338,25 +244,6 @@ def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
         names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
         matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
     return next((match[1] for match in matches if match), None)
-
-
-# The day of a release: when the first of its wheels was uploaded.
-
-
-def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
-    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
-    for; empty if its index gives none. Raises SourceError if there is no such package.
-
-    Of several wheels it is the first one's, as others are added to a release for months.
-    """
-    request = python.ClosureRequest(wants, (), (requirement,), platform)
-    options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
-    lock, error = python.compile_closure(request, settings, (), options)
-    if not lock:
-        raise SourceError(f"{requirement} is not found:\n{error}")
-    files = [file for package in lock["packages"] for file in package.get("wheels", ())]
-    times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
-    return min(times, default="")
 
 
 # Files of a wheel: read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash.
@@ -407,29 +294,28 @@ def _cached(path: Path) -> bytes | None:
         return None
 
 
-# The packages that a wheel needs, by its own metadata, against those that an image has.
+# The packages that a wheel needs, by its own metadata, compared with those that an image has.
 
 
 def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
     """The requirements of a wheel (``Requires-Dist``), read in place. Raises SourceError where it cannot be read."""
+    stem = f"{package.replace('-', '_')}-{wheel.version}"
+    return read_requirements(cache, Wheel(wheel.address, wheel.sha256), stem, ca_file)
+
+
+def read_requirements(cache: Path, wheel: Wheel, stem: str, ca_file: Path | None) -> tuple[str, ...]:
+    """The same for a wheel whose file name begins with ``stem`` (``NAME-VERSION``)."""
     from email.parser import BytesHeaderParser
 
-    file = f"{package.replace('-', '_')}-{wheel.version}.dist-info/METADATA"
-    metadata = read_wheel_files(cache, Wheel(wheel.address, wheel.sha256), [file], ca_file).get(file, b"")
+    file = f"{stem}.dist-info/METADATA"
+    metadata = read_wheel_files(cache, wheel, [file], ca_file).get(file, b"")
     return tuple(map(str, BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist", [])))
 
 
 def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
     """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
     where there is none. A package that is not there at all was left out on purpose."""
-    target = {
-        "extra": "",
-        "python_version": wants.version,
-        "python_full_version": f"{wants.version}.0",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": python.MACHINES[platform],
-    }
+    target = python.markers(platform, wants.version)
     unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
     return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
 
@@ -450,3 +336,90 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
     if not version or not applies or requirement.specifier.contains(version, prereleases=True):
         return None
     return f"{requirement.name}{requirement.specifier}", version
+
+
+# Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched.
+
+_CHUNK = 1 << 16
+_PARTIAL_CONTENT = 206
+
+
+@contextlib.contextmanager
+def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
+    """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
+    try:
+        with contextlib.ExitStack() as stack:
+            yield stack.enter_context(zipfile.ZipFile(stack.enter_context(_open_file(address, ca_file))))
+    except (OSError, zipfile.BadZipFile, NoAnswerError) as error:
+        raise SourceError(f"the wheel {address} cannot be read: {error}") from None
+
+
+@contextlib.contextmanager
+def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
+    import netrc
+    import os
+    from urllib.parse import unquote, urlsplit
+
+    location = urlsplit(address)
+    if location.scheme == "file":
+        with Path(unquote(location.path)).open("rb") as file:
+            yield file
+        return
+    import httpx2
+
+    login = None
+    if not location.username:
+        # The user's logins by host, which uv follows as well.
+        with contextlib.suppress(OSError, RuntimeError, netrc.NetrcParseError):
+            login = httpx2.NetRCAuth(str(Path(os.environ.get("NETRC") or "~/.netrc").expanduser()))
+    # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
+    with http_client.following(ca_file, login=login) as client:
+        yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A remote file, read in ranges (RFC 9110, section 14)."""
+
+    def __init__(self, address: str, client: httpx2.Client) -> None:
+        super().__init__()
+        self._address = address
+        self._client = client
+        self._at = 0
+        length = self._request("HEAD", {}, 0)[0].get("Content-Length", "")
+        if not length.isdecimal():
+            raise NoAnswerError("the server does not tell its size (Content-Length), so parts cannot be asked for")
+        self._size = int(length)
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        wanted = min(len(buffer), self._size - self._at)
+        if wanted <= 0:
+            return 0
+        _, data = self._request("GET", {"Range": f"bytes={self._at}-{self._at + wanted - 1}"}, wanted)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _request(self, method: str, headers: dict[str, str], largest: int) -> tuple[httpx2.Headers, bytes]:
+        """The headers and content of an answer; of a whole wheel nothing is downloaded. A failure is no OSError, which
+        zipfile takes for a file that is not a zip file."""
+        plain = {"Accept-Encoding": "identity", **headers}
+        with self._client.stream(method, self._address, headers=plain) as answer:
+            if not answer.is_success:
+                raise NoAnswerError(f"the server says {http_client.status(answer)}")
+            if method == "GET" and answer.status_code != _PARTIAL_CONTENT:
+                raise NoAnswerError("the server sends whole files only")
+            # An answer that is read to its end leaves the connection for the next request.
+            return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))
