@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from builder.sources.mirror import CommitFilter
 
 
-# The diff command: the changes between two numbered images, the most probable causes of a difference first.
+# Two numbered images.
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def diff_images(project: Project, before: str, after: str, commits: CommitFilter
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
+    runs = _runs(project, lock, old.name, new.name)
     if changes.are_same(old, new):
-        runs = _runs(project, lock, old.name, new.name)
         same = Changes((), (), (), (), None)
         return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
     differing = changes.changes_between(*changes.contents_of_both(lock, old, new))
@@ -81,9 +81,11 @@ def diff_images(project: Project, before: str, after: str, commits: CommitFilter
         sources=changes.commits_of(project, differing, commits, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
-        args=tuple(_args(old, new)),
+        args=tuple(changes.values(_args(old.directory), _args(new.directory)))
+        if old.directory and new.directory
+        else (),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
-        runs=_runs(project, lock, old.name, new.name),
+        runs=runs,
     )
 
 
@@ -111,14 +113,13 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
     old, new = before.image.mods, after.image.mods
-    for name in dict.fromkeys([*new, *old]):
-        if old.get(name) == new.get(name):
-            continue
-        files: tuple[FileChange, ...] = ()
-        if name in old and name in new and before.directory and after.directory:
-            old_folder, new_folder = before.directory.mods.get(name), after.directory.mods.get(name)
-            files = tuple(changes.of_folders(old_folder, new_folder)) if old_folder and new_folder else ()
-        yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
+    folders = [side.directory.mods if side.directory else {} for side in (before, after)]
+    for name in {**new, **old}:
+        if old.get(name) != new.get(name):
+            old_folder, new_folder = (by_name.get(name) for by_name in folders)
+            both = name in old and name in new and old_folder and new_folder
+            files = tuple(changes.of_folders(old_folder, new_folder)) if both else ()
+            yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 
 def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileChange]:
@@ -131,23 +132,17 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
             yield change
 
 
-def _args(before: ComparedImage, after: ComparedImage) -> Iterator[ValueChange]:
-    if before.directory and after.directory:
-        yield from changes.values(_args_of(before.directory), _args_of(after.directory))
-
-
-def _args_of(directory: BuildDirectory) -> dict[str, str]:
+def _args(directory: BuildDirectory) -> dict[str, str]:
     """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
     values = {}
     for part in directory.parts:
         args = build_directory.read_metadata(part.folder).get("build_args")
         for name, value in args.items() if isinstance(args, dict) else ():
-            text = value if isinstance(value, str) else json.dumps(value)
-            values[f"{part.definition} {name}".strip()] = text
+            values[f"{part.definition} {name}".strip()] = value if isinstance(value, str) else json.dumps(value)
     return values
 
 
-# The diff command for two revisions of images.lock: changes of pins, numbers, ``latest`` and pairings.
+# Two revisions of images.lock.
 
 NOW = "now"
 
@@ -208,10 +203,14 @@ def diff_lock(
     """
     old = _at(project, before)
     new = lock_file.read_project_lock(project) if after is None else _at(project, after)
+    pairings = (
+        PairingChange(model, *(lock.models[model].pairing if model in lock.models else None for lock in (old, new)))
+        for model in sorted(old.models.keys() | new.models.keys())
+    )
     return LockDifference(
         before=before,
         after=after or NOW,
-        pairings=tuple(_pairings(old, new)),
+        pairings=tuple(pairing for pairing in pairings if pairing.before != pairing.after),
         current=tuple(changes.values(_current(old), _current(new))),
         pins=tuple(_pins(project, old, new, commits, report)),
         numbers=tuple(_numbers(old, new)),
@@ -227,19 +226,9 @@ def _at(project: Project, revision: str) -> Lock:
     return lock_file.parse_bytes(content, f"{revision}:{project.lock.name}")
 
 
-def _pairings(old: Lock, new: Lock) -> Iterator[PairingChange]:
-    for model in sorted(old.models.keys() | new.models.keys()):
-        before, after = (lock.models[model].pairing if model in lock.models else None for lock in (old, new))
-        if before != after:
-            yield PairingChange(model, before, after)
-
-
 def _current(lock: Lock) -> dict[str, str]:
-    return {
-        f"{name}:latest": f"{name}:{repository.current}"
-        for name, repository in lock.images.items()
-        if repository.current is not None
-    }
+    moved = ((name, repository.current) for name, repository in lock.images.items())
+    return {f"{name}:latest": f"{name}:{current}" for name, current in moved if current is not None}
 
 
 def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report: Report) -> Iterator[PinChange]:
@@ -251,13 +240,8 @@ def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report:
 
 
 def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
-    names = (
-        ImageName(name, number)
-        for lock in (old, new)
-        for name, repository in lock.images.items()
-        for number in repository.numbers
-    )
-    for name in sorted(set(names)):
+    names = {ImageName(name, n) for lock in (old, new) for name, images in lock.images.items() for n in images.numbers}
+    for name in sorted(names):
         before, after = old.image(name), new.image(name)
         if before != after:
             values = tuple(changes.values(_values(before), _values(after))) if before and after else ()

@@ -86,9 +86,8 @@ def read_files(
 
 def reference(pin: BasePin) -> str:
     """The engine's name of a pinned base."""
-    if pin.resolved.startswith(installed.LOCAL):
-        return pin.requested
-    return f"{repository(pin.requested)}@{pin.resolved}"
+    local = pin.resolved.startswith(installed.LOCAL)
+    return pin.requested if local else f"{repository(pin.requested)}@{pin.resolved}"
 
 
 @contextmanager
@@ -101,14 +100,13 @@ def _read_errors(pin: BasePin) -> Iterator[None]:
 
 def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
     """The engine's image of a pinned base, which is pulled where there is none."""
-    details = _present(endpoint, pin, platform)
-    if details is None:
-        report(Message(f"pulling {pin.requested}, to read what it brings"))
-        _pull(endpoint, reference(pin), platform, report)
-        details = _present(endpoint, pin, platform)
-    if details is None:
-        raise SourceError(f"the engine has no {reference(pin)} for {platform}")
-    return details
+    if details := _present(endpoint, pin, platform):
+        return details
+    report(Message(f"pulling {pin.requested}, to read what it brings"))
+    _pull(endpoint, reference(pin), platform, report)
+    if details := _present(endpoint, pin, platform):
+        return details
+    raise SourceError(f"the engine has no {reference(pin)} for {platform}")
 
 
 def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDetails | None:

@@ -47,20 +47,14 @@ class Resolver:
         question = reference, platform
         if question not in self._bases:
             self.say(f"resolving the base image {reference}")
-            try:
-                self._bases[question] = self.resolve_base(*question)
-            except SourceError as error:
-                self._bases[question] = error
+            self._bases[question] = _answer(lambda: self.resolve_base(*question))
         return answered(self._bases[question])
 
     def contents(self, base: BasePin, platform: str) -> BaseContents:
         """The contents of a pinned base image. Raises SourceError."""
         question = base.resolved, platform
         if question not in self._contents:
-            try:
-                self._contents[question] = self.read_base(base, platform)
-            except SourceError as error:
-                self._contents[question] = error
+            self._contents[question] = _answer(lambda: self.read_base(base, platform))
         return answered(self._contents[question])
 
     def commits(self, requested: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
@@ -83,8 +77,7 @@ class Resolver:
 
         if url not in self._releases:
             days = configuration.load_configuration(self.project).release_age
-            now = datetime.now(UTC)
-            choice = vllm_versions.choose_release(self.project.mirrors, url, days, now, self.say)
+            choice = vllm_versions.choose_release(self.project.mirrors, url, days, datetime.now(UTC), self.say)
             young = [f"{release.tag} of {release.since:%Y-%m-%d}" for release in choice.too_young]
             self.say(
                 f"{name}: {choice.taken.tag} of {choice.taken.since:%Y-%m-%d} is the newest release that is {days} days"
@@ -101,6 +94,13 @@ class Resolver:
         if question not in self._pulls:
             self._pulls[question] = pulls.vendor(self.project.mirrors, *question, self.say)
         return self._pulls[question]
+
+
+def _answer(ask: Callable[[], T]) -> T | SourceError:
+    try:
+        return ask()
+    except SourceError as error:
+        return error
 
 
 def make_resolver(workspace: Workspace) -> Resolver:

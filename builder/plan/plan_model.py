@@ -1,7 +1,4 @@
-"""A plan is pure data that describes a build completely.
-
-The files of a build directory come first, then the plan.
-"""
+"""A plan is pure data that describes a build completely, computed before anything is done."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def _within(path: str, mods: Mapping[str, Collection[str]]) -> tuple[str, str]:
     return (first, rest) if rest and first in mods else ("", path)
 
 
-# The plan: pure data that describes a build completely, computed before anything is done.
+# The plan.
 
 WORKSPACE = "/workspace/vllm"
 

@@ -1,7 +1,4 @@
-"""This page has the rules of a plan: the number of compilers, the reasons for a build, the order of mods.
-
-The number of compilers is not an input of the image: each compiling step determines it on its own machine.
-"""
+"""This page has the rules of a plan: the number of compilers, the reasons for a build, the order of mods."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ if TYPE_CHECKING:
 
 
 # The number of compilers that run at once while a source is built, from the memory and the processors of a machine.
-# It is found anew by each step that compiles (``dockerfiles/_parts/wheels.j2``), on the machine that compiles, and is
-# no input of the image: what stands here is told beforehand.
+# Each step that compiles (``dockerfiles/_parts/wheels.j2``) determines it on the machine that compiles, and it is no
+# input of the image: what stands here is told beforehand.
 
 # FlashInfer's own build counts 8 GB a job on arm64; one of its kernels for FP4 (0.7.2.post1 for sm_121a, CUDA 13.0) was
 # measured: 7.0 GiB for one compiler. For vLLM 8 GB a job was proposed upstream, after builds that ran out of memory
@@ -75,11 +72,8 @@ def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
     """Returns the plans of the chain that have changed in more than their mods, where the first ``kept_steps`` of the
     plan are as they were."""
     kept = {step.name for step in plan.steps[:kept_steps]}
-    return tuple(
-        part
-        for part in plan.chain
-        if ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile") not in kept
-    )
+    names = ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile" for part in plan.chain)
+    return tuple(part for part, name in zip(plan.chain, names, strict=True) if name not in kept)
 
 
 def _jobs(source: str, most: object, machine: BuildMachine, requested: int | None) -> CompileJobs:
@@ -106,9 +100,8 @@ def read_steps(text: str) -> tuple[Step, ...]:
     """The steps in a build directory's plan.json. Raises ValueError, KeyError or TypeError where it is not one."""
     steps = tuple(Step(step["name"], step["takes"]) for step in json.loads(text)["steps"])
     for step in steps:
-        if not isinstance(step.takes, dict) or not all(
-            isinstance(item, str) for item in (step.name, *step.takes.values())
-        ):
+        takes = step.takes.values() if isinstance(step.takes, dict) else (None,)
+        if not all(isinstance(item, str) for item in (step.name, *takes)):
             raise TypeError("a step has a name, and takes text")
     return steps
 
@@ -127,8 +120,9 @@ def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str,
     """
     old = {step.name: step.takes for step in before}
     new = {step.name: step.takes for step in after}
+    derived = [name for name in new if _own_name(name) in _DERIVED]
     lines: list[str] = []
-    for name in (*new, *(name for name in old if name not in new)):
+    for name in {**new, **old}:
         if _own_name(name) in _DERIVED:
             continue
         if name not in old:
@@ -140,9 +134,7 @@ def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str,
     order_old, order_new = ([s.name for s in steps if s.name in old and s.name in new] for steps in (before, after))
     if order_old != order_new:
         lines.append(f"order of the steps: {', '.join(order_new)}")
-    if not lines:
-        lines = [f"{name}: changed" for name in new if _own_name(name) in _DERIVED and old.get(name) != new[name]]
-    return tuple(lines)
+    return tuple(lines or (f"{name}: changed" for name in derived if old.get(name) != new[name]))
 
 
 _DERIVED = ("Dockerfile", "build-metadata.yaml")
@@ -157,14 +149,15 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
     if _own_name(name).startswith("mod ") and old != new:
         return [f"{name}: changed"]
     lines: list[str] = []
-    for key in (*new, *(key for key in old if key not in new)):
-        before, after = words.short_digest(old.get(key, "")), words.short_digest(new.get(key, ""))
+    for key in {**new, **old}:
+        before, after = old.get(key, ""), new.get(key, "")
         if old.get(key) == new.get(key):
             continue
         if _own_name(name) in {"base packages", "python packages", "build packages"}:
-            lines.append(f"{key}: {_version_change(old.get(key, ''), new.get(key, ''))}")
+            lines.append(f"{key}: {_version_change(before, after)}")
         else:
-            lines.append(f"{name} {key}: {before or 'nothing'} → {after or 'nothing'}")
+            short = (words.short_digest(text) or "nothing" for text in (before, after))
+            lines.append(f"{name} {key}: {' → '.join(short)}")
     return lines
 
 
@@ -203,7 +196,8 @@ def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
 
 def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[str, str]:
     """The versions that ``mods`` install, and those that are ``pinned``, by canonical name."""
-    return {**dict(_name_and_version(package) for mod in mods for package in mod.packages), **pinned}
+    own = (package.partition("==") for mod in mods for package in mod.packages)
+    return {**{canonical(name.partition("[")[0]): version for name, _, version in own}, **pinned}
 
 
 def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
@@ -236,18 +230,14 @@ def _ordered(mods: tuple[Mod, ...]) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
     while left:
         ready = next((mod for mod in left.values() if left.keys().isdisjoint(mod.after)), None)
         if ready is None:
-            return mods, _cycle(left)
+            seen: list[Mod] = []
+            mod = next(iter(left.values()))
+            while mod not in seen:
+                seen.append(mod)
+                mod = next(left[name] for name in mod.after if name in left)
+            return mods, tuple(seen[seen.index(mod) :])
         done.append(left.pop(ready.name))
     return tuple(done), ()
-
-
-def _cycle(waiting: Mapping[str, Mod]) -> tuple[Mod, ...]:
-    seen: list[Mod] = []
-    mod = next(iter(waiting.values()))
-    while mod not in seen:
-        seen.append(mod)
-        mod = next(waiting[name] for name in mod.after if name in waiting)
-    return tuple(seen[seen.index(mod) :])
 
 
 def _at_after(mod: Mod, name: str) -> Location:
@@ -278,9 +268,8 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
             pair = frozenset((mod.name, name))
             if name in names and pair not in reported:
                 reported.add(pair)
-                yield Problem(
-                    mod.location("conflicts", index), f"{mod.name} and {name} cannot be in one image; leave one out"
-                )
+                message = f"{mod.name} and {name} cannot be in one image; leave one out"
+                yield Problem(mod.location("conflicts", index), message)
 
 
 def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
@@ -306,11 +295,9 @@ def excluded_mods(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
     from packaging.specifiers import SpecifierSet
 
     versions = {name: pinned[canonical(name)] for name in mod.requires if canonical(name) in pinned}
-    # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
-    is_met = {name: SpecifierSet(mod.requires[name]).contains(versions[name], prereleases=True) for name in versions}
-    return {name: versions[name] for name in versions if not is_met[name]}
-
-
-def _name_and_version(package: str) -> tuple[str, str]:
-    name, _, version = package.partition("==")
-    return canonical(name.partition("[")[0]), version
+    return {
+        name: version
+        for name, version in versions.items()
+        # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
+        if not SpecifierSet(mod.requires[name]).contains(version, prereleases=True)
+    }

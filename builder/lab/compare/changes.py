@@ -1,7 +1,7 @@
 """This page compares the contents of two images, the most likely culprits first.
 
-The changes come first, then the contents of an image, the two images, and the build of today.
-Differences as text, upstream commits, and edits in a build directory follow.
+The changes come first, then the contents of an image, the two images, the build of today, differences of files as
+text, upstream commits, and edits in a build directory.
 """
 
 from __future__ import annotations
@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.base.project import Project
-    from builder.lock.model import ImageName, Lock, LockedPackage, NumberedImage, Pairing
+    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.build_directory import BuildDirectory, BuildPart
     from builder.numbers.workspace import Workspace
     from builder.sources.mirror import CommitFilter, CommitRange
 
-
-# Differences between the contents of two images, as plain data, the likeliest culprits first.
 
 Kind = Literal["added", "removed", "changed"]
 PackageKind = Literal["down", "up", "in", "out", "other files"]
@@ -101,9 +99,22 @@ class Changes:
 
 def changes_between(before: ImageContents, after: ImageContents) -> Changes:
     """Returns the differences between the contents of two images."""
+    # vLLM before FlashInfer: it changes most, and breaks most.
+    sources = sorted(before.sources.keys() | after.sources.keys(), reverse=True)
+    moved = ((name, before.sources.get(name), after.sources.get(name)) for name in sources)
+    pulls = sorted(before.pulls.keys() | after.pulls.keys())
+    patches = ((pull, before.pulls.get(pull), after.pulls.get(pull)) for pull in pulls)
     return Changes(
-        sources=tuple(_sources(before, after)),
-        pulls=tuple(_pulls(before, after)),
+        sources=tuple(
+            SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
+            for name, old, new in moved
+            if old != new
+        ),
+        pulls=tuple(
+            PullChange(pull.source, pull.number, kind_of(old, new), old, new)
+            for pull, old, new in patches
+            if old != new
+        ),
         packages=_packages(before.packages, after.packages),
         build_packages=_packages(before.build, after.build),
         base=next(values({"base": before.base}, {"base": after.base}), None),
@@ -121,21 +132,6 @@ def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Valu
 def kind_of(before: object, after: object) -> Kind:
     """Returns the kind of a change between two values, of which the one that is missing is None."""
     return "added" if before is None else "removed" if after is None else "changed"
-
-
-def _sources(before: ImageContents, after: ImageContents) -> Iterator[SourceChange]:
-    # vLLM before FlashInfer: it changes most, and breaks most.
-    for name in sorted(before.sources.keys() | after.sources.keys(), reverse=True):
-        old, new = before.sources.get(name), after.sources.get(name)
-        if old != new:
-            yield SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
-
-
-def _pulls(before: ImageContents, after: ImageContents) -> Iterator[PullChange]:
-    for pull in sorted(before.pulls.keys() | after.pulls.keys()):
-        old, new = before.pulls.get(pull), after.pulls.get(pull)
-        if old != new:
-            yield PullChange(pull.source, pull.number, kind_of(old, new), old, new)
 
 
 def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
@@ -159,7 +155,7 @@ def _direction(old: str | None, new: str | None) -> PackageKind:
         return "up" if old < new else "down"
 
 
-# The contents of an image, in one form, whether they come from a build directory or from the pins of a definition.
+# The contents of an image, whether they come from a build directory or from the pins of a definition.
 
 _PULL = "pull request "
 UPSTREAM = {
@@ -211,20 +207,16 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
     git = _addresses(pins)
     if directory is None:
         return ImageContents(sources=image.versions, git=git)
-    parts = directory.parts
-    return ImageContents(
-        base=next((_base(part) for part in parts if "base" in part.takes), ""),
-        sources=image.versions,
-        git={**git, **{name: url for part in parts for name, (url, _) in part.contexts.items()}},
-        pulls=dict(pull for part in parts for pull in _contents_pulls(part)),
-        packages={
-            name: at
-            for part in parts
-            for step in ("base packages", "python packages")
-            for name, at in part.takes.get(step, {}).items()
-        },
-        build={name: at for part in parts for name, at in part.takes.get("build packages", {}).items()},
-    )
+    base, packages, build = "", {}, {}
+    pulls: dict[PullRequest, str] = {}
+    for part in directory.parts:
+        if not base and (takes := part.takes.get("base")) is not None:
+            base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
+        git |= {name: url for name, (url, _) in part.contexts.items()}
+        pulls |= {PullRequest(source, int(number)): sha256 for source, number, sha256 in _patch_hashes(part)}
+        packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
+        build |= part.takes.get("build packages", {})
+    return ImageContents(base, image.versions, git, pulls, packages, build)
 
 
 def of_adopted(image: NumberedImage, inside: AdoptedContents | None) -> ImageContents:
@@ -236,12 +228,13 @@ def of_adopted(image: NumberedImage, inside: AdoptedContents | None) -> ImageCon
 def of_pins(pins: Pins) -> ImageContents:
     """Returns the contents of an image built with ``pins``."""
     git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
+    brought = {package.name: package.version for package in pins.base.packages} if pins.base else {}
     return ImageContents(
         base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git=_addresses(pins),
         pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
-        packages={**_brought(pins), **_closure(pins.python)},
+        packages={**brought, **_closure(pins.python)},
         build=_closure(pins.build),
     )
 
@@ -250,26 +243,16 @@ def _addresses(pins: Pins) -> dict[str, str]:
     return {name: pin.git for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
 
 
-def _brought(pins: Pins) -> dict[str, str]:
-    """The packages that come with the base image."""
-    return {package.name: package.version for package in pins.base.packages} if pins.base else {}
-
-
 def _closure(pin: PythonPin | None) -> dict[str, str]:
     return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
 
 
-def _base(part: BuildPart) -> str:
-    takes = part.takes["base"]
-    return f"{takes.get('image', '')} {takes.get('content', '')}".strip()
-
-
-def _contents_pulls(part: BuildPart) -> Iterator[tuple[PullRequest, str]]:
+def _patch_hashes(part: BuildPart) -> Iterator[tuple[str, str, str]]:
+    """The source, the number and the SHA-256 of each pull request that a part of a build directory takes."""
     for source, takes in part.takes.items():
         for key, sha256 in takes.items():
-            number = key.removeprefix(_PULL)
-            if key.startswith(_PULL) and number.isdecimal():
-                yield PullRequest(source, int(number)), sha256.removeprefix("sha256:")
+            if key.startswith(_PULL) and (number := key.removeprefix(_PULL)).isdecimal():
+                yield source, number, sha256.removeprefix("sha256:")
 
 
 # Two numbered images to be compared, and their contents as far as they are known of both.
@@ -381,7 +364,7 @@ def rebuild_reasons(
     workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild
 ) -> tuple[str, ...]:
     """Returns the inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it
-    would make the same image. Raises what `resolution.resolve` and `planning.plan_all` raise."""
+    would make the same image. Raises what `resolve.resolve_images` and `resolve.plan_all` raise."""
     request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
     quiet = replace(workspace, report=ignore)
     (planned,) = resolve.plan_all(quiet, resolve.resolve_images(quiet, request))
@@ -434,11 +417,10 @@ def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
 def of_files(before: Path, after: Path, name: str) -> FileChange | None:
     """Returns the difference between two files; None if there is none. A file that cannot be read counts as missing."""
     old, new = _content(before), _content(after)
-    if old == new:
-        if old is None or _executable(before) == _executable(after):
-            return None
-        return of_mode(name, executable=_executable(after))
-    return of_contents(old, new, name)
+    if old != new:
+        return of_contents(old, new, name)
+    executable = [_executable(path) for path in (before, after)] if old is not None else []
+    return of_mode(name, executable=executable[1]) if len(set(executable)) > 1 else None
 
 
 def of_mode(name: str, *, executable: bool) -> FileChange:
@@ -449,11 +431,11 @@ def of_mode(name: str, *, executable: bool) -> FileChange:
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
     """The difference between the contents of two files, of which at most one is missing."""
     kind = kind_of(old, new)
-    if kind != "changed":
+    if old is None or new is None:
         return FileChange(name, kind, (), f"{len(old or new or b''):,} bytes")
-    lines = _lines(old or b""), _lines(new or b"")
+    lines = _lines(old), _lines(new)
     if lines[0] is None or lines[1] is None:
-        return FileChange(name, kind, (), f"{len(old or b''):,} → {len(new or b''):,} bytes")
+        return FileChange(name, kind, (), f"{len(old):,} → {len(new):,} bytes")
     diff = difflib.unified_diff(lines[0], lines[1], n=CONTEXT, lineterm="")
     return FileChange(name, kind, tuple(diff)[2:], "")
 
@@ -498,41 +480,38 @@ class UpstreamCommits:
 def commits_of(
     project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """Returns every source that moved, with its commits."""
-    return tuple(_commits_of(project, change, commit_filter, report) for change in changes.sources)
-
-
-def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFilter, report: Report) -> UpstreamCommits:
-    """Returns the commits of a change. A repository that does not answer is noted and is no error."""
-    reason = _unknown_reason(change)
-    if reason:
-        return UpstreamCommits(change, unknown_reason=reason)
+    """Returns every source that moved, with its commits. A repository that does not answer is noted and is no error."""
     from builder.sources import mirror
 
-    old, new = _commit(change.before), _commit(change.after)
-
-    def between(start: str, end: str) -> CommitRange:
+    def between(change: SourceChange, start: str, end: str) -> CommitRange:
         return mirror.commits_between(
             project.mirrors, change.git, start, end, commit_filter, lambda text: report(Message(text))
         )
 
-    try:
-        gained = between(old, new)
-        return UpstreamCommits(change, gained, between(new, old) if gained.dropped else None)
-    except SourceError as error:
-        return UpstreamCommits(change, unknown_reason=error.message)
+    commits = []
+    for change in changes.sources:
+        old, new = _commit(change.before), _commit(change.after)
+        reason, gained, lost = _unknown_reason(change, old, new), None, None
+        try:
+            if not reason:
+                gained = between(change, old, new)
+                lost = between(change, new, old) if gained.dropped else None
+        except SourceError as error:
+            reason, gained = error.message, None
+        commits.append(UpstreamCommits(change, gained, lost, reason))
+    return tuple(commits)
 
 
-def _unknown_reason(change: SourceChange) -> str:
+def _unknown_reason(change: SourceChange, old: str, new: str) -> str:
     from builder.sources.mirror import is_commit
 
     if change.before is None or change.after is None:
         return "it is in one of the two only"
-    if change.before.commit == change.after.commit:
-        return "both are of the same commit" if change.before.commit else "neither names its commit"
+    if old == new:
+        return "both are of the same commit" if old else "neither names its commit"
     if not change.git:
         return "it was not taken from git, so only versions are known"
-    if not all(is_commit(_commit(version)) for version in (change.before, change.after)):
+    if not (is_commit(old) and is_commit(new)):
         return "a wheel does not name its whole commit, so only versions are known"
     return ""
 
@@ -552,82 +531,67 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
         yield "plan.json does not have the input hash that images.lock records"
     for part in directory.parts:
         prefix = f"{part.definition}/" if part.definition else ""
-        for edit in (*_texts(part), *_patches(part), *_build_directory_edits_packages(part), *_mods(part)):
+        for edit in (*_edited_texts(part), *_edited_packages(part), *_edited_mods(part)):
             yield f"{prefix}{edit}"
     deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory))
     yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
     yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
 
 
-def _texts(part: BuildPart) -> Iterator[str]:
-    for step in ("Dockerfile", "build-metadata.yaml"):
-        for key, sha256 in part.takes.get(step, {"text": ""}).items():
-            name = step if key == "text" else key
-            if problem := _problem(part.folder / name, sha256):
-                yield f"{name} {problem}"
+def _edited_texts(part: BuildPart) -> Iterator[str]:
+    """The Dockerfile, the metadata, scripts and patches that are not what their step takes."""
+    hashes = {
+        step if key == "text" else key: sha256
+        for step in ("Dockerfile", "build-metadata.yaml")
+        for key, sha256 in part.takes.get(step, {"text": ""}).items()
+    }
+    hashes |= {f"patches/{source}-{number}.patch": sha256 for source, number, sha256 in _patch_hashes(part)}
+    for name, sha256 in hashes.items():
+        try:
+            content = files.read_plain_file(part.folder / name, plan_model.LARGEST_FILE)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                yield f"{name} was edited"
+        except FileNotFoundError:
+            yield f"{name} is gone"
+        except OSError as error:
+            yield f"{name} cannot be read: {error.strerror}"
 
 
-def _patches(part: BuildPart) -> Iterator[str]:
-    for source, takes in part.takes.items():
-        for key, sha256 in takes.items():
-            if key.startswith(_PULL):
-                name = f"patches/{source}-{key.removeprefix(_PULL)}.patch"
-                if problem := _problem(part.folder / name, sha256.removeprefix("sha256:")):
-                    yield f"{name} {problem}"
-
-
-def _problem(path: Path, sha256: str) -> str:
-    """Describes the problem with a file that should have this hash; empty if there is none."""
-    try:
-        content = files.read_plain_file(path, plan_model.LARGEST_FILE)
-    except FileNotFoundError:
-        return "is gone"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return "" if hashlib.sha256(content).hexdigest() == sha256 else "was edited"
-
-
-def _build_directory_edits_packages(part: BuildPart) -> Iterator[str]:
+def _edited_packages(part: BuildPart) -> Iterator[str]:
     runtime = part.takes.get("python packages")
     if runtime is None:
         return
-    listed: dict[str, dict[str, LockedPackage]] = {}
+    listed: dict[str, dict[str, str]] = {}
     for path in sorted((part.folder / "python").glob("*.txt")):
         try:
             packages = making.read_requirements(files.read_plain_file(path, plan_model.LARGEST_FILE).decode())
         except (OSError, ValueError) as error:
             yield f"python/{path.name} was edited: {error}"
             return
-        listed[path.name] = {package.name: package for package in packages}
-    to_build, installed = listed.pop("build.txt", {}), _joined(listed)
-    if names := _differences(runtime, installed):
-        yield f"python/ was edited: {names}"
+        listed[path.name] = {package.name: making.requirement_identity(package) for package in packages}
+    to_build, usual = listed.pop("build.txt", {}), listed.pop("packages.txt", {})
     # Packages with a requirements file of their own are installed from that one before a build, too.
-    elsewhere = _joined({file: packages for file, packages in listed.items() if file != "packages.txt"})
+    elsewhere = {name: at for packages in listed.values() for name, at in packages.items()}
+    if names := _differences(runtime, {**usual, **elsewhere}):
+        yield f"python/ was edited: {names}"
     required = part.takes.get("build packages", {})
-    if names := _differences(
-        required, {**{name: at for name, at in elsewhere.items() if name in required}, **to_build}
-    ):
+    own = {name: at for name, at in elsewhere.items() if name in required}
+    if names := _differences(required, {**own, **to_build}):
         yield f"python/build.txt was edited: {names}"
 
 
-def _joined(files: Mapping[str, Mapping[str, LockedPackage]]) -> dict[str, LockedPackage]:
-    return {name: package for packages in files.values() for name, package in packages.items()}
-
-
-def _differences(takes: Mapping[str, str], packages: Mapping[str, LockedPackage]) -> str:
-    now = {name: making.requirement_identity(package) for name, package in packages.items()}
+def _differences(takes: Mapping[str, str], now: Mapping[str, str]) -> str:
     names = sorted(name for name in takes.keys() | now.keys() if takes.get(name) != now.get(name))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _mods(part: BuildPart) -> Iterator[str]:
+def _edited_mods(part: BuildPart) -> Iterator[str]:
     for name in part.mods:
         folder = part.mod(name)
         try:
             staged = {
                 path.relative_to(folder).as_posix(): plan_model.StagedFile(
-                    files.read_plain_file(path, plan_model.LARGEST_FILE), bool(path.stat().st_mode & 0o100)
+                    files.read_plain_file(path, plan_model.LARGEST_FILE), _executable(path)
                 )
                 for path in build_directory.build_directory_files(folder)
             }
@@ -644,18 +608,12 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
         name = part.definition or making.TARGET
         if part.target.get("args") != {"SOURCE_DATE_EPOCH": _epoch(part)}:
             yield f"`args` of target {name}"
-        if any(source not in part.contexts for source in _mounted_sources(part)):
+        # The sources whose trees the Dockerfile mounts.
+        mounted = set(re.findall(rb"from=([^\s,]+)", _content(part.folder / "Dockerfile") or b""))
+        if any(
+            making.source_context(source).encode() in mounted and source not in part.contexts for source in part.takes
+        ):
             yield f"`contexts` of target {name}"
-
-
-def _mounted_sources(part: BuildPart) -> Iterator[str]:
-    """Yields the sources whose trees the Dockerfile mounts."""
-    try:
-        text = files.read_plain_file(part.folder / "Dockerfile", plan_model.LARGEST_FILE).decode()
-    except (OSError, UnicodeDecodeError):
-        return
-    mounted = set(re.findall(r"from=([^\s,]+)", text))
-    yield from (name for name in part.takes if making.source_context(name) in mounted)
 
 
 def _epoch(part: BuildPart) -> str:
