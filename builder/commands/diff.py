@@ -113,12 +113,13 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
     old, new = before.image.mods, after.image.mods
-    folders = [side.directory.mods if side.directory else {} for side in (before, after)]
+    old_folders, new_folders = (side.directory.mods if side.directory else {} for side in (before, after))
     for name in {**new, **old}:
         if old.get(name) != new.get(name):
-            old_folder, new_folder = (by_name.get(name) for by_name in folders)
-            both = name in old and name in new and old_folder and new_folder
-            files = tuple(changes.of_folders(old_folder, new_folder)) if both else ()
+            old_folder, new_folder = old_folders.get(name), new_folders.get(name)
+            files: tuple[FileChange, ...] = ()
+            if name in old and name in new and old_folder and new_folder:
+                files = tuple(changes.of_folders(old_folder, new_folder))
             yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 

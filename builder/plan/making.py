@@ -57,7 +57,10 @@ def make_plan(
     base = parent.definition.name if parent else base_reference(pins)
     own_versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
     versions = {**(parent.versions if parent else {}), **own_versions}
-    created = max([EARLIEST, *(date for _, each in chain for date in _dates(each))])
+    dates = [pin.date for _, each in chain for pin in each.sources.values() if isinstance(pin, GitPin)]
+    dates += [each.base.created for _, each in chain if each.base]
+    dates += [each.python.newest for _, each in chain if each.python]
+    created = max([EARLIEST, *dates])
     epoch = int(datetime.fromisoformat(created).timestamp())
     all_mods = (*(parent.mods if parent else ()), *mods)
     args: dict[str, ArgumentValue] = {}
@@ -81,6 +84,12 @@ def make_plan(
         definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
     )
     targets = {**(_parent_targets(parent) if parent else {}), TARGET: {**own, "labels": image_labels}}
+    scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
+    checks = (
+        ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
+        for mod in mods
+        for check in mod.checks
+    )
     files = {**content, **(_parent_files(parent) if parent else {})}
     return Plan(
         definition=definition,
@@ -91,7 +100,7 @@ def make_plan(
         files={**files, FILE: bake_file(targets), plan_model.PLAN: steps_file(steps)},
         targets=targets,
         versions=versions,
-        checks=(*(parent.checks if parent else ()), *_checks(mods)),
+        checks=(*(parent.checks if parent else ()), *checks),
         epoch=epoch,
         warnings=(*(parent.warnings if parent else ()), *collect_warnings(parent.mods if parent else (), mods, recipe)),
     )
@@ -118,19 +127,9 @@ def _content(
     all that is pinned for it, by canonical name."""
     definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
     groups = package_groups(definition)
-    template = TemplateInputs(
-        name=definition.name,
-        description=definition.description,
-        platform=definition.platform,
-        base=base,
-        args=definition.args,
-        python_version=definition.python.version if definition.python else "",
-        groups=groups,
-        sources={name: _template_source(name, pin) for name, pin in sorted(pins.sources.items())},
-        mods=tuple(_template_mod(mod, versions, packages) for mod in mods),
-        texts={**definition.parts, _template_name(definition.name): definition.template},
-    )
-    text = render_dockerfile(template)
+    sources = {name: _template_source(name, pin) for name, pin in sorted(pins.sources.items())}
+    template_mods = tuple(_template_mod(mod, versions, packages) for mod in mods)
+    text = render_dockerfile(definition, base, groups, sources, template_mods)
     mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
     git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
     diffs = {_patch_file(name, pull): inputs.diffs[pull.sha256] for name, pin in git for pull in pin.pulls}
@@ -157,21 +156,11 @@ def _patch_file(source: str, pull: PullPin) -> str:
     return f"{source}-{pull.number}.patch"
 
 
-def _dates(pins: Pins) -> list[str]:
-    dates = [pin.date for pin in pins.sources.values() if isinstance(pin, GitPin)]
-    dates += [pins.base.created] if pins.base else []
-    return [*dates, *([pins.python.newest] if pins.python and pins.python.newest else [])]
-
-
 def _parent_files(parent: Plan) -> dict[str, StagedFile]:
     """The build directory of the parent image in a folder of its name, and those of its own parents beside it."""
-    own_folder = f"{parent.definition.name}/"
-    parents = {plan.definition.name for plan in parent.chain[:-1]}
-    return {
-        path if path.partition("/")[0] in parents else own_folder + path: file
-        for path, file in parent.files.items()
-        if path not in {FILE, plan_model.PLAN}
-    }
+    own, parents = parent.definition.name, {plan.definition.name for plan in parent.chain[:-1]}
+    files = {path: file for path, file in parent.files.items() if path not in {FILE, plan_model.PLAN}}
+    return {path if path.partition("/")[0] in parents else f"{own}/{path}": file for path, file in files.items()}
 
 
 def _parent_targets(parent: Plan) -> dict[str, object]:
@@ -199,8 +188,8 @@ def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tu
         if closure:
             steps.append(Step(title, {package.name: requirement_identity(package) for package in closure.packages}))
     texts = {"text": "Dockerfile", **{path: path for path in _SCRIPTS if path in content}}
-    steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
-    steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
+    for step, parts in (("Dockerfile", texts), ("build-metadata.yaml", {"text": "build-metadata.yaml"})):
+        steps.append(Step(step, {key: hashlib.sha256(content[f].content).hexdigest() for key, f in parts.items()}))
     # The files of a mod count on their own, too, because a build directory holds only those.
     mods = ((mod.name, {"content": mod.content_hash, "files": files_hash(_staged(mod))}) for mod in inputs.mods)
     return (*steps, *(Step(f"mod {name}", takes) for name, takes in mods))
@@ -211,15 +200,6 @@ def _staged(mod: Mod) -> dict[str, StagedFile]:
     if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
         raise ValueError(f"not fetched before planning: {missing}")
     return staged
-
-
-def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
-    scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
-    return tuple(
-        ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
-        for mod in mods
-        for check in mod.checks
-    )
 
 
 def _metadata(
@@ -238,10 +218,6 @@ def _metadata(
         "workspace": WORKSPACE,
     }
     return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items()).encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 # Rendering a definition's Dockerfile template.
@@ -291,47 +267,33 @@ class TemplateMod:
     host_mounts: tuple[str, ...] = HOST_MOUNTS
 
 
-@dataclass(frozen=True)
-class TemplateInputs:
-    """Everything that the text of a Dockerfile depends on. ``name`` is the definition's, ``texts`` are the templates by
-    the names under which they import each other."""
-
-    name: str
-    description: str
-    platform: str
-    base: str
-    args: Mapping[str, str | int | float | bool]
-    python_version: str
-    groups: tuple[PackageGroup, ...]
-    sources: Mapping[str, TemplateSource]
-    mods: tuple[TemplateMod, ...]
-    texts: Mapping[str, str]
-
-
-def render_dockerfile(inputs: TemplateInputs) -> str:
+def render_dockerfile(
+    definition: ImageDefinition,
+    base: str,
+    groups: tuple[PackageGroup, ...],
+    sources: Mapping[str, TemplateSource],
+    mods: tuple[TemplateMod, ...],
+) -> str:
     """Renders the Dockerfile. Raises FileProblemsError with the line of a template that uses something undefined, and
     for a template that leaves out a mod."""
     import jinja2
 
-    own = _template_name(inputs.name)
+    own, environment = _template_name(definition.name), _environment(definition)
+    values = {
+        "definition": definition.name,
+        "description": definition.description,
+        "platform": definition.platform,
+        "arch": definition.platform.removeprefix("linux/"),
+        "base": base,
+        "args": definition.args,
+        "python": {"version": definition.python.version if definition.python else "", "groups": groups},
+        "sources": sources,
+        "versions": {name: source.version for name, source in sources.items()},
+        "mods": mods,
+        "workspace": WORKSPACE,
+    }
     try:
-        text = (
-            _environment(inputs.texts)
-            .get_template(own)
-            .render(
-                definition=inputs.name,
-                description=inputs.description,
-                platform=inputs.platform,
-                arch=inputs.platform.removeprefix("linux/"),
-                base=inputs.base,
-                args=inputs.args,
-                python={"version": inputs.python_version, "groups": inputs.groups},
-                sources=inputs.sources,
-                versions={name: source.version for name, source in inputs.sources.items()},
-                mods=inputs.mods,
-                workspace=WORKSPACE,
-            )
-        )
+        text = environment.get_template(own).render(values)
     except jinja2.TemplateSyntaxError as error:
         raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
@@ -339,7 +301,7 @@ def render_dockerfile(inputs: TemplateInputs) -> str:
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # An expression in a template may fail in any way that Python can.
         raise _problem(_location_of(error, own), error) from None
-    if missing := [mod.name for mod in inputs.mods if f"\n# mod {mod.name}\n" not in text]:
+    if missing := [mod.name for mod in mods if f"\n# mod {mod.name}\n" not in text]:
         raise _problem(Location(own), f"it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does")
     return re.sub(r"\n{3,}", "\n\n", text)
 
@@ -352,9 +314,8 @@ def require_parsed(definition: ImageDefinition) -> None:
     """Raises FileProblemsError for the first template of ``definition`` that Jinja cannot read, its parts included."""
     import jinja2
 
-    texts = {**definition.parts, _template_name(definition.name): definition.template}
-    environment = _environment(texts)
-    for name in texts:
+    environment = _environment(definition)
+    for name in (*definition.parts, _template_name(definition.name)):
         try:
             if name.endswith(".j2"):
                 environment.get_template(name)
@@ -362,10 +323,13 @@ def require_parsed(definition: ImageDefinition) -> None:
             raise _problem(Location(_file(name), error.lineno), error.message) from None
 
 
-def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
-    """Templates by name. One comes with a clone, too: it makes text, and reaches nothing of this program or machine."""
+def _environment(definition: ImageDefinition) -> jinja2.Environment:
+    """The template of a definition and its parts, by the names under which they import each other. They come with a
+    clone, too: a template makes text, and reaches nothing of this program or machine."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    texts = {**definition.parts, _template_name(definition.name): definition.template}
 
     environment = ImmutableSandboxedEnvironment(
         # Not a DictLoader: it has no file names, which errors need.
@@ -593,8 +557,8 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
 
 def _as_json(pins: Pins) -> dict[str, Any]:
     sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
-    base = {"base": _fields(replace(pins.base, packages=()))} if pins.base else {}
-    return {**base, **({"sources": sources} if sources else {})}
+    base = _fields(replace(pins.base, packages=())) if pins.base else {}
+    return {key: value for key, value in (("base", base), ("sources", sources)) if value}
 
 
 def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:

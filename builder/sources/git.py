@@ -399,7 +399,6 @@ class GitResult:
 
     @property
     def is_without_git(self) -> bool:
-        """True if git is not installed."""
         return self.status == _NOT_INSTALLED
 
 
@@ -471,11 +470,8 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     failure = classify(result.stderr, repository.address.url)
     if failure.kind == "local":
         return failure.error
-    message = shorten(result.stderr)
-    return DamagedError(
-        f"the mirror of {repository.address.url} in {repository.path} is damaged: {message}",
-        hint=f"delete {repository.path}: it is made anew when it is needed",
-    )
+    message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
+    return DamagedError(message, hint=f"delete {repository.path}: it is made anew when it is needed")
 
 
 def run_in_project(folder: Path, *arguments: str, stdin: bytes = b"") -> GitResult:

@@ -271,6 +271,7 @@ class CommitFilter:
 
 
 ALL_COMMITS = CommitFilter()
+_COUNT_BOTH = ["rev-list", "--count", "--left-right"]
 
 
 def commits_between(
@@ -282,11 +283,11 @@ def commits_between(
     def count_and_list(repository: GitRepository) -> CommitRange:
         for commit in (old, new):
             ensure_commit(repository, commit)
-        counts = run_checked(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
-        selected = commit_filter.arguments(f"{old}..{new}")
-        matching = run_checked(repository, ["rev-list", "--count", *selected]).text
+        counts = run_checked(repository, [*_COUNT_BOTH, f"{old}...{new}"])
+        matching = run_checked(repository, ["rev-list", "--count", *commit_filter.arguments(f"{old}..{new}")]).text
+        dropped, total = map(int, counts.text.split())
         commits = _listed(repository, commit_filter, f"{old}..{new}")
-        return CommitRange(commits, total=int(counts[1]), dropped=int(counts[0]), matching=int(matching))
+        return CommitRange(commits, total=total, dropped=dropped, matching=int(matching))
 
     return with_mirror(mirrors, url, count_and_list, notify)
 
@@ -297,7 +298,7 @@ def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> 
     repository = locate(mirrors, url)
     if not repository.path.is_dir():
         return None
-    counts = run_local(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"])
+    counts = run_local(repository, [*_COUNT_BOTH, f"{old}...{new}"])
     if counts.status:
         return None
     dropped, total = map(int, counts.text.split())

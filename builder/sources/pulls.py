@@ -197,7 +197,10 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     Raises SourceError where they cannot be told, or their difference holds files that none of them touches.
     """
     name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.number}, base: BRANCH}}]`"
-    merged_with = _merged_with(repository, pull, head)
+    # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
+    merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
+    parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
+    merged_with = (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
     default = _fetched(repository, "HEAD", _UPSTREAM)
     current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
@@ -212,7 +215,9 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
         _require_single(repository, pull, OwnCommits(starts[0], head))
         return OwnCommits(starts[0], head)
     upstream = _before_merge(repository, default, head) if default else ""
-    own = _touched(repository, head, {branch, upstream} - {""})
+    # Of a merge these are the files that it leaves unlike both of its parents.
+    history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
+    own = set(_paths(repository, [*history, *(f"^{other}" for other in {branch, upstream} if other)]))
     if merged_with and is_ancestor(repository, starts[0], merged_with[0]):
         own &= set(changed_files(repository, merge_base(repository, merged_with[0], head), head))
     foreign = {start: [file for file in changed_files(repository, start, head) if file not in own] for start in starts}
@@ -231,8 +236,14 @@ def changed_files(
 ) -> tuple[str, ...]:
     """The files in which two commits or trees differ, a renamed one under both names; ``environ`` is that of an index
     which holds trees of its own."""
-    differing = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new]
-    return _paths(run_checked(repository, differing, environ=environ).output)
+    return _paths(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new], environ)
+
+
+def _paths(
+    repository: GitRepository, arguments: Sequence[str], environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    output = run_checked(repository, arguments, environ=environ).output.decode("utf-8", "surrogateescape")
+    return tuple(dict.fromkeys(name.strip("\n") for name in output.split("\0") if name.strip("\n")))
 
 
 def merge_base(repository: GitRepository, commit: str, other: str) -> str:
@@ -278,13 +289,6 @@ def _named_branch(repository: GitRepository, pull: RequestedPull) -> _Branch | N
     )
 
 
-def _merged_with(repository: GitRepository, pull: RequestedPull, head: str) -> _Branch | None:
-    """The branch that GitHub last tried to merge the request into; None where it has no merge of its present head."""
-    merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
-    parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
-    return (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
-
-
 def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
     """The last commit of ``branch`` before it took ``head``; empty for one whose own line goes through it."""
     if not is_ancestor(repository, head, branch):
@@ -310,17 +314,6 @@ def _require_single(repository: GitRepository, pull: RequestedPull, own: OwnComm
             f" commits between {own.start[:7]} and {own.head[:7]} are its own; all of them touch {files}",
             hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
         )
-
-
-def _touched(repository: GitRepository, head: str, others: Iterable[str]) -> frozenset[str]:
-    """The files that the commits of a request touch; of a merge those that it leaves unlike both of its parents."""
-    history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
-    return frozenset(_paths(run_checked(repository, [*history, *(f"^{commit}" for commit in others)]).output))
-
-
-def _paths(output: bytes) -> tuple[str, ...]:
-    names = (name.strip(b"\n") for name in output.split(b"\0"))
-    return tuple(dict.fromkeys(name.decode("utf-8", "surrogateescape") for name in names if name))
 
 
 # A pull request merged into the pinned commit: three-way, file by file, with the commit that the request stands on as
@@ -432,7 +425,11 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
     sides = [entry for change in changes.values() for entry in change if entry and not _is_submodule(entry)]
     pinned = mirror.blob_names(index.repository, commit, changes).values()
     mirror.ensure_blobs(index.repository, [*(name for _, name in sides), *pinned])
-    renames = _renames(index, own) if any(path in there and head is None for path, (_, head) in changes.items()) else {}
+    renames: dict[str, str] = {}
+    if any(path in there and head is None for path, (_, head) in changes.items()):
+        renaming = ["diff-tree", "-r", "-z", "-M", "--diff-filter=R", "--name-status", own.start, own.head]
+        fields = index.git(renaming).output.decode("utf-8", "surrogateescape").split("\0")
+        renames = dict(zip(fields[1::3], fields[2::3], strict=False))
     for path, (start, head) in changes.items():
         now, renamed = there.get(path), renames.get(path, "")
         if now == head:
@@ -512,13 +509,6 @@ def _places(merged: bytes) -> str:
         elif counts:
             line += 1
     return f"at line{'s' if len(places) > 1 else ''} {', '.join(places)}"
-
-
-def _renames(index: ScratchIndex, own: OwnCommits) -> dict[str, str]:
-    """The files that the request renames, with their new names; its files are in the mirror already."""
-    detected = index.git(["diff-tree", "-r", "-z", "-M", "--diff-filter=R", "--name-status", own.start, own.head])
-    fields = detected.output.decode("utf-8", "surrogateescape").split("\0") if not detected.status else []
-    return dict(zip(fields[1::3], fields[2::3], strict=False))
 
 
 def _entries(index: ScratchIndex) -> dict[str, _Entry]:

@@ -27,7 +27,7 @@ from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from builder.base.project import Project
@@ -185,21 +185,6 @@ class ImageContents:
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
-    def installed_only(self) -> ImageContents:
-        """Returns the same contents as far as they can be compared with those of an adopted image: the sources, and the
-        versions of the other packages."""
-        made = {name for source in self.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
-        packages = {name: at.partition(" ")[0] for name, at in self.packages.items() if name not in made}
-        return ImageContents(sources=self.sources, git=self.git, packages=packages)
-
-    def limited_to(self, packages: Collection[str]) -> ImageContents:
-        """Returns the same contents, of the packages only those that are named."""
-        return replace(self, packages={name: at for name, at in self.packages.items() if name in packages})
-
-    def versions_only(self) -> ImageContents:
-        """Returns the same contents, without what only a build directory shows."""
-        return ImageContents(sources=self.sources, git=self.git)
-
 
 def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> ImageContents:
     """Returns the contents of a numbered image. Without its build directory only the versions are known, and the
@@ -207,8 +192,10 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
     git = _addresses(pins)
     if directory is None:
         return ImageContents(sources=image.versions, git=git)
-    base, packages, build = "", {}, {}
+    base = ""
     pulls: dict[PullRequest, str] = {}
+    packages: dict[str, str] = {}
+    build: dict[str, str] = {}
     for part in directory.parts:
         if not base and (takes := part.takes.get("base")) is not None:
             base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
@@ -217,12 +204,6 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
         packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
         build |= part.takes.get("build packages", {})
     return ImageContents(base, image.versions, git, pulls, packages, build)
-
-
-def of_adopted(image: NumberedImage, inside: AdoptedContents | None) -> ImageContents:
-    """Returns the contents of an adopted image; ``inside`` is what was read out of it, None where that is gone. Its
-    sources are taken to be of their own projects, where the commits between two of them can be looked up."""
-    return ImageContents(sources=image.versions, git=UPSTREAM, packages=inside.packages if inside else {})
 
 
 def of_pins(pins: Pins) -> ImageContents:
@@ -297,17 +278,26 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
 
 def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) -> tuple[ImageContents, ImageContents]:
     """The contents of each image, limited to what is known of both."""
-    both = [contents_of(lock, side) for side in (before, after)]
-    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in (before, after)):
-        both = [image_contents.versions_only() for image_contents in both]
+    sides, both = (before, after), [contents_of(lock, side) for side in (before, after)]
+    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in sides):
+        both = [ImageContents(sources=each.sources, git=each.git) for each in both]
     elif before.adopted or after.adopted:
-        both = [image_contents.installed_only() for image_contents in both]
+        both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
         # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
         # be in both, as pip and wheel of Debian are.
-        for side, own in zip((before, after), tuple(both), strict=True):
+        for side, own in zip(sides, tuple(both), strict=True):
             if side.directory and not side.knows_base:
-                both = [image_contents.limited_to(own.packages) for image_contents in both]
+                both = [
+                    replace(each, packages={name: at for name, at in each.packages.items() if name in own.packages})
+                    for each in both
+                ]
     return both[0], both[1]
+
+
+def _versions(contents: ImageContents) -> dict[str, str]:
+    """The versions of the packages that are not made from the sources."""
+    made = {name for source in contents.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
+    return {name: at.partition(" ")[0] for name, at in contents.packages.items() if name not in made}
 
 
 def are_same(before: ComparedImage, after: ComparedImage) -> bool:
@@ -317,11 +307,13 @@ def are_same(before: ComparedImage, after: ComparedImage) -> bool:
 
 
 def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
-    """All that is known of the contents of an image."""
-    if side.image.adopted:
-        return of_adopted(side.image, side.adopted)
-    pins = lock.pins_of(side.image.definition, side.image.platform)
-    return of_image(side.image, side.directory, pins)
+    """All that is known of the contents of an image. The sources of an adopted one are taken to be of their own
+    projects, where the commits between two of them can be looked up."""
+    image = side.image
+    if image.adopted:
+        packages = side.adopted.packages if side.adopted else {}
+        return ImageContents(sources=image.versions, git=UPSTREAM, packages=packages)
+    return of_image(image, side.directory, lock.pins_of(image.definition, image.platform))
 
 
 # Comparison of a numbered image with what a build of its recipe or definition would make today.
@@ -606,7 +598,12 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
     """Yields what is in the bake file as this program writes it, but not as it wrote it for this image."""
     for part in directory.parts:
         name = part.definition or making.TARGET
-        if part.target.get("args") != {"SOURCE_DATE_EPOCH": _epoch(part)}:
+        try:
+            built = datetime.fromisoformat(build_directory.read_metadata(part.folder)["build_date"])
+            epoch = str(int(built.timestamp()))
+        except (ValueError, KeyError, TypeError):
+            epoch = ""  # it is damaged
+        if part.target.get("args") != {"SOURCE_DATE_EPOCH": epoch}:
             yield f"`args` of target {name}"
         # The sources whose trees the Dockerfile mounts.
         mounted = set(re.findall(rb"from=([^\s,]+)", _content(part.folder / "Dockerfile") or b""))
@@ -614,11 +611,3 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
             making.source_context(source).encode() in mounted and source not in part.contexts for source in part.takes
         ):
             yield f"`contexts` of target {name}"
-
-
-def _epoch(part: BuildPart) -> str:
-    """Returns the date of the image as the bake file gives it, from the metadata; empty if that is damaged."""
-    try:
-        return str(int(datetime.fromisoformat(build_directory.read_metadata(part.folder)["build_date"]).timestamp()))
-    except (ValueError, KeyError, TypeError):
-        return ""
