@@ -80,8 +80,7 @@ def diff(
 
 
 def _inside(path: str) -> str:
-    """Returns ``path`` relative to the sources, as git expects it. Raises click's error for one that leads out of
-    them."""
+    """Returns ``path`` relative to the sources. Raises click's error for one that leads out of them."""
     from posixpath import normpath
 
     normalized = normpath(path)

@@ -178,8 +178,7 @@ class PairingChange:
 
 @dataclass(frozen=True)
 class LockDifference:
-    """All that differs between two revisions of images.lock. ``current`` has a change for each repository whose
-    ``latest`` moved."""
+    """All that differs between two revisions; ``current`` are the repositories whose ``latest`` moved."""
 
     before: str
     after: str
@@ -204,14 +203,11 @@ def diff_lock(
     """
     old = _at(project, before)
     new = lock_file.read_project_lock(project) if after is None else _at(project, after)
-    pairings = (
-        PairingChange(model, *(lock.models[model].pairing if model in lock.models else None for lock in (old, new)))
-        for model in sorted(old.models.keys() | new.models.keys())
-    )
+    old_pairings, new_pairings = ({name: each.pairing for name, each in lock.models.items()} for lock in (old, new))
     return LockDifference(
         before=before,
         after=after or NOW,
-        pairings=tuple(pairing for pairing in pairings if pairing.before != pairing.after),
+        pairings=tuple(PairingChange(*each) for each in changes.differing(old_pairings, new_pairings)),
         current=tuple(changes.values(_current(old), _current(new))),
         pins=tuple(_pins(project, old, new, commits, report)),
         numbers=tuple(_numbers(old, new)),
@@ -241,12 +237,13 @@ def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report:
 
 
 def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
-    names = {ImageName(name, n) for lock in (old, new) for name, images in lock.images.items() for n in images.numbers}
-    for name in sorted(names):
-        before, after = old.image(name), new.image(name)
-        if before != after:
-            values = tuple(changes.values(_values(before), _values(after))) if before and after else ()
-            yield NumberChange(name, changes.kind_of(before, after), values)
+    old_images, new_images = (
+        {ImageName(name, n): image for name, images in lock.images.items() for n, image in images.numbers.items()}
+        for lock in (old, new)
+    )
+    for name, before, after in changes.differing(old_images, new_images):
+        values = tuple(changes.values(_values(before), _values(after))) if before and after else ()
+        yield NumberChange(name, changes.kind_of(before, after), values)
 
 
 def _values(image: NumberedImage) -> Mapping[str, str]:

@@ -104,8 +104,7 @@ def recover_lock(workspace: Workspace) -> Recovered:
 
 
 def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
-    """Returns ``lock`` with the ``missing`` numbers, recorded as if they were built one after the other; ``latest`` are
-    the current numbers by the tags."""
+    """Returns ``lock`` with the ``missing`` numbers; ``latest`` are the current numbers by the tags."""
     recovered = Lock()
     for number in _in_build_order(missing):
         name = number.name

@@ -56,8 +56,7 @@ class ShownImage:
 
 
 def show_image(workspace: Workspace, text: str) -> ShownImage:
-    """Reads what images.lock and the build directory tell of the image called ``text``. Raises UsageError where
-    images.lock has no such image."""
+    """Reads what is known of the image called ``text``. Raises UsageError where there is no such image."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     name, _ = status.named_number(project, lock, text)

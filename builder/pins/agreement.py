@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import Location, SourceError, UsageError
+from builder.base.python_versions import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical
 from builder.definitions.image import WheelSource
@@ -56,8 +57,7 @@ def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) 
 
 
 def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, str | None]) -> Pins:
-    """``pins`` with the wheels of ``update`` at the version that each maps to; without those that map to none, which
-    the definition decides again."""
+    """``pins`` with the wheels of ``update`` at their chosen versions, and without those of no chosen version."""
     chosen = {
         name: WheelPin(definition.wheel_sources[name].requested, wanted)
         for name, wanted in update.items()
@@ -69,15 +69,11 @@ def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, st
 
 def require_version(definition: ImageDefinition, name: str, text: str) -> None:
     """Raises UsageError where ``text`` is no version that a wheel can have."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        Version(text)
-    except InvalidVersion:
+    if parse_version(text) is None:
         raise UsageError(
             f"`--update {name}={text}`: {name} of {definition.name} is a wheel, and `{text}` is no version",
             hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
-        ) from None
+        )
 
 
 def require_wheel(definition: ImageDefinition, name: str, wanted: str, resolver: Resolver) -> None:
@@ -115,28 +111,18 @@ def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> Whe
 
 def _is(pinned: str, written: str) -> bool:
     """True if a version is the written one: a local part that was not written makes no other."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        return SpecifierSet(f"=={written}").contains(pinned, prereleases=True)
-    except InvalidSpecifier:
-        return pinned == written
+    return only(written).contains(pinned, prereleases=True)
 
 
 # Requirements that are compared: for one package, is there a version that suits all of them?
 
 
 def parse(text: str, platform: str, version: str) -> Requirement | None:
-    """The requirement in ``text`` where it counts on ``platform`` and the Python of this version (``3.12``); None where
-    it does not, or is no requirement."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
+    """The requirement in ``text`` where it counts on ``platform`` and this Python (``3.12``); else None."""
+    requirement = parse_requirement(text)
+    if requirement and requirement.marker and not requirement.marker.evaluate(python.markers(platform, version)):
         return None
-    counts = requirement.marker is None or requirement.marker.evaluate(python.markers(platform, version))
-    return requirement if counts else None
+    return requirement
 
 
 def only(version: str) -> SpecifierSet:
@@ -163,15 +149,11 @@ def agree(first: SpecifierSet, other: SpecifierSet) -> bool:
 
 def _candidates(specifiers: SpecifierSet) -> set[str]:
     """Versions at, right below and right above each one that is written."""
-    from packaging.version import InvalidVersion, Version
-
     candidates: set[str] = set()
     for specifier in specifiers:
         text = specifier.version.removesuffix(".*")
         candidates.add(text)
-        try:
-            version = Version(text)
-        except InvalidVersion:
+        if (version := parse_version(text)) is None:
             continue
         release = [*version.release, 0, 0][: max(3, len(version.release))]
         candidates |= {version.public, version.base_version, f"{version.base_version}.post1"}

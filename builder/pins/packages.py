@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import files, http_client
 from builder.base.errors import EngineError, SourceError, UsageError
 from builder.base.http_client import NoAnswerError
+from builder.base.python_versions import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
 from builder.lock.model import GitPin, IncludedPin, LockedPackage
@@ -214,26 +215,22 @@ _LARGEST_PAGE = 64 << 20
 def releases_between(package: str, old: str, new: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The versions strictly between two, beginning at the side of ``old``; no pre-releases, unless one end is one.
     Raises SourceError where the index does not answer."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        ends = (Version(old), Version(new))
-    except InvalidVersion:
+    start, end = parse_version(old), parse_version(new)
+    if start is None or end is None:
         return ()
-    with_previews = any(end.is_prerelease for end in ends)
-    between = (
+    offered = filter(None, map(parse_version, _wheels_of(package, git.read_index_settings(environ))))
+    between = [
         version
-        for version in map(Version, _wheels_of(package, git.read_index_settings(environ)))
-        if min(ends) < version < max(ends)
-        and (with_previews or not version.is_prerelease)
-        and version.local == ends[0].local
-    )
-    return tuple(map(str, sorted(between, reverse=ends[0] > ends[1])))
+        for version in offered
+        if min(start, end) < version < max(start, end)
+        and (not version.is_prerelease or start.is_prerelease or end.is_prerelease)
+        and version.local == start.local
+    ]
+    return tuple(map(str, sorted(between, reverse=start > end)))
 
 
 def newest_release(package: str, settings: UserSettings) -> tuple[str, ...]:
-    """The versions that the user's index has, the newest first; pre-releases only where there is nothing else. Raises
-    SourceError where it does not answer."""
+    """The versions on the user's index, the newest first; pre-releases if there is nothing else. Raises SourceError."""
     from packaging.version import Version
 
     versions = sorted(map(Version, _wheels_of(package, settings)), reverse=True)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import SourceError, UsageError
+from builder.base.python_versions import parse_requirement, parse_version
+from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE, AS_OF_TODAY, PACKAGES_BUILT_FROM, BaseSource, WheelSource
 from builder.lock.model import (
     BasePin,
@@ -52,8 +54,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class ResolvedPins:
-    """The pins of a definition, all of them where there are no ``faults``, and the patches that were vendored for them,
-    by SHA-256."""
+    """The pins of a definition, complete where there are no ``faults``, and their vendored patches by SHA-256."""
 
     pins: Pins
     patches: Mapping[str, bytes] = field(default_factory=dict)
@@ -507,20 +508,12 @@ def _to_build(
 
 
 def exact_closure(requirements: tuple[str, ...]) -> frozenset[str]:
-    """The normalised names of the packages that are requested by an exact version: nobody takes one by chance that is
-    newer than the rest."""
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
-    names = []
-    for text in requirements:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement:
-            continue
-        if any(part.operator in {"==", "==="} and "*" not in part.version for part in requirement.specifier):
-            names.append(canonicalize_name(requirement.name))
-    return frozenset(names)
+    """The canonical names of the packages that are requested by an exact version, however new that is."""
+    return frozenset(
+        canonical(requirement.name)
+        for requirement in filter(None, map(parse_requirement, requirements))
+        if any(part.operator in {"==", "==="} and "*" not in part.version for part in requirement.specifier)
+    )
 
 
 def _say_undated(definition: ImageDefinition, as_of: str, pin: PythonPin, resolver: Resolver) -> None:
@@ -558,12 +551,11 @@ def _requirements_of_sources(task: _Task, pins: Pins) -> dict[str, tuple[str, ..
 def without(requirements: tuple[str, ...], names: set[str]) -> tuple[str, ...]:
     """The requirements for other packages than these. Raises SourceError for text that is not a requirement."""
     from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
 
     others = []
     for text in requirements:
         try:
-            if canonicalize_name(Requirement(text).name) not in names:
+            if canonical(Requirement(text).name) not in names:
                 others.append(text)
         except InvalidRequirement as error:
             raise SourceError(f"`{text}` is not a requirement: {str(error).splitlines()[0]}") from None
@@ -586,8 +578,7 @@ def _wheel_pins(
 
 
 def _disagreement(task: _Task, pins: Pins, inherited: tuple[LockedPackage, ...]) -> SourceError | None:
-    """The reason with its place where packages cannot be resolved since they are not those that vLLM, or the image
-    below, has."""
+    """The reason with its place where packages cannot be those of vLLM, or of the image below."""
     definition, resolver = task.definition, task.resolver
     parent = f"the image of {definition.parent}"
     try:
@@ -717,18 +708,11 @@ def versions_between(
 def _going_back(
     before: tuple[LockedPackage, ...], after: tuple[LockedPackage, ...], requested: set[str]
 ) -> Iterator[tuple[str, str, str]]:
-    from packaging.version import InvalidVersion, Version
-
-    versions = {package.name: package.version for package in before}
+    versions = {package.name: package.version for package in before if package.name not in requested}
     for package in after:
-        old = versions.get(package.name)
-        if old is None or package.name in requested:
-            continue
-        try:
-            if Version(package.version) < Version(old):
-                yield package.name, old, package.version
-        except InvalidVersion:
-            continue
+        old, new = parse_version(versions.get(package.name, "")), parse_version(package.version)
+        if old and new and new < old:
+            yield package.name, versions[package.name], package.version
 
 
 def _reason(name: str, old: str, limit: str, settings: UserSettings) -> str:

@@ -68,8 +68,7 @@ class Resolver:
         return {name: self._commits[url, ref] for name, url, ref in requested}
 
     def release(self, name: str, url: str) -> str:
-        """The tag of the newest release of ``name`` that is as old as builder.yaml wants it; tells it, and the newer
-        ones. Raises SourceError."""
+        """The tag of the newest release of ``name`` that is as old as builder.yaml wants it. Raises SourceError."""
         from datetime import UTC, datetime
 
         from builder.definitions import configuration

@@ -274,8 +274,7 @@ def render_dockerfile(
     sources: Mapping[str, TemplateSource],
     mods: tuple[TemplateMod, ...],
 ) -> str:
-    """Renders the Dockerfile. Raises FileProblemsError with the line of a template that uses something undefined, and
-    for a template that leaves out a mod."""
+    """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
     import jinja2
 
     own, environment = _template_name(definition.name), _environment(definition)
@@ -348,8 +347,7 @@ def _environment(definition: ImageDefinition) -> jinja2.Environment:
 
 
 def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> TemplateMod:
-    """A mod as templates see it; ``pinned`` are the sources of the whole chain, ``packages`` the versions of all that
-    is pinned for it, by canonical name."""
+    """A mod as templates see it; for the arguments see ``_content``."""
     return TemplateMod(
         name=mod.name,
         run=mod.run,
@@ -425,8 +423,7 @@ def bake_target(
 
 
 def packages_secret(folder: str) -> str:
-    """The secret with the packages of the distribution, whose file lies in ``folder``, below the bake file or
-    absolute."""
+    """The secret with the distribution's packages, whose file lies in ``folder``, which may be absolute."""
     source = f"src={folder}/{plan_model.PACKAGES}" if folder else f"src={plan_model.PACKAGES}"
     if any(mark in source for mark in ',"\n'):  # buildx reads it as CSV
         source = '"' + source.replace('"', '""') + '"'
@@ -515,8 +512,7 @@ def write_labels(
     models: tuple[str, ...],
     pins: Mapping[str, Pins],
 ) -> dict[str, str]:
-    """The labels of an image; the same inputs give the same labels. ``pins`` are those of all definitions that it is
-    built from."""
+    """The labels of an image. ``pins`` are those of all definitions that it is built from."""
     labels = {
         REPOSITORY: definition.repository,
         "org.opencontainers.image.description": definition.description,

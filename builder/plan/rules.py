@@ -38,8 +38,7 @@ _MARK = "compiling {} with MAX_JOBS="
 
 @dataclass(frozen=True)
 class BuildMachine:
-    """The machine that builds: its processors, and the bytes of memory that are free there, or that it has in all;
-    None where unknown."""
+    """The machine that builds: its processors, and its bytes of memory, free and in all; None where unknown."""
 
     processors: int | None = None
     free: int | None = None
@@ -58,8 +57,7 @@ class CompileJobs:
 
 
 def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
-    """Returns the jobs of each source that may have to be compiled, in that order, where the first ``kept_steps`` of
-    the plan are as they were."""
+    """Returns the jobs of each source that may have to be compiled, where the first steps are as they were."""
     return tuple(
         _jobs(source, part.definition.args.get(BUILD_JOBS), machine, requested)
         for part in changed_parts(plan, kept_steps)
@@ -69,8 +67,7 @@ def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int |
 
 
 def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
-    """Returns the plans of the chain that have changed in more than their mods, where the first ``kept_steps`` of the
-    plan are as they were."""
+    """Returns the plans of the chain that have changed after ``kept_steps`` in more than their mods."""
     kept = {step.name for step in plan.steps[:kept_steps]}
     names = ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile" for part in plan.chain)
     return tuple(part for part, name in zip(plan.chain, names, strict=True) if name not in kept)
@@ -174,8 +171,7 @@ def _version_change(old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class ImageMods:
-    """The mods of one image of a chain as listed, the name of its definition, and the versions pinned for it and its
-    parents, by canonical name."""
+    """The mods of one image of a chain as listed, and the versions pinned for it, by canonical name."""
 
     definition: str
     mods: tuple[Mod, ...]
@@ -183,8 +179,7 @@ class ImageMods:
 
 
 def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
-    """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
-    built from them."""
+    """The versions of Python, packages, sources and what is built from them, by canonical name."""
     versions = {"python": definition.python.version} if definition.python else {}
     packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
     versions.update({canonical(package.name): package.version for package in packages})

@@ -42,8 +42,7 @@ class PlainFile:
 
 
 def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> str:
-    """Returns the commit that ``ref`` (a branch, tag or commit, or ``HEAD``) is now, and keeps it in the mirror. Raises
-    SourceError."""
+    """Returns the commit that ``ref`` (also ``HEAD``) is now, and keeps it in the mirror. Raises SourceError."""
 
     def find(repository: GitRepository) -> str:
         commit = ref.lower()
@@ -87,9 +86,12 @@ def read_foreign_files(
         _refuse(repository, wrong)
         mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
         _refuse(repository, _too_large(repository, entries))
-        contents = {name: _content(repository, entry) for name, entry in entries.items()}
+        blobs = {name: ["cat-file", "blob", entry.blob] for name, entry in entries.items()}
+        contents = {name: run_checked(repository, command).output for name, command in blobs.items()}
         sources = {name: _followed(name, entries, contents, path) for name in entries}
-        _refuse(repository, {name: _bad_link(contents[name]) for name, source in sources.items() if source is None})
+        outside = {name: contents[name][:80].decode("utf-8", "replace") for name in entries if sources[name] is None}
+        wrong = {name: f"a link to {printable(to)}, which is no file in the folder" for name, to in outside.items()}
+        _refuse(repository, wrong)
         above = posixpath.dirname(path) if list(entries) == [path] else path
         files = tuple(
             PlainFile(name[len(above) + bool(above) :], _PLAIN[entries[source].mode], contents[source])
@@ -135,10 +137,6 @@ def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict
     return {"all files together": f"{total:,} bytes; at most {LARGEST_MOD:,} are copied"} if total > LARGEST_MOD else {}
 
 
-def _content(repository: GitRepository, entry: TreeEntry) -> bytes:
-    return run_checked(repository, ["cat-file", "blob", entry.blob]).output
-
-
 def _followed(name: str, entries: dict[str, TreeEntry], contents: dict[str, bytes], folder: str) -> str | None:
     """The plain file that ``name`` is, or leads to by links within ``folder``; None where they lead elsewhere."""
     for _ in range(len(entries)):
@@ -149,10 +147,6 @@ def _followed(name: str, entries: dict[str, TreeEntry], contents: dict[str, byte
         if target.startswith("/") or name not in entries or (folder and not name.startswith(f"{folder}/")):
             return None
     return None
-
-
-def _bad_link(target: bytes) -> str:
-    return f"a link to {printable(target[:80].decode('utf-8', 'replace'))}, which is no file in the folder"
 
 
 def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
@@ -167,9 +161,6 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
 
 # Files and folders of the project as its own git history has them. The repository may be the work of others: a clone
 # may hold another, bare one whose configuration names programs.
-
-_MODES = {b"100644": 0o644, b"100664": 0o644, b"100755": 0o755}
-_LONGEST_LINE = 200  # of what `git cat-file --batch` says of an object
 
 
 def read_file(folder: Path, revision: str, name: str) -> bytes | None:
@@ -192,32 +183,36 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
 
 
 def last_change(folder: Path, name: str, before: str) -> str:
-    """Returns the commit that changed the file or folder ``name`` of ``folder`` last before a moment (RFC 3339); empty
-    where there is none, or no git."""
+    """Returns the last commit before a moment (RFC 3339) that changed ``name``; empty where there is none."""
     return _line(run_in_project(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name))
 
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
     """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
-    folder ``into``; False where there is no git, no such revision, or no such folder in it.
+    folder ``into``; False where there is no git, no such revision, or no such folder in it. Links, which anybody may
+    have committed, and submodules are left out.
 
     `git archive` would run the filters and signature programs that the repository's configuration names.
     """
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
-    files = [] if listed.status else _plain_files(listed.output)
-    contents = _contents(project, {blob for _, blob, _ in files})
-    if not files or any(blob not in contents for _, blob, _ in files):  # a partial clone, or a damaged one
-        return False
-    for mode, blob, path in files:
+    files: list[tuple[int, str, bytes]] = []
+    for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):
+        meta, _, file = entry.partition(b"\t")
+        (mode, _, blob), path = meta.decode().split(), file.decode("utf-8", "surrogateescape")
+        if mode in _PLAIN and not is_unsafe(path):
+            content = run_in_project(project, "cat-file", "blob", blob)
+            if content.status:  # a partial clone, or a damaged one
+                return False
+            files.append((0o755 if _PLAIN[mode] else 0o644, path, content.output))
+    for permissions, path, text in files:
         (into / path).parent.mkdir(parents=True, exist_ok=True)
-        (into / path).write_bytes(contents[blob])
-        (into / path).chmod(_MODES[mode])
-    return True
+        (into / path).write_bytes(text)
+        (into / path).chmod(permissions)
+    return bool(files)
 
 
 def begin(folder: Path) -> bool:
-    """Makes ``folder`` a git repository, with nothing committed; False where it is in one already, or there is no
-    git."""
+    """Makes ``folder`` a git repository; False where it is in one already, or there is no git."""
     in_one = run_in_project(folder, "rev-parse", "--git-dir").status == 0
     return not in_one and run_in_project(folder, "init", "--quiet").status == 0
 
@@ -230,33 +225,6 @@ def commit_of(folder: Path) -> str:
 def origin_of(folder: Path) -> str:
     """The address that the repository in ``folder`` was cloned from; empty where it was made here."""
     return _line(run_in_project(folder, "config", "--get", "remote.origin.url"))
-
-
-def _plain_files(listed: bytes) -> list[tuple[bytes, bytes, str]]:
-    """The mode, blob and path of each file that `git ls-tree` lists: no links, which anybody may have committed, and no
-    submodules."""
-    files = []
-    for entry in filter(None, listed.split(b"\0")):
-        meta, _, name = entry.partition(b"\t")
-        (mode, _, blob), path = meta.split(), name.decode("utf-8", "surrogateescape")
-        if mode in _MODES and not is_unsafe(path):
-            files.append((mode, blob, path))
-    return files
-
-
-def _contents(folder: Path, blobs: set[bytes]) -> dict[bytes, bytes]:
-    """The contents of these blobs, as far as the repository has them."""
-    names = b"".join(blob + b"\n" for blob in sorted(blobs))
-    output = run_in_project(folder, "cat-file", "--batch", stdin=names).output
-    contents, position = {}, 0
-    while position < len(output):
-        line, _, _ = output[position : position + _LONGEST_LINE].partition(b"\n")
-        position += len(line) + 1
-        name, kind, *size = line.split()
-        if kind == b"blob":
-            contents[name] = output[position : position + int(size[0])]
-            position += int(size[0]) + 1
-    return contents
 
 
 def _line(result: GitResult) -> str:

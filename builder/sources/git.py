@@ -273,8 +273,7 @@ _NO_NETWORK = {
 
 
 def _repository_variables(path: Path) -> dict[str, str]:
-    """The variables that select the repository at ``path``: run by a git hook, git would otherwise work on the hook's
-    repository."""
+    """The variables that select this repository, where a hook's variables would select its own."""
     return {
         "GIT_DIR": str(path),
         "GIT_WORK_TREE": str(path),  # there is none; a hook's, above this folder, would shift every path
@@ -290,8 +289,7 @@ def _repository_variables(path: Path) -> dict[str, str]:
 
 
 def _isolated_variables() -> dict[str, str]:
-    """The variables that allow no network and no settings of the user or the machine, some of which change the text of
-    a diff."""
+    """The variables that allow no network and no settings of the user, some of which change a diff."""
     return {
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -410,8 +408,7 @@ def run_local(
     environ: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> GitResult:
-    """Runs git on the mirror, without the network, for ``seconds`` at most. A failure is for the caller to judge, by
-    the status."""
+    """Runs git on the mirror, without the network. A failure is for the caller to judge, by the status."""
     variables = {**_repository_variables(repository.path), **_isolated_variables(), **(environ or {})}
     return _run(repository, _limited(["git", *arguments], seconds), stdin, variables)
 
@@ -491,8 +488,7 @@ def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: M
 
 
 def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
-    """Runs git in ``folder``. It ends with this process, so that nothing writes to a mirror whose lock has been
-    released."""
+    """Runs git, which ends with this process: nothing writes to a mirror whose lock has been released."""
     if not which("git"):  # GitPython would not even import
         return GitResult(_NOT_INSTALLED, b"", "")
     from git.cmd import Git

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from builder.base import files, words
 from builder.base.errors import SourceError
 from builder.base.project import below_project
+from builder.base.python_versions import parse_version
 from builder.base.words import did_you_mean
 from builder.lock.model import GitPin
 from builder.sources import git
@@ -62,8 +63,7 @@ def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> 
 def resolve_all(
     mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
 ) -> dict[tuple[str, str], GitPin | SourceError]:
-    """Resolves several sources (address, ref) at the same time; returns the pin of each, or the error if there is none.
-    ``notify`` is called from other threads."""
+    """Resolves several (address, ref) at the same time; ``notify`` is called from other threads."""
     from concurrent.futures import ThreadPoolExecutor
 
     def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
@@ -143,14 +143,9 @@ def next_version(version: str) -> str:
 def _highest_version(repository: GitRepository, tag: str) -> str:
     """The highest version among the tags of the commit that has ``tag``, as a release is often its last candidate, too;
     empty if none of them is a version."""
-    from packaging.version import InvalidVersion, Version
-
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
     listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
-    versions: list[Version] = []
-    for name in run_checked(repository, listed).text.splitlines():
-        with contextlib.suppress(InvalidVersion):
-            versions.append(Version(name))
+    versions = filter(None, map(parse_version, run_checked(repository, listed).text.splitlines()))
     return str(max(versions, default=""))
 
 
@@ -171,8 +166,7 @@ class RemoteRefs:
 
 
 def list_refs(repository: GitRepository) -> RemoteRefs:
-    """Lists all branches and tags. With git's protocol 2 the server sends nothing else; the pull requests of vLLM alone
-    would be some megabytes."""
+    """Lists all branches and tags, and no pull requests: those of vLLM alone would be some megabytes."""
     refs = RemoteRefs({}, {}, {})
     result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
     for line in result.text.splitlines():
@@ -235,8 +229,7 @@ _OPTIONS = re.compile(r"\s+--?[a-z].*")
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit: its ``date`` is the committer's (RFC 3339 UTC), its ``title`` the first line of the message, safe to
-    print."""
+    """A commit: its ``date`` is the committer's (RFC 3339 UTC), its ``title`` is safe to print."""
 
     commit: str
     date: str
@@ -293,8 +286,7 @@ def commits_between(
 
 
 def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> CommitRange | None:
-    """The same as far as the mirror has both commits; None where it lacks one. Takes no network, and changes nothing.
-    Raises SourceError for what is no address."""
+    """The same if the mirror has both commits, else None. Takes no network, and changes nothing. Raises SourceError."""
     repository = locate(mirrors, url)
     if not repository.path.is_dir():
         return None
@@ -309,14 +301,12 @@ def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> 
 def read_files(
     mirrors: Path, url: str, commit: str, paths: Collection[str], notify: Notify = discard
 ) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that ``commit`` has; they are fetched together, once. Raises
-    SourceError."""
+    """Returns those of ``paths`` that ``commit`` has, with their contents. Raises SourceError."""
     return with_mirror(mirrors, url, lambda repository: _read(repository, commit, paths), notify)
 
 
 def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that ``commit`` has and the mirror holds; none where there is no
-    mirror. Takes no network, and changes nothing."""
+    """Returns those of ``paths`` that ``commit`` has and the mirror holds. Takes no network, and changes nothing."""
     repository = locate(mirrors, url)
     if not repository.path.is_dir():
         return {}
@@ -528,8 +518,7 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
 
 
 def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
-    """Returns the mirror of ``url``, which need not exist yet; credentials in the address make no difference. Raises
-    SourceError if it is not an address."""
+    """Returns the mirror of ``url``, which need not exist yet. Raises SourceError if it is not an address."""
     address = git.split(url.strip())
     is_odd = not address.url or not address.url.isprintable()
     if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):

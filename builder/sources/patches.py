@@ -224,8 +224,7 @@ def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -
 
 
 def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
-    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError if the package cannot be
-    read."""
+    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError for the package."""
     import tempfile
 
     touched = {file for patch in patches for file in patch.touched_files}

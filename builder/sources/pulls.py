@@ -113,8 +113,7 @@ def _already_included(name: str, holder: str) -> SourceError:
 
 
 def _diff(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> bytes:
-    """The diff of the request, with the contents of its files fetched. Raises SourceError for one that is empty or
-    moves a submodule."""
+    """The diff of the request. Raises SourceError for one that is empty or moves a submodule."""
     changes = _changes(repository, own)
     if not changes:
         raise SourceError(f"{pull.name} of {repository.address.url} changes nothing", hint="drop it")
@@ -234,8 +233,7 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
 def changed_files(
     repository: GitRepository, old: str, new: str, environ: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """The files in which two commits or trees differ, a renamed one under both names; ``environ`` is that of an index
-    which holds trees of its own."""
+    """The files in which two commits or trees differ; ``environ`` is that of an index with trees of its own."""
     return _paths(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new], environ)
 
 
@@ -304,8 +302,7 @@ def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
 
 
 def _require_single(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> None:
-    """Raises SourceError for several commits of a request that its branch went on from: nothing tells which of those
-    since the pinned history are its own."""
+    """Raises SourceError for several commits of a request that its branch went on from: nothing tells which are own."""
     count = int(run_checked(repository, ["rev-list", "--count", f"{own.start}..{own.head}"]).text)
     if count > 1:
         files = listing(changed_files(repository, own.start, own.head))

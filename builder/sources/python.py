@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from builder.base import http_client, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
+from builder.base.python_versions import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE
 from builder.lock.model import LockedPackage, PythonPin
@@ -170,8 +171,7 @@ def target_options(wants: PythonRequirements, platform: str) -> list[str]:
 def compile_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
-    """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), an empty one where it finds none,
-    and its messages."""
+    """Runs `uv pip compile`; returns its lock (pylock.toml, PEP 751), empty where it finds none, and its messages."""
     import subprocess
     import tempfile
     import tomllib
@@ -179,7 +179,8 @@ def compile_closure(
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         project, constraints, lock = (folder / file for file in ("pyproject.toml", "constraints.txt", "pylock.toml"))
-        brought = resolvable(package for package in inherited if not package.hashes)
+        # Distributions give some versions that no resolver can compare.
+        brought = [package for package in inherited if not package.hashes and parse_version(package.version)]
         direct = _names(request.requirements) if brought else frozenset()
         lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]), brought)
         project.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -216,9 +217,8 @@ def compile_closure(
 def _names(requirements: tuple[str, ...]) -> frozenset[str]:
     """Returns the canonical names of the packages that requirements are for."""
     from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
 
-    return frozenset(canonicalize_name(Requirement(text).name) for text in requirements)
+    return frozenset(canonical(Requirement(text).name) for text in requirements)
 
 
 def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
@@ -236,7 +236,7 @@ def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _project(request: ClosureRequest, local: frozenset[str], brought: tuple[LockedPackage, ...]) -> list[str]:
+def _project(request: ClosureRequest, local: frozenset[str], brought: Iterable[LockedPackage]) -> list[str]:
     """Returns the lines of a pyproject.toml that requires the packages, each index serving only its own; a local wheel
     takes precedence where the index allows it. The packages ``brought`` need nothing, wherever uv finds them."""
     wants = request.wants
@@ -305,8 +305,7 @@ def path() -> str:
 
 
 def only_wheels() -> bool:
-    """True unless the user's environment lets the code of packages run on this machine, which no file of a project
-    may."""
+    """True unless the user's environment lets the code of packages run on this machine."""
     return os.environ.get("UV_NO_BUILD", "").lower() not in {"0", "false", "no"}
 
 
@@ -388,14 +387,6 @@ def _package(file: str) -> str:
 # Wheels that only say which packages there are already, for the resolver. A base image of others has packages that no
 # index has: built there, or patched since. As wheels without anything in them they take part in the resolution as
 # they are, and ask for nothing.
-
-
-def resolvable(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
-    """Those of ``packages`` whose versions a resolver can compare; distributions give some others."""
-    from packaging.version import VERSION_PATTERN
-
-    pattern = re.compile(rf"\s*{VERSION_PATTERN}\s*", re.VERBOSE | re.IGNORECASE)
-    return tuple(package for package in packages if pattern.fullmatch(package.version))
 
 
 def write(folder: Path, packages: Iterable[LockedPackage]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import tempfile
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError
+from builder.base.python_versions import parse_version
 from builder.sources import git, mirror
 from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_local
 from builder.sources.mirror import date_of, version_of
@@ -24,8 +24,7 @@ _MOST_FILES = 50
 
 @dataclass(frozen=True)
 class CommitFacts:
-    """A commit: its version by the tags before it (PEP 440), its date (RFC 3339 UTC), author, title and files, of which
-    it names 50 at most."""
+    """A commit: its version (PEP 440), its date (RFC 3339 UTC), and at most 50 of its files."""
 
     commit: str
     version: str
@@ -69,8 +68,7 @@ def _line_between(repository: GitRepository, old: str, new: str, order: str) -> 
 def commit_facts(
     mirrors: Path, url: str, commit: str, notify: Notify = discard, *, within: tuple[str, ...] = ()
 ) -> CommitFacts:
-    """The facts of a commit. Raises SourceError, also for one in the history of none of ``within``: a server gives
-    commits of forks, too."""
+    """The facts of a commit. Raises SourceError, also for one that is not in the history of ``within``: a fork's."""
 
     def read(repository: GitRepository) -> CommitFacts:
         for each in (commit, *within):
@@ -178,13 +176,8 @@ def _releases(repository: GitRepository) -> list[Release]:
 
 def _newest_first(tags: Iterable[str]) -> list[str]:
     """Those of ``tags`` that are versions and no candidates or other pre-releases, the highest first."""
-    from packaging.version import InvalidVersion, Version
-
-    versions: list[tuple[Version, str]] = []
-    for tag in tags:
-        with contextlib.suppress(InvalidVersion):
-            versions.append((Version(tag), tag))
-    return [tag for version, tag in sorted(versions, reverse=True) if not version.is_prerelease]
+    versions = [(version, tag) for tag in tags if (version := parse_version(tag)) and not version.is_prerelease]
+    return [tag for _, tag in sorted(versions, reverse=True)]
 
 
 def newest_version_tag(url: str) -> str:

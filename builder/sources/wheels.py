@@ -22,6 +22,8 @@ from builder.base import files, http_client, words
 from builder.base.errors import SourceError
 from builder.base.files import read_plain_file, write_state
 from builder.base.http_client import NoAnswerError
+from builder.base.python_versions import parse_requirement
+from builder.definitions.fields import canonical
 from builder.definitions.image import Index, PythonRequirements
 from builder.sources import python
 
@@ -138,8 +140,7 @@ class CommitWheel:
     sha256: str
 
     def line(self, package: str) -> str:
-        """The entry in a requirement file: by its address, so that it is found whatever index the image installs
-        from."""
+        """The entry in a requirement file: by its address, whatever index the image installs from."""
         return f"{package} @ {self.address} \\\n    --hash=sha256:{self.sha256}\n"
 
 
@@ -150,8 +151,7 @@ def named(version: str) -> str:
 
 
 def template(text: str, version: str) -> str:
-    """The address of the index in ``text`` that is of the commit which ``version`` names, with ``COMMIT`` in its place;
-    empty where there is none."""
+    """The address of the index in ``text`` for the commit of ``version``, with ``COMMIT`` in its place, or nothing."""
     digits = named(version)
     of_commit = (match for match in _INDEX.finditer(text) if digits and match["commit"].startswith(digits))
     return next((match[0].replace(match["commit"], COMMIT) for match in of_commit), "")
@@ -160,8 +160,7 @@ def template(text: str, version: str) -> str:
 def find_commit_wheel(
     cache: Path, package: str, index: str, commit: str, wants: PythonRequirements, platform: str, settings: UserSettings
 ) -> CommitWheel:
-    """The wheel of ``package`` that the index has of ``commit``, for this Python and platform. Raises SourceError where
-    there is none, or it is of another commit."""
+    """The wheel of ``package`` that the index has of ``commit``, for this Python and platform. Raises SourceError."""
     from urllib.parse import unquote
 
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -238,8 +237,7 @@ _COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
 
 
 def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
-    """Returns the first digits (7 to 40) of the commit that the wheel at ``address`` (https: or file:) was built from;
-    None if it names none. Raises SourceError if the wheel cannot be read."""
+    """Returns the first digits (7 to 40) of the commit that a wheel names, or None. Raises SourceError."""
     with open_wheel(address, ca_file) as archive:
         names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
         matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
@@ -324,16 +322,11 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
     """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the package there
     does not meet: what is needed, and the version that is there. None where it is met, or cannot be read, or there is
     no such package. ``installed`` has names as indexes have them (PEP 503)."""
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
+    requirement = parse_requirement(text)
+    version = installed.get(canonical(requirement.name)) if requirement else None
+    if not requirement or not version or (requirement.marker and not requirement.marker.evaluate(dict(target))):
         return None
-    version = installed.get(canonicalize_name(requirement.name))
-    applies = requirement.marker is None or requirement.marker.evaluate(dict(target))
-    if not version or not applies or requirement.specifier.contains(version, prereleases=True):
+    if requirement.specifier.contains(version, prereleases=True):
         return None
     return f"{requirement.name}{requirement.specifier}", version
 

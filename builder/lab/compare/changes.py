@@ -11,11 +11,12 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report, ignore
+from builder.base.python_versions import parse_version
 from builder.building import resolve
 from builder.building.resolve import BuildRequest
 from builder.definitions.build_target import definition_of, find_target
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from _typeshed import SupportsRichComparison
+
     from builder.base.project import Project
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.adopted import AdoptedContents
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 Kind = Literal["added", "removed", "changed"]
 PackageKind = Literal["down", "up", "in", "out", "other files"]
 _ORDER: tuple[PackageKind, ...] = ("down", "up", "in", "out", "other files")
+K = TypeVar("K", bound="SupportsRichComparison")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -99,34 +104,34 @@ class Changes:
 
 def changes_between(before: ImageContents, after: ImageContents) -> Changes:
     """Returns the differences between the contents of two images."""
-    # vLLM before FlashInfer: it changes most, and breaks most.
-    sources = sorted(before.sources.keys() | after.sources.keys(), reverse=True)
-    moved = ((name, before.sources.get(name), after.sources.get(name)) for name in sources)
-    pulls = sorted(before.pulls.keys() | after.pulls.keys())
-    patches = ((pull, before.pulls.get(pull), after.pulls.get(pull)) for pull in pulls)
+    sources = (
+        SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
+        for name, old, new in differing(before.sources, after.sources)
+    )
+    pulls = (
+        PullChange(pull.source, pull.number, kind_of(old, new), old, new)
+        for pull, old, new in differing(before.pulls, after.pulls)
+    )
     return Changes(
-        sources=tuple(
-            SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
-            for name, old, new in moved
-            if old != new
-        ),
-        pulls=tuple(
-            PullChange(pull.source, pull.number, kind_of(old, new), old, new)
-            for pull, old, new in patches
-            if old != new
-        ),
+        sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
+        pulls=tuple(pulls),
         packages=_packages(before.packages, after.packages),
         build_packages=_packages(before.build, after.build),
         base=next(values({"base": before.base}, {"base": after.base}), None),
     )
 
 
+def differing(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
+    """Yields the keys of which the values differ, sorted, with the value on either side."""
+    for key in sorted(before.keys() | after.keys()):
+        if (old := before.get(key)) != (new := after.get(key)):
+            yield key, old, new
+
+
 def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueChange]:
-    """Yields the values that differ, sorted by name."""
-    for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name) or None, after.get(name) or None
-        if old != new:
-            yield ValueChange(name, old, new)
+    """Yields the texts that differ, sorted by name; an empty one is none."""
+    present = ({name: text for name, text in side.items() if text} for side in (before, after))
+    return (ValueChange(name, old, new) for name, old, new in differing(*present))
 
 
 def kind_of(before: object, after: object) -> Kind:
@@ -143,16 +148,12 @@ def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Pack
 
 
 def _direction(old: str | None, new: str | None) -> PackageKind:
-    from packaging.version import InvalidVersion, Version
-
     if old is None or new is None:
         return "in" if old is None else "out"
     if old == new:
         return "other files"
-    try:
-        return "up" if Version(old) < Version(new) else "down"
-    except InvalidVersion:
-        return "up" if old < new else "down"
+    before, after = parse_version(old), parse_version(new)
+    return "up" if (before < after if before and after else old < new) else "down"
 
 
 # The contents of an image, whether they come from a build directory or from the pins of a definition.
@@ -339,8 +340,7 @@ class OriginalBuild:
 
 
 def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
-    """Returns the build that would make the image ``name`` today. Raises the errors of its recipe and definitions, and
-    EngineError if no engine answers."""
+    """Returns the build that would make the image today. Raises EngineError, and the errors of its files."""
     text = image.recipe or image.definition
     build_target = find_target(workspace.project, text)
     definition = definition_of(workspace.project, build_target)
