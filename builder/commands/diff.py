@@ -62,10 +62,8 @@ class ImageDifference:
 
 
 def diff_images(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
-    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list.
-
-    Raises UsageError where images.lock has no such image. The engine is not asked.
-    """
+    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list. Raises
+    UsageError where images.lock has no such image. The engine is not asked."""
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
@@ -197,10 +195,8 @@ def diff_lock(
     project: Project, before: str, after: str | None, commits: CommitFilter, report: Report
 ) -> LockDifference:
     """Compares images.lock in the git revision ``before`` with that in ``after``, or with the file as it is now;
-    ``commits`` selects those to list.
-
-    Raises UsageError where there is no such revision, LockError where images.lock cannot be read in one.
-    """
+    ``commits`` selects those to list. Raises UsageError where there is no such revision, LockError where images.lock
+    cannot be read in one."""
     old = _at(project, before)
     new = lock_file.read_project_lock(project) if after is None else _at(project, after)
     old_pairings, new_pairings = ({name: each.pairing for name, each in lock.models.items()} for lock in (old, new))

@@ -60,12 +60,9 @@ class Recovered:
 
 def recover_lock(workspace: Workspace) -> Recovered:
     """Writes images.lock anew where it is missing or damaged; a good one gets the numbers that it lacks, and keeps all
-    that it has.
-
-    The current number of a repository is the one that ``latest`` names in the engine. Raises NothingToDoError where
-    nothing is found or nothing is missing; LockError for a lock that is newer than this program, or that a merge left
-    unfinished.
-    """
+    that it has. The current number of a repository is the one that ``latest`` names in the engine. Raises
+    NothingToDoError where nothing is found or nothing is missing; LockError for a lock that is newer than this program,
+    or that a merge left unfinished."""
     project = workspace.project
     damaged: list[bytes] = []
 
@@ -163,11 +160,9 @@ class RepairedLock:
 
 
 def renumber_lock(workspace: Workspace) -> RepairedLock:
-    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it.
-
-    A lock that needs no repair stays as it is. Where another machine repaired it, the tags of this engine follow.
-    Raises LockError where a side is damaged in another way, or images.lock is lost.
-    """
+    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it. A lock that needs
+    no repair stays as it is. Where another machine repaired it, the tags of this engine follow. Raises LockError where
+    a side is damaged in another way, or images.lock is lost."""
     project = workspace.project
     lock_file.refuse_lost_lock(project)
     locks: list[Lock] = []
@@ -312,12 +307,10 @@ class UpdatedPins:
 def update_lock(
     workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
 ) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names,
-    a definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled.
-
-    The pins that resolve are written even where others fail. Raises what `chain.resolve_missing` does; images.lock is
-    then as it was.
-    """
+    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names, a
+    definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled. The
+    pins that resolve are written even where others fail. Raises what `chain.resolve_missing` does; images.lock is then
+    as it was."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     image_chains = _chains(workspace, lock, names, platform)

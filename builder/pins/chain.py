@@ -28,9 +28,7 @@ def resolve_missing(
     workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
 ) -> dict[str, pinning.ResolvedPins]:
     """Pins for every definition of ``chains``, by name: those of ``lock``, but for stale ones and those to ``update``.
-
-    No source is asked twice. See `pinning.resolve_missing`.
-    """
+    No source is asked twice. See `pinning.resolve_missing`."""
     updates = _update_of_each(chains, update)
     sources = resolver.make_resolver(workspace)
     completed: dict[str, pinning.ResolvedPins] = {}
@@ -81,9 +79,7 @@ def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.
 
 def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:
     """The part of ``update`` for each definition: a name means the last definition of a chain that has such a source.
-
-    Raises UsageError for a name that none of the chains has.
-    """
+    Raises UsageError for a name that none of the chains has."""
     updates: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
     for name, ref in update.items():
         having = [[each for each in chain if name in pinning.pin_names(each)] for chain in chains]

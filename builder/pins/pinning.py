@@ -294,11 +294,9 @@ def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | No
 
 def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> ResolvedPins:
     """``pins`` with the git sources among ``moving`` resolved, each to the ref that it maps to or else the
-    definition's, and without those that the definition no longer has. What follows vLLM comes after it.
-
-    Where only pull requests were added or removed, the commit stays, and so do the patches of the others: both move
-    only where the source is updated. Raises LockError where such a patch is missing or was edited.
-    """
+    definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only pull
+    requests were added or removed, the commit stays, and so do the patches of the others: both move only where the
+    source is updated. Raises LockError where such a patch is missing or was edited."""
     sources = task.definition.git_sources
     first = {name: source for name, source in sources.items() if not source.follows_vllm}
     resolved = _resolve_some(task, pins, {name: source for name, source in first.items() if name in moving}, moving)
@@ -605,11 +603,8 @@ _GOVERNING = ("vllm", "flashinfer")
 
 
 def _limit(task: _Task, wants: PythonRequirements, pins: Pins, below: str) -> str:
-    """The moment (RFC 3339 UTC) after which nothing is taken; empty where there is none.
-
-    ``pins`` have the sources that the closures are for. Packages of a closure that is kept are not too new: it was
-    resolved as it is.
-    """
+    """The moment (RFC 3339 UTC) after which nothing is taken; empty where there is none. ``pins`` have the sources that
+    the closures are for. Packages of a closure that is kept are not too new: it was resolved as it is."""
     definition, before = task.definition, task.before
     if wants.as_of == AS_OF_TODAY:
         return ""

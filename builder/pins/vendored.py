@@ -29,10 +29,8 @@ _LARGEST = 64 << 20  # bytes of a patch
 
 
 def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The patch of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet.
-
-    Raises LockError for a file that is missing or was edited.
-    """
+    """The patch of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet. Raises LockError
+    for a file that is missing or was edited."""
     return {
         pull.sha256: fresh[pull.sha256] if pull.sha256 in fresh else _read(project, path, pull)
         for path, pull in _files(project, definition, pins)
@@ -91,9 +89,7 @@ def refetch_pull(
     project: Project, definition: ImageDefinition, pins: Pins, fresh: Mapping[str, bytes], report: Report
 ) -> dict[str, bytes]:
     """The patches in ``pins`` that neither the project nor ``fresh`` has, by SHA-256, as their repositories give them.
-
-    Raises LockError where one cannot be had any more, or is another one now.
-    """
+    Raises LockError where one cannot be had any more, or is another one now."""
     from builder.sources.pulls import EarlierPatch
 
     fetched: dict[str, bytes] = {}

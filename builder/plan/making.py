@@ -405,9 +405,7 @@ def bake_target(
     """A target that builds the build directory; the parent image is another target of the same file. ``trees`` are the
     sources taken from git, each with its address and commit as ``URL#COMMIT``. Where it ``records_packages`` of the
     distribution, those of the build before are installed again: a secret, because BuildKit does not know a step by it.
-
-    Attestations are off: they would change the digest of every build.
-    """
+    Attestations are off: they would change the digest of every build."""
     contexts = {source_context(name): tree for name, tree in sorted(trees.items())}
     if parent:
         contexts[parent] = f"target:{parent}"
@@ -452,10 +450,8 @@ def dump_bake(document: Mapping[str, Any]) -> str:
 
 
 def load_bake(text: str) -> Any:
-    """Returns what a text of ``dump_bake`` means.
-
-    Raises ValueError where it is not JSON, holds an expression, or a key twice, of which bake would take both.
-    """
+    """Returns what a text of ``dump_bake`` means. Raises ValueError where it is not JSON, holds an expression, or a key
+    twice, of which bake would take both."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = dict(pairs)

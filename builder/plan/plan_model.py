@@ -102,11 +102,9 @@ class ImageCheck:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a build. If the definition has a parent, its image is built, too; ``parent`` is its plan.
-
-    ``files`` are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date
-    that the image carries, in seconds since 1970, taken from the pinned sources; ``warnings`` are shown beforehand.
-    """
+    """The plan of a build. If the definition has a parent, its image is built, too; ``parent`` is its plan. ``files``
+    are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date that the
+    image carries, in seconds since 1970, taken from the pinned sources; ``warnings`` are shown beforehand."""
 
     definition: ImageDefinition
     pins: Pins

@@ -110,11 +110,8 @@ def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:
 
 
 def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
-    """One line for each input that differs, in the order of the steps; empty if none does.
-
-    The rendered Dockerfile and the metadata follow from the other inputs: they are named only if nothing else explains
-    the difference.
-    """
+    """One line for each input that differs, in the order of the steps; empty if none does. The rendered Dockerfile and
+    the metadata follow from the other inputs: they are named only if nothing else explains the difference."""
     old = {step.name: step.takes for step in before}
     new = {step.name: step.takes for step in after}
     derived = [name for name in new if _own_name(name) in _DERIVED]
@@ -197,10 +194,8 @@ def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[s
 
 def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
     """The mods of each image in the order in which they are baked: after those that they name, otherwise as listed.
-
     ``levels`` are the images, parents first; ``existing`` are the names of all mods. Raises FileProblemsError with all
-    problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range.
-    """
+    problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range."""
     wrong = [
         *_wrong_after(levels, existing),
         *_conflicts([mod for level in levels for mod in level.mods]),

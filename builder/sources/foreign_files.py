@@ -69,11 +69,8 @@ def read_foreign_files(
     mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard
 ) -> tuple[PlainFile, ...]:
     """Returns the file ``path`` of ``commit``, or all files below the folder of that name, sorted by path; a link to
-    another of them becomes a copy of it.
-
-    Raises SourceError with everything that cannot be taken: links that lead out, submodules, unfit names, content
-    that is too large or only a pointer to Git LFS.
-    """
+    another of them becomes a copy of it. Raises SourceError with everything that cannot be taken: links that lead out,
+    submodules, unfit names, content that is too large or only a pointer to Git LFS."""
 
     def read_all(repository: GitRepository) -> tuple[PlainFile, ...]:
         mirror.ensure_commit(repository, commit)
@@ -164,10 +161,8 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
 
 
 def read_file(folder: Path, revision: str, name: str) -> bytes | None:
-    """Returns the file ``name`` of ``folder`` as it was in ``revision``; None where that has no such file.
-
-    Raises UsageError where the folder is in no git repository, or there is no such revision.
-    """
+    """Returns the file ``name`` of ``folder`` as it was in ``revision``; None where that has no such file. Raises
+    UsageError where the folder is in no git repository, or there is no such revision."""
     repository = run_in_project(folder, "rev-parse", "--git-dir")
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
@@ -190,10 +185,8 @@ def last_change(folder: Path, name: str, before: str) -> str:
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
     """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
     folder ``into``; False where there is no git, no such revision, or no such folder in it. Links, which anybody may
-    have committed, and submodules are left out.
-
-    `git archive` would run the filters and signature programs that the repository's configuration names.
-    """
+    have committed, and submodules are left out. `git archive` would run the filters and signature programs that the
+    repository's configuration names."""
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
     files: list[tuple[int, str, bytes]] = []
     for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):

@@ -78,11 +78,9 @@ class Address:
 
 
 def split(url: str) -> Address:
-    """Splits the credentials off an address.
-
-    The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``): it belongs to the address, and ssh takes no
-    password from there. A lone ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it.
-    """
+    """Splits the credentials off an address. The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``):
+    it belongs to the address, and ssh takes no password from there. A lone ``https://TOKEN@host/…`` is a token for any
+    user, as GitHub and GitLab accept it."""
     from urllib.parse import unquote
 
     parts = _AUTHORITY.fullmatch(url)
@@ -141,7 +139,7 @@ class DamagedError(SourceError):
 
 class _Rule(NamedTuple):
     kind: str
-    pattern: re.Pattern[str]
+    pattern: str
     message: str
     hint: str = ""
 
@@ -150,75 +148,63 @@ class _Rule(NamedTuple):
 _RULES = (
     _Rule(
         "local",
-        re.compile(
-            r"No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
-            r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
-            re.IGNORECASE | re.MULTILINE,
-        ),
+        r"(?im)No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
+        r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
         "git cannot write its mirror of {url}",
         "make room, or make the folder writable, and run this again",
     ),
     _Rule(
         "missing",
-        re.compile(r"couldn't find remote ref|not our ref|unadvertised object"),
+        r"couldn't find remote ref|not our ref|unadvertised object",
         "{url} does not have what was asked for",
     ),
     _Rule(
         "refused",
-        re.compile(
-            r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
-            r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed"
-        ),
+        r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
+        r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed",
         "{url} does not let you in",
         "is the address right? A private repository needs a token in the address (https://TOKEN@host/…), "
         "a credential helper of git, or an ssh key",
     ),
     _Rule(
         "refused",
-        re.compile(
-            r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
-            r"|repository '.*' does not exist|not valid: is this a git repository"
-        ),
+        r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
+        r"|repository '.*' does not exist|not valid: is this a git repository",
         "there is no git repository at {url}",
         "correct its address in the definition's image.yaml",
     ),
     _Rule(
         "refused",
-        re.compile(r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate"),
+        r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate",
         "the certificate of {url} is not trusted",
         "name the file with your certificates in SSL_CERT_FILE or GIT_SSL_CAINFO",
     ),
     _Rule(
         "refused",
-        re.compile(r"transport '.*' not allowed|remote helper for|bad/illegal format|Port number|Malformed input"),
+        r"transport '.*' not allowed|remote helper for|bad/illegal format|Port number|Malformed input",
         "git cannot use the address {url}",
         "addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
     ),
     _Rule(
         TRANSIENT,
-        re.compile(
-            r"Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
-            r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
-            r"|early EOF|hung up unexpectedly|unexpected disconnect|Network is unreachable|No route to host"
-            r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
-            r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
-            re.IGNORECASE,
-        ),
+        r"(?i)Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
+        r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
+        r"|early EOF|hung up unexpectedly|unexpected disconnect|Network is unreachable|No route to host"
+        r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
+        r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
         "{url} does not answer",
         "look at the network and at HTTPS_PROXY, and run this again",
     ),
     _Rule(
         "damaged",
-        re.compile(
-            r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"
-            r"|could not (?:parse|fetch)|failed to (?:read|traverse)|unable to read|unable to (?:lock|update local) ref"
-            r"|cannot lock ref|packfile|pack has|bad config|Could not read [0-9a-f]{40}|index file|index-pack"
-            r"|revision walk"
-        ),
+        r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"
+        r"|could not (?:parse|fetch)|failed to (?:read|traverse)|unable to read|unable to (?:lock|update local) ref"
+        r"|cannot lock ref|packfile|pack has|bad config|Could not read [0-9a-f]{40}|index file|index-pack"
+        r"|revision walk",
         "the mirror of {url} is damaged",
     ),
 )
-_OTHER = _Rule("other", re.compile(""), "git failed on {url}")
+_OTHER = _Rule("other", "", "git failed on {url}")
 
 
 class GitFailure(NamedTuple):
@@ -230,7 +216,7 @@ class GitFailure(NamedTuple):
 
 def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
     """Classifies a failed command. ``stderr`` is its error output without secrets; ``tries`` how often it was run."""
-    rule = next((rule for rule in _RULES if rule.pattern.search(stderr)), _OTHER)
+    rule = next((rule for rule in _RULES if re.search(rule.pattern, stderr)), _OTHER)
     times = f" ({tries} tries)" if tries > 1 else ""
     message = f"{rule.message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}"
     kinds = {"missing": MissingError, "damaged": DamagedError}
@@ -427,11 +413,9 @@ def run_checked(
 def run_remote(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, seconds: float | None = None
 ) -> GitResult:
-    """Runs git with the network. ``seconds`` is the longest that one try may take.
-
-    Raises MissingError if the repository lacks what was requested, DamagedError if the mirror is at fault, and
-    SourceError after a refusal, or after the last try if the network fails.
-    """
+    """Runs git with the network. ``seconds`` is the longest that one try may take. Raises MissingError if the
+    repository lacks what was requested, DamagedError if the mirror is at fault, and SourceError after a refusal, or
+    after the last try if the network fails."""
     url = repository.address.url
     command = _limited(["git", *arguments], seconds)
     if which("prlimit"):  # of util-linux: a server decides how long the pack is that it sends, and git has no setting

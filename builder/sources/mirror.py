@@ -53,10 +53,8 @@ _AT_ONCE = 8
 
 def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
     """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
-
     ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
-    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer.
-    """
+    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer."""
     return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
 
 
@@ -187,11 +185,9 @@ def is_commit(ref: str) -> bool:
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and
-    ``HEAD`` is the default branch.
-
-    Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated commit.
-    """
+    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and ``HEAD``
+    is the default branch. Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated
+    commit."""
     url = repository.address.url
     branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
     name = ref.removeprefix("refs/tags/")
@@ -341,10 +337,8 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
 
 
 def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the files that a requirements.txt includes, and its own requirements, without comments and options.
-
-    The format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/
-    """
+    """Returns the files that a requirements.txt includes, and its own requirements, without comments and options. The
+    format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/"""
     included: list[str] = []
     requirements: list[str] = []
     for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
@@ -407,10 +401,7 @@ def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> 
 
 def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
     """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
-    network.
-
-    Raises SourceError if any of them is not in the mirror.
-    """
+    network. Raises SourceError if any of them is not in the mirror."""
     _write_tree(mirrors, url, commit, folder, mirrors / _SUBMODULES)
 
 
@@ -495,10 +486,8 @@ def absolute_url(parent: str, url: str) -> str:
 
 def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
     """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing and locked
-    meanwhile; returns its result.
-
-    If the mirror turns out to be damaged, it is recreated and ``action`` is called once more. Raises SourceError.
-    """
+    meanwhile; returns its result. If the mirror turns out to be damaged, it is recreated and ``action`` is called once
+    more. Raises SourceError."""
     repository = locate(mirrors, url, notify)
     address = repository.address.url
     try:

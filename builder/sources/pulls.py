@@ -70,14 +70,10 @@ def vendor(
     head: str = "",
 ) -> VendoredPatch:
     """Returns the changes of a pull request of the repository ``url``, as a diff that applies to ``commit``, the pin of
-    the source, after the ``earlier`` patches. Its head is kept in the mirror.
-
-    ``head`` is the commit of an earlier state that is wanted, in place of the present one.
-
-    Its own changes are those since it left the branch that it was opened for. They are merged three-way; where the
-    request applies as it is, the diff is that of the request. Raises SourceError if there is no such request, it
-    changes nothing that is not there already, or it conflicts.
-    """
+    the source, after the ``earlier`` patches. Its head is kept in the mirror. ``head`` is the commit of an earlier
+    state that is wanted, in place of the present one. Its own changes are those since it left the branch that it was
+    opened for. They are merged three-way; where the request applies as it is, the diff is that of the request. Raises
+    SourceError if there is no such request, it changes nothing that is not there already, or it conflicts."""
     return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify)
 
 
@@ -192,9 +188,7 @@ def fetch_pull(repository: GitRepository, pull: RequestedPull) -> str:
 
 def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commit: str) -> OwnCommits:
     """The own commits of the fetched request ``pull``; ``commit`` is the pinned one, which does not hold ``head``.
-
-    Raises SourceError where they cannot be told, or their difference holds files that none of them touches.
-    """
+    Raises SourceError where they cannot be told, or their difference holds files that none of them touches."""
     name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.number}, base: BRANCH}}]`"
     # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
     merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
@@ -353,10 +347,8 @@ class _Progress:
 def merge_pulls(
     index: ScratchIndex, name: str, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
 ) -> Merged:
-    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it.
-
-    Raises MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with.
-    """
+    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Raises
+    MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with."""
     before, progress = _merged_after(index, commit, earlier, own)
     if not progress.conflicts:
         after = index.tree()

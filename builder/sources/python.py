@@ -114,13 +114,9 @@ def _recorded(wants: PythonRequirements, requested: tuple[str, ...]) -> tuple[st
 def resolve_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...] = ()
 ) -> ResolvedClosure:
-    """Resolves the closure of all requested packages; those that are ``inherited`` keep their version.
-
-    Inherited packages without hashes come with a base image: no index needs to have them, and one that is requested
-    itself moves where the base's version does not satisfy that.
-
-    Raises SourceError if there is none, or an index does not answer.
-    """
+    """Resolves the closure of all requested packages; those that are ``inherited`` keep their version. Inherited
+    packages without hashes come with a base image: no index needs to have them, and one that is requested itself moves
+    where the base's version does not satisfy that. Raises SourceError if there is none, or an index does not answer."""
     from packaging.requirements import Requirement
 
     wants, platform = request.wants, request.platform
@@ -356,11 +352,8 @@ def compile_as_of(
     requested: frozenset[str],
 ) -> Dated:
     """Runs ``compile_closure`` with the options of uv for nothing newer than ``as_of`` (RFC 3339; empty for no limit)
-    but the packages ``exempt``.
-
-    Packages whose index gives no dates are taken whatever their age; where all that is ``requested`` is among them, no
-    index is asked for a date any more.
-    """
+    but the packages ``exempt``. Packages whose index gives no dates are taken whatever their age; where all that is
+    ``requested`` is among them, no index is asked for a date any more."""
     undated: frozenset[str] = frozenset()
     for _ in range(_RUNS if as_of else 0):
         lasting = [f"--exclude-newer-package={name}=false" for name in sorted({*exempt, *undated})]

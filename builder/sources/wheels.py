@@ -64,10 +64,8 @@ class WheelRequest:
 
 
 def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
-    """Finds the requested wheel. The answer of an index is stored in ``cache``.
-
-    Raises SourceError if there is no wheel, none with such a hash, or no answer.
-    """
+    """Finds the requested wheel. The answer of an index is stored in ``cache``. Raises SourceError if there is no
+    wheel, none with such a hash, or no answer."""
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
     target = (request.python.glibc, request.platform) if request.installable else ()
     key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
@@ -187,10 +185,8 @@ def find_commit_wheel(
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
     """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
-    for; empty if its index gives none. Raises SourceError if there is no such package.
-
-    Of several wheels it is the first one's, as others are added to a release for months.
-    """
+    for; empty if its index gives none. Raises SourceError if there is no such package. Of several wheels it is the
+    first one's, as others are added to a release for months."""
     request = python.ClosureRequest(wants, (), (requirement,), platform)
     options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
     lock, error = python.compile_closure(request, settings, (), options)
@@ -253,10 +249,7 @@ _DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
     """Returns the contents of those of ``paths`` that the wheel installs into site-packages. Raises SourceError if it
-    cannot be read.
-
-    Files that were read once, and the list of all names, are in ``cache`` and take no network.
-    """
+    cannot be read. Files that were read once, and the list of all names, are in ``cache`` and take no network."""
     folder = cache / wheel.sha256
     listing = _cached(folder / "names")
     if listing is not None:

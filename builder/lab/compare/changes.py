@@ -323,10 +323,8 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
 @dataclass(frozen=True)
 class OriginalBuild:
     """The build that an image came from, as far as its record shows: ``target`` is its recipe or its definition.
-
     ``mods`` are those in the image that neither of these requests today (they were given with ``--mod``, or the recipe
-    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one.
-    """
+    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one."""
 
     target: str
     mods: tuple[str, ...]
