@@ -89,7 +89,8 @@ def require_wheel(definition: ImageDefinition, name: str, wanted: str, resolver:
         there: tuple[str, ...] = ()
         with contextlib.suppress(SourceError):
             there = () if request.python.indexes else packages.newest_release(package, settings)
-        if not there or any(_is(each, wanted) for each in there):  # it has it, does not answer, or is not the one
+        # The index has it or does not answer, or the wheel is taken from another one.
+        if not there or any(_is(each, wanted) for each in there):
             raise
         raise SourceError(
             f"the package index has no wheel of {package} {wanted}",
