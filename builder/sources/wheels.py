@@ -20,7 +20,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from builder.base import files, http_client, words
 from builder.base.errors import SourceError
-from builder.base.files import read_plain_file, write_state
 from builder.base.http_client import NoAnswerError
 from builder.base.python_versions import parse_requirement
 from builder.definitions.fields import canonical
@@ -254,17 +253,17 @@ def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file:
     listing = _cached(folder / "names")
     if listing is not None:
         names = frozenset(listing.decode().split("\n"))
-        contents = {path: _cached(_file(folder, path)) for path in paths if path in names}
-        files = {path: content for path, content in contents.items() if content is not None}
-        if len(files) == len(contents):
-            return files
+        wanted = [path for path in paths if path in names]
+        contents = read_cached(cache, wheel.sha256, wanted)
+        if len(contents) == len(wanted):
+            return contents
     with open_wheel(wheel.address, ca_file) as archive:
         members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
-        files = {path: archive.read(members[path]) for path in paths if path in members}
-    for path, content in files.items():
-        write_state(_file(folder, path), content)
-    write_state(folder / "names", "\n".join(members).encode())
-    return files
+        contents = {path: archive.read(members[path]) for path in paths if path in members}
+    for path, content in contents.items():
+        files.write_state(_file(folder, path), content)
+    files.write_state(folder / "names", "\n".join(members).encode())
+    return contents
 
 
 def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
@@ -280,7 +279,7 @@ def _file(folder: Path, path: str) -> Path:
 
 def _cached(path: Path) -> bytes | None:
     try:
-        return read_plain_file(path, _LARGEST)
+        return files.read_plain_file(path, _LARGEST)
     except OSError:
         return None
 
