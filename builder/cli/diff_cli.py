@@ -1,7 +1,4 @@
-"""This page defines the command line of builder diff.
-
-The command comes first, then the differences as text. A long section is shortened.
-"""
+"""This page defines the command line of builder diff: the command, the differences as JSON, and as text."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from builder.cli.output import print_json, print_line, print_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference, LockDifference, NumberChange, PairingChange, PinChange
+    from builder.commands.diff import ImageDifference, LockDifference, NumberChange
     from builder.evidence.matrix import RunPair
     from builder.evidence.records import Figure
     from builder.evidence.standing import JudgedRun
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from builder.lock.model import NumberedImage, Pairing, Version
     from builder.sources.mirror import CommitRange
 
-
-# ``builder diff``.
 
 SHOWN_COMMITS = 20
 MANY = 1_000_000
@@ -65,21 +60,18 @@ def diff(
     A and B are numbered images, such as tf5:6 and tf5:7; without a number, the current one. The most probable culprits
     stand first.
     """
+    from builder.commands import diff as command
     from builder.sources.mirror import CommitFilter
 
     commits = CommitFilter(grep, tuple(map(_inside, paths)), MANY if full or as_json else SHOWN_COMMITS)
     if lock:
-        from builder.commands import diff
-
-        lock_difference = diff.diff_lock(context.project, before, after, commits, print_message)
-        content, lines = _lock_document(lock_difference), of_locks(lock_difference, full=full)
+        locks = command.diff_lock(context.project, before, after, commits, print_message)
+        content, lines = _lock_document(locks), of_locks(locks, full=full)
+    elif after is None:
+        raise click.UsageError("two images are wanted: `builder diff A B`")
     else:
-        from builder.commands import diff as command
-
-        if after is None:
-            raise click.UsageError("two images are wanted: `builder diff A B`")
-        difference = command.diff_images(context.project, before, after, commits, print_message)
-        content, lines = _document(difference), of_images(difference, full=full)
+        images = command.diff_images(context.project, before, after, commits, print_message)
+        content, lines = _document(images), of_images(images, full=full)
     if as_json:
         print_json(content)
         return
@@ -88,8 +80,7 @@ def diff(
 
 
 def _inside(path: str) -> str:
-    """Returns ``path`` relative to the sources, as git expects it. Raises click's error for one that leads out of
-    them."""
+    """Returns ``path`` relative to the sources. Raises click's error for one that leads out of them."""
     from posixpath import normpath
 
     normalized = normpath(path)
@@ -155,11 +146,7 @@ def _side(side: ComparedImage) -> dict[str, Any]:
     image = side.image
     return {
         "image": str(side.name),
-        "built": image.built,
-        "status": image.status,
-        "note": image.note,
-        "size": image.size,
-        "platform": image.platform,
+        **{key: getattr(image, key) for key in ("built", "status", "note", "size", "platform")},
         "input_hash": image.input_hash or None,
         "fingerprint": image.fingerprint,
         "models": [
@@ -169,16 +156,16 @@ def _side(side: ComparedImage) -> dict[str, Any]:
 
 
 def _changes(changes: Changes, sources: tuple[UpstreamCommits, ...]) -> dict[str, Any]:
-    return {**asdict(changes), "sources": [_moved(moved) for moved in sources]}
-
-
-def _moved(moved: UpstreamCommits) -> dict[str, Any]:
-    return {
-        **asdict(moved.change),
-        "gained": asdict(moved.gained) if moved.gained else None,
-        "lost": asdict(moved.lost) if moved.lost else None,
-        "untold": moved.unknown_reason,
-    }
+    moved = [
+        {
+            **asdict(source.change),
+            "gained": asdict(source.gained) if source.gained else None,
+            "lost": asdict(source.lost) if source.lost else None,
+            "untold": source.unknown_reason,
+        }
+        for source in sources
+    ]
+    return {**asdict(changes), "sources": moved}
 
 
 def _file(file: FileChange) -> dict[str, Any]:
@@ -196,12 +183,8 @@ def _lock_document(difference: LockDifference) -> dict[str, Any]:
         ],
         "current": [asdict(change) for change in difference.current],
         "pins": [
-            {
-                "definition": change.definition,
-                "platform": change.platform,
-                **_changes(change.changes, change.sources),
-            }
-            for change in difference.pins
+            {"definition": pin.definition, "platform": pin.platform, **_changes(pin.changes, pin.sources)}
+            for pin in difference.pins
         ],
         "numbers": [{**asdict(change), "image": str(change.image)} for change in difference.numbers],
     }
@@ -222,9 +205,8 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     """The text of the difference between two images."""
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
-    yield from output.lines(
-        ("", "", "", ""), [row for side in (before, after) for row in _rows(side)], output.text_width()
-    )[1:]
+    rows = [row for side in (before, after) for row in _rows(side)]
+    yield from output.lines(("", "", "", ""), rows, output.text_width())[1:]
     yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
     if difference.is_same:
         yield "nothing differs: both are the same image, byte for byte"
@@ -237,13 +219,15 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
         yield from _section(f"mod {change.name} {output.word(change.kind)}", of_files(change.files, full=full))
     yield from _contents(difference.changes, full)
     for file in difference.dockerfiles:
-        yield from _section(f"{file.path} {output.word(file.kind)}", _lines(file, full))
+        yield from _section(f"{file.path} {output.word(file.kind)}", [file.note] if file.note else _diff(file, full))
     yield from _listing("args", map(_value, difference.args))
     if difference.runs:
         names = f":{before.name.number}", f":{after.name.number}"
         yield from _section("evidence", evidence_cli.side_by_side(difference.runs, names))
-    if before.image.size != after.image.size:
-        yield from _section("size", [_size(before.image.size, after.image.size)])
+    old, new = before.image.size, after.image.size
+    if old != new:
+        change_of_size = f"{'+' if new > old else '-'}{words.size_text(abs(new - old))}"
+        yield from _section("size", [f"{words.size_text(old)} → {words.size_text(new)} ({change_of_size})"])
 
 
 def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
@@ -251,10 +235,16 @@ def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
     yield f"images.lock: {difference.before} → {difference.after}"
     if difference.nothing:
         yield "no difference"
-    yield from _listing("models", map(_paired, difference.pairings))
+    moved = ((change.model, _paired(change.before), _paired(change.after)) for change in difference.pairings)
+    yield from _listing("models", (f"{model}: {output.moved(before, after)}" for model, before, after in moved))
     yield from _listing("current", map(_value, difference.current))
-    for change in difference.pins:
-        yield from _pins(change, full)
+    for pin in difference.pins:
+        yield ""
+        yield f"pins of {pin.definition} on {pin.platform}"
+        pulls = _listing("pull requests", map(_pull, pin.changes.pulls))
+        for line in (*_sources(pin.sources), *pulls, *_contents(pin.changes, full)):
+            if line:
+                yield f"  {line}"
     yield from _listing("numbered images", (line for change in difference.numbers for line in _number(change)))
 
 
@@ -264,11 +254,11 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
         return
     kinds = [change.kind for change in changes]
     counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
-    rows = [(output.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in changes]
-    shown = rows if full or len(rows) <= SHOWN_PACKAGES else rows[:SHOWN_PACKAGES]
-    lines = output.lines(("", "", ""), shown, output.text_width() - 2)[1:]
-    if len(shown) < len(rows):
-        lines.append(f"… and {len(rows) - len(shown)} more: --full lists them")
+    shown = changes if full else changes[:SHOWN_PACKAGES]
+    rows = [(output.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in shown]
+    lines = output.lines(("", "", ""), rows, output.text_width() - 2)[1:]
+    if len(shown) < len(changes):
+        lines.append(f"… and {len(changes) - len(shown)} more: --full lists them")
     yield from _section(f"{title}: {counts}", lines)
 
 
@@ -333,8 +323,9 @@ def _commits(between: CommitRange, which: str) -> Iterator[str]:
 
 
 def _pull(change: PullChange) -> str:
-    words = {"changed": "vendored again: its patch has changed"}
-    return f"{change.source} {change.number}  {words.get(change.kind) or output.word(change.kind)}"
+    again = change.kind == "changed"
+    kind = "vendored again: its patch has changed" if again else output.word(change.kind)
+    return f"{change.source} {change.number}  {kind}"
 
 
 def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
@@ -344,12 +335,8 @@ def of_files(files: Sequence[FileChange], *, full: bool) -> Iterator[str]:
         yield from (f"  {line}" for line in _diff(file, full))
 
 
-def _lines(file: FileChange, full: bool) -> Iterator[str]:
-    yield from [file.note] if file.note else _diff(file, full)
-
-
 def _diff(file: FileChange, full: bool) -> Iterator[str]:
-    shown = file.lines if full or len(file.lines) <= SHOWN_LINES else file.lines[:SHOWN_LINES]
+    shown = file.lines if full else file.lines[:SHOWN_LINES]
     yield from map(output.line, shown)
     if len(shown) < len(file.lines):
         yield f"… and {len(file.lines) - len(shown)} more lines: --full shows them"
@@ -358,7 +345,8 @@ def _diff(file: FileChange, full: bool) -> Iterator[str]:
 def _contents(changes: Changes, full: bool) -> Iterator[str]:
     yield from packages("Python packages", changes.packages, full)
     yield from packages("Python packages for building", changes.build_packages, full)
-    yield from _base(changes.base)
+    if changes.base:
+        yield from _listing("base", [_image(changes.base.before), f"→ {_image(changes.base.after)}"])
 
 
 def _versions(change: PackageChange) -> str:
@@ -367,47 +355,18 @@ def _versions(change: PackageChange) -> str:
     return f"{change.before} → {change.after}"
 
 
-def _base(change: ValueChange | None) -> Iterator[str]:
-    if change:
-        yield from _listing("base", [_image(change.before), f"→ {_image(change.after)}"])
-
-
 def _image(text: str | None) -> str:
     """A base image with its digest shortened."""
     return " ".join(words.short_digest(word) for word in text.split(" ")) if text else "none"
 
 
 def _value(change: ValueChange) -> str:
-    return f"{change.name}: {output.moved(_value_text(change.before), _value_text(change.after))}"
+    texts = ("nothing" if each is None else words.short_digest(each) for each in (change.before, change.after))
+    return f"{change.name}: {output.moved(*texts)}"
 
 
-def _value_text(value: str | None) -> str:
-    return "nothing" if value is None else words.short_digest(value)
-
-
-def _size(before: int, after: int) -> str:
-    sign = "+" if after > before else "-"
-    return f"{words.size_text(before)} → {words.size_text(after)} ({sign}{words.size_text(abs(after - before))})"
-
-
-def _paired(change: PairingChange) -> str:
-    return f"{change.model}: {output.moved(_diff_text_pairing(change.before), _diff_text_pairing(change.after))}"
-
-
-def _diff_text_pairing(pairing: Pairing | None) -> str:
+def _paired(pairing: Pairing | None) -> str:
     return f"{pairing.image} {output.mark(pairing.status)}" if pairing else "not paired"
-
-
-def _pins(change: PinChange, full: bool) -> Iterator[str]:
-    yield ""
-    yield f"pins of {change.definition} on {change.platform}"
-    for line in (
-        *_sources(change.sources),
-        *_listing("pull requests", map(_pull, change.changes.pulls)),
-        *_contents(change.changes, full),
-    ):
-        if line:
-            yield f"  {line}"
 
 
 def _number(change: NumberChange) -> Iterator[str]:

@@ -1,7 +1,4 @@
-"""This page defines the command line of builder lock.
-
-The update of pins comes first, then the two repairs: recover and renumber.
-"""
+"""This page defines the command line of builder lock: the update of pins, and the two repairs, recover and renumber."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ from builder.cli.output import print_json, print_result
 
 if TYPE_CHECKING:
     from builder.commands.lock import MovedPin
-    from builder.pins.chain import Update
 
-
-# ``builder lock``.
 
 STALE = 4
 SHOWN_COMMITS = 20
@@ -54,31 +48,12 @@ def lock(
     if recover or renumber:
         if (recover and renumber) or definitions or update or check or platform:
             raise click.UsageError("--recover and --renumber stand alone")
-
-        return (recover_command if recover else renumber_command)(context, as_json)
+        return (_recover if recover else _renumber)(context, as_json)
     if check:
         return _check(context, definitions, platform, as_json)
-    return _resolve(context, definitions, parse_update(update), platform, as_json)
+    from builder.commands import lock as command
 
-
-def _check(context: Context, definitions: tuple[str, ...], platform: str | None, as_json: bool) -> int:
-    from builder.commands import lock
-
-    missing = lock.check(context.workspace(), definitions, platform)
-    if as_json:
-        print_json({"missing": list(missing)})
-    else:
-        for line in missing or ("images.lock covers all that is asked",):
-            print_result(f"not pinned: {line}" if missing else line)
-    return STALE if missing else 0
-
-
-def _resolve(
-    context: Context, definitions: tuple[str, ...], update: Update, platform: str | None, as_json: bool
-) -> int:
-    from builder.commands import lock
-
-    result = lock.update_lock(context.workspace(), definitions, update, platform)
+    result = command.update_lock(context.workspace(), definitions, parse_update(update), platform)
     if as_json:
         print_json({"moved": [_document(moved) for moved in result.moved]})
     else:
@@ -91,17 +66,26 @@ def _resolve(
     return 0
 
 
+def _check(context: Context, definitions: tuple[str, ...], platform: str | None, as_json: bool) -> int:
+    from builder.commands import lock as command
+
+    missing = command.check(context.workspace(), definitions, platform)
+    if as_json:
+        print_json({"missing": list(missing)})
+    elif not missing:
+        print_result("images.lock covers all that is asked")
+    for line in () if as_json else missing:
+        print_result(f"not pinned: {line}")
+    return STALE if missing else 0
+
+
 def _document(moved: MovedPin) -> dict[str, Any]:
     packages = [{"name": p.name, "before": p.before, "after": p.after} for p in moved.packages]
     older = [{"name": p.name, "before": p.before, "after": p.after, "why": p.why or None} for p in moved.older]
     return {
         **({"packages": packages} if packages else {}),
         **({"older": older} if older else {}),
-        "definition": moved.definition,
-        "platform": moved.platform,
-        "name": moved.name,
-        "before": moved.before,
-        "after": moved.after,
+        **{key: getattr(moved, key) for key in ("definition", "platform", "name", "before", "after")},
     }
 
 
@@ -125,17 +109,16 @@ def _print(moved: MovedPin) -> None:
         print_result(f"    … and {between.total - SHOWN_COMMITS} more")
 
 
-# ``builder lock --recover`` and ``builder lock --renumber``.
-
 # The exit code where something is left to the user: a definition that could not be read.
 NEEDS_ATTENTION = 1
 
 
-def recover_command(context: Context, as_json: bool) -> int:
+def _recover(context: Context, as_json: bool) -> int:
     """Rebuilds a lost images.lock, and prints what could not be recovered."""
     from builder.commands import lock as command
 
     result = command.recover_lock(context.workspace())
+    code = NEEDS_ATTENTION if result.findings else 0
     if as_json:
         print_json(
             {
@@ -145,38 +128,35 @@ def recover_command(context: Context, as_json: bool) -> int:
                 "damaged": result.damaged or None,
             }
         )
-        return NEEDS_ATTENTION if result.findings else 0
+        return code
     count = words.counted(len(result.images), "image")
     print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
     if result.damaged:
         print_result(f"the damaged one is kept as {result.damaged}")
-    print_result("not known:")
-    for line in result.unknown:
-        print_result(f"  {line}")
-    if result.findings:
-        print_result("to look at:")
-    for line in result.findings:
-        print_result(f"  {line}")
-    return NEEDS_ATTENTION if result.findings else 0
+    for title, lines in (("not known:", result.unknown), ("to look at:", result.findings)):
+        for line in (title, *(f"  {line}" for line in lines)) if lines else ():
+            print_result(line)
+    return code
 
 
-def renumber_command(context: Context, as_json: bool) -> int:
+def _renumber(context: Context, as_json: bool) -> int:
     """Keeps both images where two branches gave one number to different ones."""
     from builder.commands import lock as command
 
     result = command.renumber_lock(context.workspace())
     if as_json:
+        renumbered = [
+            {
+                "from": str(each.origin),
+                "to": str(each.to),
+                "fingerprint": each.image.fingerprint,
+                "build_directory": each.directory,
+            }
+            for each in result.renumbered
+        ]
         print_json(
             {
-                "renumbered": [
-                    {
-                        "from": str(renumbered.origin),
-                        "to": str(renumbered.to),
-                        "fingerprint": renumbered.image.fingerprint,
-                        "build_directory": renumbered.directory,
-                    }
-                    for renumbered in result.renumbered
-                ],
+                "renumbered": renumbered,
                 "chosen": list(result.chosen),
                 "tagged": [str(name) for name in result.tagged],
                 "written": result.written,
@@ -184,10 +164,10 @@ def renumber_command(context: Context, as_json: bool) -> int:
             }
         )
         return 0
-    for renumbered in result.renumbered:
-        print_result(f"{renumbered.origin}, built {renumbered.image.built}, is now {renumbered.to}")
-        if not renumbered.directory:
-            print_result(f"  its build directory was found nowhere: take it back with git as builds/{renumbered.to}")
+    for each in result.renumbered:
+        print_result(f"{each.origin}, built {each.image.built}, is now {each.to}")
+        if not each.directory:
+            print_result(f"  its build directory was found nowhere: take it back with git as builds/{each.to}")
     for line in result.chosen:
         print_result(f"both sides changed {line}: the first one's was kept")
     for name in result.tagged:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from builder.sources.mirror import CommitFilter
 
 
-# The diff command: the changes between two numbered images, the most probable causes of a difference first.
+# Two numbered images.
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,13 @@ class ImageDifference:
 
 
 def diff_images(project: Project, before: str, after: str, commits: CommitFilter, report: Report) -> ImageDifference:
-    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list.
-
-    Raises UsageError where images.lock has no such image. The engine is not asked.
-    """
+    """Compares the image called ``before`` with the one called ``after``; ``commits`` selects those to list. Raises
+    UsageError where images.lock has no such image. The engine is not asked."""
     lock = lock_file.read_project_lock(project)
     old, old_fault = changes.compared_image(project, lock, status.named_number(project, lock, before)[0])
     new, new_fault = changes.compared_image(project, lock, status.named_number(project, lock, after)[0])
+    runs = _runs(project, lock, old.name, new.name)
     if changes.are_same(old, new):
-        runs = _runs(project, lock, old.name, new.name)
         same = Changes((), (), (), (), None)
         return ImageDifference(old, new, same, (), (), (), (), (), runs, is_same=True)
     differing = changes.changes_between(*changes.contents_of_both(lock, old, new))
@@ -81,9 +79,11 @@ def diff_images(project: Project, before: str, after: str, commits: CommitFilter
         sources=changes.commits_of(project, differing, commits, report),
         mods=tuple(_mods(old, new)),
         dockerfiles=tuple(_dockerfiles(old, new)),
-        args=tuple(_args(old, new)),
+        args=tuple(changes.values(_args(old.directory), _args(new.directory)))
+        if old.directory and new.directory
+        else (),
         unknown=tuple(fault for fault in (old_fault, new_fault, *_beyond_adopted(old, new)) if fault),
-        runs=_runs(project, lock, old.name, new.name),
+        runs=runs,
     )
 
 
@@ -111,14 +111,14 @@ def _beyond_adopted(before: ComparedImage, after: ComparedImage) -> Iterator[str
 
 def _mods(before: ComparedImage, after: ComparedImage) -> Iterator[ModChange]:
     old, new = before.image.mods, after.image.mods
-    for name in dict.fromkeys([*new, *old]):
-        if old.get(name) == new.get(name):
-            continue
-        files: tuple[FileChange, ...] = ()
-        if name in old and name in new and before.directory and after.directory:
-            old_folder, new_folder = before.directory.mods.get(name), after.directory.mods.get(name)
-            files = tuple(changes.of_folders(old_folder, new_folder)) if old_folder and new_folder else ()
-        yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
+    old_folders, new_folders = (side.directory.mods if side.directory else {} for side in (before, after))
+    for name in {**new, **old}:
+        if old.get(name) != new.get(name):
+            old_folder, new_folder = old_folders.get(name), new_folders.get(name)
+            files: tuple[FileChange, ...] = ()
+            if name in old and name in new and old_folder and new_folder:
+                files = tuple(changes.of_folders(old_folder, new_folder))
+            yield ModChange(name, changes.kind_of(old.get(name), new.get(name)), files)
 
 
 def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileChange]:
@@ -131,23 +131,17 @@ def _dockerfiles(before: ComparedImage, after: ComparedImage) -> Iterator[FileCh
             yield change
 
 
-def _args(before: ComparedImage, after: ComparedImage) -> Iterator[ValueChange]:
-    if before.directory and after.directory:
-        yield from changes.values(_args_of(before.directory), _args_of(after.directory))
-
-
-def _args_of(directory: BuildDirectory) -> dict[str, str]:
+def _args(directory: BuildDirectory) -> dict[str, str]:
     """The values of the templates' settings; those of a parent are prefixed by its name: ``dflash build_jobs``."""
     values = {}
     for part in directory.parts:
         args = build_directory.read_metadata(part.folder).get("build_args")
         for name, value in args.items() if isinstance(args, dict) else ():
-            text = value if isinstance(value, str) else json.dumps(value)
-            values[f"{part.definition} {name}".strip()] = text
+            values[f"{part.definition} {name}".strip()] = value if isinstance(value, str) else json.dumps(value)
     return values
 
 
-# The diff command for two revisions of images.lock: changes of pins, numbers, ``latest`` and pairings.
+# Two revisions of images.lock.
 
 NOW = "now"
 
@@ -182,8 +176,7 @@ class PairingChange:
 
 @dataclass(frozen=True)
 class LockDifference:
-    """All that differs between two revisions of images.lock. ``current`` has a change for each repository whose
-    ``latest`` moved."""
+    """All that differs between two revisions; ``current`` are the repositories whose ``latest`` moved."""
 
     before: str
     after: str
@@ -202,16 +195,15 @@ def diff_lock(
     project: Project, before: str, after: str | None, commits: CommitFilter, report: Report
 ) -> LockDifference:
     """Compares images.lock in the git revision ``before`` with that in ``after``, or with the file as it is now;
-    ``commits`` selects those to list.
-
-    Raises UsageError where there is no such revision, LockError where images.lock cannot be read in one.
-    """
+    ``commits`` selects those to list. Raises UsageError where there is no such revision, LockError where images.lock
+    cannot be read in one."""
     old = _at(project, before)
     new = lock_file.read_project_lock(project) if after is None else _at(project, after)
+    old_pairings, new_pairings = ({name: each.pairing for name, each in lock.models.items()} for lock in (old, new))
     return LockDifference(
         before=before,
         after=after or NOW,
-        pairings=tuple(_pairings(old, new)),
+        pairings=tuple(PairingChange(*each) for each in changes.differing(old_pairings, new_pairings)),
         current=tuple(changes.values(_current(old), _current(new))),
         pins=tuple(_pins(project, old, new, commits, report)),
         numbers=tuple(_numbers(old, new)),
@@ -227,19 +219,9 @@ def _at(project: Project, revision: str) -> Lock:
     return lock_file.parse_bytes(content, f"{revision}:{project.lock.name}")
 
 
-def _pairings(old: Lock, new: Lock) -> Iterator[PairingChange]:
-    for model in sorted(old.models.keys() | new.models.keys()):
-        before, after = (lock.models[model].pairing if model in lock.models else None for lock in (old, new))
-        if before != after:
-            yield PairingChange(model, before, after)
-
-
 def _current(lock: Lock) -> dict[str, str]:
-    return {
-        f"{name}:latest": f"{name}:{repository.current}"
-        for name, repository in lock.images.items()
-        if repository.current is not None
-    }
+    moved = ((name, repository.current) for name, repository in lock.images.items())
+    return {f"{name}:latest": f"{name}:{current}" for name, current in moved if current is not None}
 
 
 def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report: Report) -> Iterator[PinChange]:
@@ -251,17 +233,13 @@ def _pins(project: Project, old: Lock, new: Lock, commits: CommitFilter, report:
 
 
 def _numbers(old: Lock, new: Lock) -> Iterator[NumberChange]:
-    names = (
-        ImageName(name, number)
+    old_images, new_images = (
+        {ImageName(name, n): image for name, images in lock.images.items() for n, image in images.numbers.items()}
         for lock in (old, new)
-        for name, repository in lock.images.items()
-        for number in repository.numbers
     )
-    for name in sorted(set(names)):
-        before, after = old.image(name), new.image(name)
-        if before != after:
-            values = tuple(changes.values(_values(before), _values(after))) if before and after else ()
-            yield NumberChange(name, changes.kind_of(before, after), values)
+    for name, before, after in changes.differing(old_images, new_images):
+        values = tuple(changes.values(_values(before), _values(after))) if before and after else ()
+        yield NumberChange(name, changes.kind_of(before, after), values)
 
 
 def _values(image: NumberedImage) -> Mapping[str, str]:

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from builder.sources.mirror import CommitRange
 
 
-# The ``lock --recover`` command: rebuilds a lost images.lock from build directories and the engine. What was recorded
-# after a build (marks, notes, pins of images, pairings that moved) is kept nowhere else.
+# ``lock --recover``: rebuilds a lost images.lock from build directories and the engine.
 
 _NOWHERE = (
     "marks, notes and pins (`builder pin`) that were set, digests of what was pushed, and pairings that `pair` or"
@@ -61,12 +60,10 @@ class Recovered:
 
 def recover_lock(workspace: Workspace) -> Recovered:
     """Writes images.lock anew where it is missing or damaged; a good one gets the numbers that it lacks, and keeps all
-    that it has.
-
-    The current number of a repository is the one that ``latest`` names in the engine. Raises NothingToDoError where
-    nothing is found or nothing is missing; LockError for a lock that is newer than this program, or that a merge left
-    unfinished.
-    """
+    that it has. The current number of a repository is the one that ``latest`` names in the engine. Raises
+    NothingToDoError where nothing is found or nothing is missing; LockError for a lock that is newer than this program,
+    or that a merge left unfinished."""
+    project = workspace.project
     damaged: list[bytes] = []
 
     def read(content: bytes, file: str) -> Lock:
@@ -81,29 +78,45 @@ def recover_lock(workspace: Workspace) -> Recovered:
     with images_lock.repair_lock(workspace, read) as writer:
         recoverable = recovery.find_recoverable(workspace)
         missing = [number for number in recoverable if writer.lock.image(number.name) is None]
-        findings = tuple(_unreadable_definitions(workspace.project))
+        findings = tuple(
+            f"images of {name} without a build directory were not looked for: {error.message}"
+            for name, error in unreadable(project).items()
+        )
         if not missing:
-            hint = _ANEW if lock_file.is_lost(workspace.project) else ""
-            raise NothingToDoError("\n".join((_nothing_to_recover(recoverable), *findings)), hint=hint)
-        aside = _put_aside(workspace.project, damaged)
+            reason = "neither the engine nor builds/ holds an image of this project: nothing to recover"
+            if recoverable:
+                reason = "images.lock records every image of this project that is found: nothing to recover"
+            raise NothingToDoError("\n".join((reason, *findings)), hint=_ANEW if lock_file.is_lost(project) else "")
+        aside = project.lock.with_name("images.lock.damaged")
+        if damaged:  # the user may still make something of it
+            files.write_alone(aside, damaged[0])
         latest = recovery.current(workspace.engine, recoverable)
         writer.commit(completed(writer.lock, missing, latest))
         for name, repository in writer.lock.images.items():
             claims.point_latest(workspace, name, repository.current)
             images_lock.tell_numbers(workspace, writer.lock, name)
     unknown = (*(line for number in missing for line in number.unknown), _NOWHERE)
-    return Recovered(tuple(number.name for number in missing), unknown, findings, aside)
+    kept = project.relative(aside) if damaged else ""
+    return Recovered(tuple(number.name for number in missing), unknown, findings, kept)
 
 
 def completed(lock: Lock, missing: Sequence[RecoverableImage], latest: Mapping[str, int]) -> Lock:
-    """Returns ``lock`` with the ``missing`` numbers, recorded as if they were built one after the other; ``latest`` are
-    the current numbers by the tags."""
+    """Returns ``lock`` with the ``missing`` numbers; ``latest`` are the current numbers by the tags."""
     recovered = Lock()
     for number in _in_build_order(missing):
-        recovered = _with_build(recovered, number)
-    for name, current in latest.items():
-        if name in recovered.images and current in recovered.images[name].numbers:
-            recovered = recovered.with_repository(name, recovered.images[name].with_current(current))
+        name = number.name
+        recovered = recovered.with_image(name, number.image)
+        repository = recovered.images[name.repository].with_current(name.number)
+        recovered = recovered.with_repository(name.repository, repository)
+        for definition, platforms in number.part.pins.items():
+            for platform, pins in platforms.items():
+                recovered = recovered.with_pins(definition, platform, pins)
+        for model, record in number.part.models.items():
+            recovered = recovered.with_pairing(model, record.pairing)
+    for repository_name, current in latest.items():
+        there = recovered.images.get(repository_name)
+        if there and current in there.numbers:
+            recovered = recovered.with_repository(repository_name, there.with_current(current))
     return merging.adopt(lock, recovered)
 
 
@@ -111,50 +124,16 @@ def _in_build_order(missing: Sequence[RecoverableImage]) -> list[RecoverableImag
     """Sorts numbers by the time of their builds. A number counts as built before every higher one of its repository,
     whatever its time: one that comes from a tag is too late where the image was tagged again."""
     earliest: dict[str, str] = {}
-    keyed = []
+    times: dict[ImageName, str] = {}
     for number in sorted(missing, key=lambda number: number.name, reverse=True):
-        repository = number.name.repository
-        earliest[repository] = min(number.image.built, earliest.get(repository, number.image.built))
-        keyed.append((earliest[repository], number.name, number))
-    return [number for _, _, number in sorted(keyed, key=lambda key: key[:2])]
+        repository, built = number.name.repository, number.image.built
+        times[number.name] = earliest[repository] = min(built, earliest.get(repository, built))
+    return sorted(missing, key=lambda number: (times[number.name], number.name))
 
 
-def _with_build(lock: Lock, number: RecoverableImage) -> Lock:
-    """``lock`` after the build of a number, whose pins and pairings replace earlier ones."""
-    name = number.name
-    lock = lock.with_image(name, number.image)
-    lock = lock.with_repository(name.repository, lock.images[name.repository].with_current(name.number))
-    for definition, platforms in number.part.pins.items():
-        for platform, pins in platforms.items():
-            lock = lock.with_pins(definition, platform, pins)
-    for model, record in number.part.models.items():
-        lock = lock.with_pairing(model, record.pairing)
-    return lock
-
-
-def _unreadable_definitions(project: Project) -> Iterator[str]:
-    for name, error in unreadable(project).items():
-        yield f"images of {name} without a build directory were not looked for: {error.message}"
-
-
-def _nothing_to_recover(recoverable: Sequence[RecoverableImage]) -> str:
-    if recoverable:
-        return "images.lock records every image of this project that is found: nothing to recover"
-    return "neither the engine nor builds/ holds an image of this project: nothing to recover"
-
-
-def _put_aside(project: Project, damaged: list[bytes]) -> str:
-    """Keeps a copy of the damaged lock, of which the user may still make something, and returns its path."""
-    if not damaged:
-        return ""
-    aside = project.lock.with_name("images.lock.damaged")
-    files.write_alone(aside, damaged[0])
-    return project.relative(aside)
-
-
-# The ``lock --renumber`` command: repairs images.lock after a merge in which one number is two images. Both images
-# are kept: one of each pair gets the next free number, with its build directory, and the pairings follow. The image
-# that this engine has under the number keeps it, or else the first one in the file.
+# ``lock --renumber``: repairs images.lock after a merge in which one number is two images. One of each pair gets the
+# next free number, with its build directory, and the pairings follow. The image that this engine has under the number
+# keeps it, or else the first one in the file.
 
 
 @dataclass(frozen=True)
@@ -181,20 +160,22 @@ class RepairedLock:
 
 
 def renumber_lock(workspace: Workspace) -> RepairedLock:
-    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it.
-
-    A lock that needs no repair stays as it is. Where another machine repaired it, the tags of this engine follow.
-    Raises LockError where a side is damaged in another way, or images.lock is lost.
-    """
-    lock_file.refuse_lost_lock(workspace.project)
+    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it. A lock that needs
+    no repair stays as it is. Where another machine repaired it, the tags of this engine follow. Raises LockError where
+    a side is damaged in another way, or images.lock is lost."""
+    project = workspace.project
+    lock_file.refuse_lost_lock(project)
     locks: list[Lock] = []
 
     def read(content: bytes, file: str) -> Lock:
-        locks.extend(_sides(content, file))
+        try:
+            locks.extend(merging.locks(content.decode(), file))
+        except UnicodeDecodeError:
+            locks.append(lock_file.parse_bytes(content, file))
         return locks[0]
 
     with images_lock.repair_lock(workspace, read) as writer:
-        recovery.remove_unfinished(workspace.project)
+        recovery.remove_unfinished(project)
         merged = writer.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []
@@ -204,11 +185,16 @@ def renumber_lock(workspace: Workspace) -> RepairedLock:
             chosen += merging.chosen(merged, theirs)
             merged = merging.union(merged, theirs)
         # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
-        renumbered = tuple(_renumbered(workspace.project, merged, origin, to) for origin, to in pairs)
+        renumbered = []
+        for origin, to in pairs:
+            image = merged.images[to.repository].numbers[to.number]
+            directory = recovery.restore_both(project, merged, origin, to)
+            store.move_evidence(project, origin, to, image.fingerprint)
+            renumbered.append(RenumberedImage(origin, to, image, directory))
         written = writer.commit(merged)
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
-    return RepairedLock(renumbered, tuple(chosen), tagged, written, absent)
+    return RepairedLock(tuple(renumbered), tuple(chosen), tagged, written, absent)
 
 
 def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, str]]:
@@ -221,13 +207,6 @@ def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, 
         name = paired.pairing.image
         if (record := lock.image(name)) and states[name] != "present":
             yield model, name, adopted.way_back(name, record)
-
-
-def _sides(content: bytes, file: str) -> tuple[Lock, ...]:
-    try:
-        return merging.locks(content.decode(), file)
-    except UnicodeDecodeError:
-        return (lock_file.parse_bytes(content, file),)
 
 
 def _separate(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
@@ -269,13 +248,6 @@ def _fingerprint(endpoint: Endpoint, name: ImageName) -> str:
     return images.fingerprint(details) if details else ""
 
 
-def _renumbered(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> RenumberedImage:
-    image = lock.images[to.repository].numbers[to.number]
-    directory = recovery.restore_both(project, lock, origin, to)
-    store.move_evidence(project, origin, to, image.fingerprint)
-    return RenumberedImage(origin, to, image, directory)
-
-
 def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
     """Tags numbers that are missing from the engine, where the tag of another number wrongly has their content. That
     one goes, but for where another project in the engine has it on record."""
@@ -288,9 +260,10 @@ def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
     content = {tag: images.fingerprint(image) for tag, image in details.items() if image}
     retagged = []
     for repository, record in lock.images.items():
-        for number, image in sorted(record.numbers.items()):
-            name = ImageName(repository, number)
-            wrong = _wrong_tag(lock, repository, image.fingerprint, content)
+        names = {ImageName(repository, number): image for number, image in sorted(record.numbers.items())}
+        for name, image in names.items():
+            tagged_so = (other for other in names if content.get(str(other)) == image.fingerprint)
+            wrong = next((other for other in tagged_so if names[other].fingerprint != image.fingerprint), None)
             if str(name) not in content and not image.pruned and wrong:
                 images_lock.claim_lock(workspace, name, image.fingerprint)
                 images.tag_image(endpoint, str(wrong), str(name))
@@ -300,15 +273,7 @@ def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
     return tuple(retagged)
 
 
-def _wrong_tag(lock: Lock, repository: str, fingerprint: str, content: dict[str, str]) -> ImageName | None:
-    """The number whose tag has this content in the engine, though the lock records other content for it."""
-    for number, image in lock.images[repository].numbers.items():
-        if content.get(f"{repository}:{number}") == fingerprint != image.fingerprint:
-            return ImageName(repository, number)
-    return None
-
-
-# The lock command: resolves what is not pinned and updates pins on request, without building.
+# ``lock``: resolves what is not pinned and updates pins on request, without building.
 
 
 @dataclass(frozen=True)
@@ -342,16 +307,13 @@ class UpdatedPins:
 def update_lock(
     workspace: Workspace, names: tuple[str, ...], update: chains.Update, platform: str | None
 ) -> UpdatedPins:
-    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names,
-    a definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled.
-
-    The pins that resolve are written even where others fail. Raises what `pinning.chain.complete` does; images.lock is
-    then as it was.
-    """
-    lock = lock_file.read_project_lock(workspace.project)
-    image_chains = _chains(workspace, names, platform)
-    if not names:
-        image_chains = [chain for chain in image_chains if not _is_left_out(workspace, lock, chain)]
+    """Completes the pins of the definitions ``names`` (all where there are none) and of their parents. Without names, a
+    definition on an image of others that is not pinned yet is left out: to read that image, it would be pulled. The
+    pins that resolve are written even where others fail. Raises what `chain.resolve_missing` does; images.lock is then
+    as it was."""
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    image_chains = _chains(workspace, lock, names, platform)
     completed = chains.resolve_missing(workspace, lock, image_chains, update)
     after: dict[tuple[str, str], Pins] = {}
     moved: list[MovedPin] = []
@@ -360,32 +322,29 @@ def update_lock(
         before = lock.pins_of(definition.name, definition.platform)
         if resolved.pins == before:
             continue
-        diffs = vendored.load_vendored(workspace.project, definition.name, resolved.pins, resolved.patches)
-        vendored.keep_vendored(workspace.project, definition.name, resolved.pins, diffs)
+        diffs = vendored.load_vendored(project, definition.name, resolved.pins, resolved.patches)
+        vendored.keep_vendored(project, definition.name, resolved.pins, diffs)
         after[definition.name, definition.platform] = resolved.pins
         settings = git.read_index_settings(workspace.environment)
         older = pinning.versions_between(definition, before, resolved.pins, update, settings)
-        moved += _moved_pins(workspace.project, definition, before, resolved.pins, older)
+        moved += _moved_pins(project, definition, before, resolved.pins, older)
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         for (definition_name, platform), pins in after.items():
             lock = lock.with_pins(definition_name, platform, pins)
         transaction.commit(lock)
     faults = [fault for resolved in completed.values() for fault in resolved.faults]
-    faults += [fault for chain in image_chains for fault in _faults_of_mods(workspace.project, chain, completed)]
+    faults += [fault for chain in image_chains for fault in _faults_of_mods(project, chain, completed)]
     return UpdatedPins(tuple(moved), tuple(dict.fromkeys(faults)))
 
 
 def check(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> tuple[str, ...]:
     """Lists the stale pins of the definitions ``names`` (all where there are none), which images.lock lacks or has for
-    another request: ``cpu on linux/arm64: base``. Without names, the same are left out as by ``run``."""
+    another request: ``cpu on linux/arm64: base``. Without names, the same are left out as by ``update_lock``."""
     lock = lock_file.read_project_lock(workspace.project)
-    image_chains = _chains(workspace, names, platform)
-    if not names:
-        image_chains = [chain for chain in image_chains if not _is_left_out(workspace, lock, chain)]
     lines = [
         f"{name} on {chain[-1].platform}: {pin}"
-        for chain in image_chains
+        for chain in _chains(workspace, lock, names, platform)
         for name, stale in chains.stale_chain(lock, chain).items()
         for pin in stale
     ]
@@ -408,23 +367,20 @@ def _faults_of_mods(
         yield pinning.Fault(chain[-1].name, "mods", error)
 
 
-def _is_left_out(workspace: Workspace, lock: Lock, chain: chains.Chain) -> bool:
-    """True for a chain on an image of others that is not pinned yet, which is reported."""
-    unread = [part for part in chain if part.base_sources and lock.pins_of(part.name, part.platform).base is None]
-    for part in unread:
-        message = (
-            f"{chain[-1].name}: left out; `builder lock {chain[-1].name}` pulls {part.base}, to read what it brings"
-        )
-        workspace.report(Message(message))
-    return bool(unread)
-
-
-def _chains(workspace: Workspace, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
-    host = versions.platform(workspace.engine)
-    overrides = Overrides(platform)
-    return [
-        load_chain(workspace.project, name, host, overrides) for name in names or definition_names(workspace.project)
-    ]
+def _chains(workspace: Workspace, lock: Lock, names: tuple[str, ...], platform: str | None) -> list[chains.Chain]:
+    """The chains of the definitions ``names``. Without names all, but for those on an image of others that is not
+    pinned yet, which are reported."""
+    host, overrides = versions.platform(workspace.engine), Overrides(platform)
+    wanted = names or definition_names(workspace.project)
+    found_chains: list[chains.Chain] = []
+    for chain in (load_chain(workspace.project, name, host, overrides) for name in wanted):
+        unread = [part for part in chain if part.base_sources and lock.pins_of(part.name, part.platform).base is None]
+        for part in () if names else unread:
+            left_out = f"{chain[-1].name}: left out; `builder lock {chain[-1].name}` pulls {part.base}"
+            workspace.report(Message(f"{left_out}, to read what it brings"))
+        if names or not unread:
+            found_chains.append(chain)
+    return found_chains
 
 
 def _moved_pins(
@@ -444,20 +400,15 @@ def _moved_pins(
             # Upstream may no longer have the old commit, and a new mirror never had it.
             with contextlib.suppress(SourceError):
                 between = mirror.commits_between(project.mirrors, url, pins[0].commit, pins[1].commit)
-        packages = _packages_in_base(before, after) if name == "base" else ()
+        packages: tuple[PackageChange, ...] = ()
+        if name == "base" and all(side.base and side.base.packages for side in (before, after)):
+            brought = [changes.of_pins(Pins(base=side.base)) for side in (before, after)]
+            packages = changes.changes_between(*brought).packages
         moved.append(MovedPin(definition.name, definition.platform, name, old, new, between, packages))
     if moved and older:
         # With the last pin that moved: the packages, or the base that brings them.
         moved[-1] = replace(moved[-1], older=older)
     return moved
-
-
-def _packages_in_base(before: Pins, after: Pins) -> tuple[PackageChange, ...]:
-    """The packages of a base image that are others; none where one of the two was not read."""
-    if not (before.base and after.base and before.base.packages and after.base.packages):
-        return ()
-    brought = [changes.of_pins(Pins(base=pins.base)) for pins in (before, after)]
-    return changes.changes_between(*brought).packages
 
 
 def _summary(pins: Pins, name: str) -> str:
@@ -471,9 +422,9 @@ def _summary(pins: Pins, name: str) -> str:
         limit = f", none after {closure.as_of}" if closure.as_of else ""
         return f"{words.counted(len(closure.packages), 'package')}, newest of {closure.newest}{limit}"
     pin = pins.sources.get(name)
-    if pin is None:
-        return ""
-    if not isinstance(pin, GitPin):
-        return f"{pin.version} ({pin.commit[:12]})" if isinstance(pin, IncludedPin) and pin.commit else pin.version
-    pulls = "".join(f" with pull request {pull.number} at {pull.head[:12]}" for pull in pin.pulls)
-    return f"{pin.version} ({pin.commit[:12]}){pulls}"
+    if isinstance(pin, GitPin):
+        pulls = "".join(f" with pull request {pull.number} at {pull.head[:12]}" for pull in pin.pulls)
+        return f"{pin.version} ({pin.commit[:12]}){pulls}"
+    if isinstance(pin, IncludedPin) and pin.commit:
+        return f"{pin.version} ({pin.commit[:12]})"
+    return pin.version if pin else ""

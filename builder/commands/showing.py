@@ -56,22 +56,24 @@ class ShownImage:
 
 
 def show_image(workspace: Workspace, text: str) -> ShownImage:
-    """Reads what images.lock and the build directory tell of the image called ``text``. Raises UsageError where
-    images.lock has no such image."""
-    lock = lock_file.read_project_lock(workspace.project)
-    name, _ = status.named_number(workspace.project, lock, text)
-    overview = status.status_overview(workspace, lock.only(name))
-    directory = workspace.project.build_directory(name.repository, name.number)
-    steps = build_directory.read_if_possible(directory) or ()
+    """Reads what is known of the image called ``text``. Raises UsageError where there is no such image."""
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    name, _ = status.named_number(project, lock, text)
+    row = status.status_overview(workspace, lock.only(name)).rows[0]
+    directory = project.build_directory(name.repository, name.number)
     args = build_directory.read_metadata(directory).get("build_args")
-    arguments = args if isinstance(args, dict) else {}
-    row = overview.rows[0]
-    uses_gpu = (
-        "vllm" in row.image.versions and image.serve_settings(workspace.project, row.image.definition).gpus != "none"
+    serves = "vllm" in row.image.versions
+    return ShownImage(
+        row,
+        steps=build_directory.read_if_possible(directory) or (),
+        adopted=adopted.read_adopted(directory),
+        directory=directory,
+        args=args if isinstance(args, dict) else {},
+        uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
+        evidence=_evidence(workspace, lock, name),
+        witnesses=matrix.read_statements(project, name, row.image.fingerprint),
     )
-    evidence = _evidence(workspace, lock, name)
-    witnesses = matrix.read_statements(workspace.project, name, row.image.fingerprint)
-    return ShownImage(row, steps, adopted.read_adopted(directory), directory, arguments, uses_gpu, evidence, witnesses)
 
 
 def _evidence(workspace: Workspace, lock: Lock, name: ImageName) -> ImageEvidence | None:

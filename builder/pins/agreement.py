@@ -1,21 +1,24 @@
 """The versions of a definition must agree with the versions that the pinned vLLM names.
 
-The version of a wheel comes first, then the comparison of ranges, the named versions, and the check of a definition.
-The check runs before anything is built.
+The version of a wheel comes first, then the comparison of ranges, the named versions, and the check of a definition,
+which runs before anything is built.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base.errors import Location, SourceError, UsageError
+from builder.base.python_versions import parse_requirement, parse_version
 from builder.definitions import image
 from builder.definitions.fields import canonical
 from builder.definitions.image import WheelSource
 from builder.lock.model import GitPin, WheelPin
 from builder.pins import vendored
+from builder.sources import python
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -54,8 +57,7 @@ def requirement(source: WheelSource, pin: SourcePin | None, chosen: str | None) 
 
 
 def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, str | None]) -> Pins:
-    """``pins`` with the wheels of ``update`` at the version that each maps to; without those that map to none, which
-    the definition decides again."""
+    """``pins`` with the wheels of ``update`` at their chosen versions, and without those of no chosen version."""
     chosen = {
         name: WheelPin(definition.wheel_sources[name].requested, wanted)
         for name, wanted in update.items()
@@ -67,26 +69,33 @@ def with_chosen(definition: ImageDefinition, pins: Pins, update: Mapping[str, st
 
 def require_version(definition: ImageDefinition, name: str, text: str) -> None:
     """Raises UsageError where ``text`` is no version that a wheel can have."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        Version(text)
-    except InvalidVersion:
+    if parse_version(text) is None:
         raise UsageError(
             f"`--update {name}={text}`: {name} of {definition.name} is a wheel, and `{text}` is no version",
             hint=f"write a version, such as {name}=1.2.3; `--update {name}` takes what image.yaml says",
-        ) from None
+        )
 
 
 def require_wheel(definition: ImageDefinition, name: str, wanted: str, resolver: Resolver) -> None:
     """Raises SourceError where the index has no wheel of the version that was chosen, with the newest that it has."""
+    from builder.pins import packages
     from builder.sources import wheels
 
-    source = definition.wheel_sources[name]
+    package, settings = definition.wheel_sources[name].package, resolver.settings
+    request = lookup(definition, definition.wheel_sources[name], wanted)
     try:
-        wheels.find_wheel(resolver.project.state / "wheels", lookup(definition, source, wanted), resolver.settings)
+        wheels.find_wheel(resolver.project.state / "wheels", request, settings)
     except SourceError as error:
-        raise _missing(definition, source, name, wanted, resolver) or error from None
+        there: tuple[str, ...] = ()
+        with contextlib.suppress(SourceError):
+            there = () if request.python.indexes else packages.newest_release(package, settings)
+        # The index has it or does not answer, or the wheel is taken from another one.
+        if not there or any(_is(each, wanted) for each in there):
+            raise
+        raise SourceError(
+            f"the package index has no wheel of {package} {wanted}",
+            hint=f"`--update {name}=VERSION` with one that it has, such as {', '.join(there[:_SHOWN])}",
+        ) from error
 
 
 def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> WheelRequest:
@@ -101,56 +110,20 @@ def lookup(definition: ImageDefinition, source: WheelSource, wanted: str) -> Whe
     return WheelRequest(f"{source.package}=={wanted}", replace(wants, indexes=indexes), definition.platform)
 
 
-def _missing(
-    definition: ImageDefinition, source: WheelSource, name: str, wanted: str, resolver: Resolver
-) -> SourceError | None:
-    """The error for a version that the user's index lacks; None where it has it, does not answer, or is not the one
-    that the definition takes the wheel from."""
-    from builder.pins import packages
-
-    if lookup(definition, source, wanted).python.indexes:
-        return None
-    try:
-        there = packages.newest_release(source.package, resolver.settings)
-    except SourceError:
-        return None
-    if not there or any(_is(each, wanted) for each in there):
-        return None
-    newest = ", ".join(there[:_SHOWN])
-    return SourceError(
-        f"the package index has no wheel of {source.package} {wanted}",
-        hint=f"`--update {name}=VERSION` with one that it has, such as {newest}",
-    )
-
-
 def _is(pinned: str, written: str) -> bool:
     """True if a version is the written one: a local part that was not written makes no other."""
-    from packaging.specifiers import InvalidSpecifier, SpecifierSet
-
-    try:
-        return SpecifierSet(f"=={written}").contains(pinned, prereleases=True)
-    except InvalidSpecifier:
-        return pinned == written
+    return only(written).contains(pinned, prereleases=True)
 
 
-# Requirements that are held against each other: for one package, is there a version that suits all of them?
-
-_SYSTEM = {"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux"}
-_MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+# Requirements that are compared: for one package, is there a version that suits all of them?
 
 
-def parse(text: str, platform: str, python: str) -> Requirement | None:
-    """The requirement in ``text`` where it counts on ``platform`` and the Python of this version (``3.12``); None where
-    it does not, or is no requirement."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
+def parse(text: str, platform: str, version: str) -> Requirement | None:
+    """The requirement in ``text`` where it counts on ``platform`` and this Python (``3.12``); else None."""
+    requirement = parse_requirement(text)
+    if requirement and requirement.marker and not requirement.marker.evaluate(python.markers(platform, version)):
         return None
-    versions = {"python_version": python, "python_full_version": f"{python}.0", "extra": ""}
-    target = {**_SYSTEM, "platform_machine": _MACHINES.get(platform, ""), **versions}
-    return requirement if requirement.marker is None or requirement.marker.evaluate(target) else None
+    return requirement
 
 
 def only(version: str) -> SpecifierSet:
@@ -177,25 +150,21 @@ def agree(first: SpecifierSet, other: SpecifierSet) -> bool:
 
 def _candidates(specifiers: SpecifierSet) -> set[str]:
     """Versions at, right below and right above each one that is written."""
-    from packaging.version import InvalidVersion, Version
-
     candidates: set[str] = set()
     for specifier in specifiers:
         text = specifier.version.removesuffix(".*")
-        try:
-            version = Version(text)
-        except InvalidVersion:
-            candidates.add(text)
+        candidates.add(text)
+        if (version := parse_version(text)) is None:
             continue
         release = [*version.release, 0, 0][: max(3, len(version.release))]
-        candidates |= {text, version.public, version.base_version, f"{version.base_version}.post1"}
-        for place in range(len(release)):
-            further = [*release[:place], release[place] + 1, *([0] * (len(release) - place - 1))]
-            candidates.add(".".join(map(str, further)))
-            if release[place]:
-                before = [*release[:place], release[place] - 1, *([999] * (len(release) - place - 1))]
-                candidates.add(".".join(map(str, before)))
-        candidates.add(".".join(map(str, [*version.release, 1])))
+        candidates |= {version.public, version.base_version, f"{version.base_version}.post1"}
+        numbers = [[*version.release, 1]]
+        for place, number in enumerate(release):
+            rest = len(release) - place - 1
+            numbers.append([*release[:place], number + 1, *([0] * rest)])
+            if number:
+                numbers.append([*release[:place], number - 1, *([999] * rest)])
+        candidates |= {".".join(map(str, each)) for each in numbers}
     return candidates
 
 
@@ -292,34 +261,32 @@ def _of_commit(
 def _of_wheel(
     definition: ImageDefinition, source: image.WheelSource, version: str, resolver: Resolver
 ) -> dict[str, Named]:
-    from email.parser import BytesHeaderParser
-
     from builder.sources import wheels
 
     if definition.python is None:
         return {}
-    cache = resolver.project.state / "wheels"
-    request = lookup(definition, source, version)
-    wheel = wheels.find_wheel(cache, request, resolver.settings)
-    name = "-".join(wheel.address.rpartition("/")[2].split("-")[:2]).replace("%2B", "+")
-    file = f"{name}.dist-info/METADATA"
-    metadata = wheels.read_wheel_files(cache, wheel, [file], resolver.settings.ca_file).get(file, b"")
-    lines = BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist") or []
-    return _of_lines([str(line) for line in lines], definition, f"the wheel of {source.package} {version}")
+    cache, settings = resolver.project.state / "wheels", resolver.settings
+    wheel = wheels.find_wheel(cache, lookup(definition, source, version), settings)
+    stem = "-".join(wheel.address.rpartition("/")[2].split("-")[:2]).replace("%2B", "+")
+    lines = wheels.read_requirements(cache, wheel, stem, settings.ca_file)
+    return _of_lines(lines, definition, f"the wheel of {source.package} {version}")
 
 
 def _of_lines(lines: Iterable[str], definition: ImageDefinition, by: str) -> dict[str, Named]:
     named: dict[str, Named] = {}
-    python = definition.python.version if definition.python else "3.12"
     for line in lines:
-        requirement = parse(line, definition.platform, python)
+        requirement = parse(line, definition.platform, _python_version(definition))
         if requirement and (name := canonical(requirement.name)) in PACKAGES and not requirement.url:
             before = named[name].specifiers if name in named else requirement.specifier
             named[name] = Named(requirement.specifier & before, by)
     return named
 
 
-# The versions that a definition has of what the pinned vLLM names, held against it before anything is built.
+def _python_version(definition: ImageDefinition) -> str:
+    return definition.python.version if definition.python else "3.12"
+
+
+# The versions that a definition has of what the pinned vLLM names.
 
 _REQUIREMENT_FILE = re.compile(r"(?:.*/)?(?:requirements[^/]*\.(?:txt|in)|requirements/.*\.(?:txt|in))")
 _ADDED = re.compile(r"\+(?P<indent>\s*)(?P<text>[A-Za-z0-9][^#]*)")
@@ -394,10 +361,9 @@ def _of_flashinfer(project: Project, definition: ImageDefinition, pins: Pins, na
 
 def _of_definition(project: Project, definition: ImageDefinition) -> Iterator[Mention]:
     wants = definition.python
-    lists = {"packages": wants.packages, "build": wants.build} if wants else {}
-    written: dict[tuple[str | int, ...], str] = {
-        ("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)
-    }
+    written: dict[tuple[str | int, ...], str] = {}
+    for key, texts in (("packages", wants.packages), ("build", wants.build)) if wants else ():
+        written |= {("python", key, number): text for number, text in enumerate(texts)}
     written |= {("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()}
     for where, text in written.items():
         if requirement := _named(definition, text):
@@ -426,6 +392,5 @@ def _named(definition: ImageDefinition, text: str) -> Requirement | None:
     """The requirement in ``text`` where it limits a package that vLLM may name, and counts on this platform."""
     if canonical(_END_OF_NAME.split(text, maxsplit=1)[0]) not in PACKAGES:
         return None
-    python = definition.python.version if definition.python else "3.12"
-    requirement = parse(text, definition.platform, python)
+    requirement = parse(text, definition.platform, _python_version(definition))
     return requirement if requirement and requirement.specifier else None

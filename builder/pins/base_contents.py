@@ -52,10 +52,8 @@ class BaseContents:
 
 
 def read_base_contents(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> BaseContents:
-    """Reads the contents of a pinned base, which is pulled where the engine has none.
-
-    Raises SourceError where it cannot be pulled, is not what is pinned, or cannot be run here.
-    """
+    """Reads the contents of a pinned base, which is pulled where the engine has none. Raises SourceError where it
+    cannot be pulled, is not what is pinned, or cannot be run here."""
     with _read_errors(pin):
         details = _pulled(endpoint, pin, platform, report)
         report(Message(f"reading what {pin.requested} brings"))
@@ -74,10 +72,8 @@ def ensure_present(endpoint: Endpoint, pin: BasePin, platform: str, report: Repo
 def read_files(
     endpoint: Endpoint, pin: BasePin, platform: str, package: str, paths: Collection[str]
 ) -> dict[str, bytes]:
-    """Returns those of ``paths`` (``vllm/config.py``) that the importable ``package`` has in a pinned base.
-
-    Raises SourceError where the engine does not have that base: nothing is pulled.
-    """
+    """Returns those of ``paths`` (``vllm/config.py``) that the importable ``package`` has in a pinned base. Raises
+    SourceError where the engine does not have that base: nothing is pulled."""
     with _read_errors(pin):
         if _present(endpoint, pin, platform) is None:
             raise SourceError(f"this engine does not have {pin.requested} as pinned; a build pulls it")
@@ -86,9 +82,8 @@ def read_files(
 
 def reference(pin: BasePin) -> str:
     """The engine's name of a pinned base."""
-    if pin.resolved.startswith(installed.LOCAL):
-        return pin.requested
-    return f"{repository(pin.requested)}@{pin.resolved}"
+    local = pin.resolved.startswith(installed.LOCAL)
+    return pin.requested if local else f"{repository(pin.requested)}@{pin.resolved}"
 
 
 @contextmanager
@@ -101,14 +96,13 @@ def _read_errors(pin: BasePin) -> Iterator[None]:
 
 def _pulled(endpoint: Endpoint, pin: BasePin, platform: str, report: Report) -> images.ImageDetails:
     """The engine's image of a pinned base, which is pulled where there is none."""
-    details = _present(endpoint, pin, platform)
-    if details is None:
-        report(Message(f"pulling {pin.requested}, to read what it brings"))
-        _pull(endpoint, reference(pin), platform, report)
-        details = _present(endpoint, pin, platform)
-    if details is None:
-        raise SourceError(f"the engine has no {reference(pin)} for {platform}")
-    return details
+    if details := _present(endpoint, pin, platform):
+        return details
+    report(Message(f"pulling {pin.requested}, to read what it brings"))
+    _pull(endpoint, reference(pin), platform, report)
+    if details := _present(endpoint, pin, platform):
+        return details
+    raise SourceError(f"the engine has no {reference(pin)} for {platform}")
 
 
 def _present(endpoint: Endpoint, pin: BasePin, platform: str) -> images.ImageDetails | None:

@@ -28,9 +28,7 @@ def resolve_missing(
     workspace: Workspace, lock: Lock, chains: Sequence[Chain], update: Update
 ) -> dict[str, pinning.ResolvedPins]:
     """Pins for every definition of ``chains``, by name: those of ``lock``, but for stale ones and those to ``update``.
-
-    No source is asked twice. See `definition_pins.complete`.
-    """
+    No source is asked twice. See `pinning.resolve_missing`."""
     updates = _update_of_each(chains, update)
     sources = resolver.make_resolver(workspace)
     completed: dict[str, pinning.ResolvedPins] = {}
@@ -40,12 +38,10 @@ def resolve_missing(
         for definition in chain:
             name = definition.name
             if name not in completed:
-                pins = lock.pins_of(name, definition.platform)
+                pins, own = lock.pins_of(name, definition.platform), updates[name]
                 completed[name] = pinning.ResolvedPins(pins)
-                if updates[name] or pinning.stale_pins(definition, pins, inherited):
-                    completed[name] = pinning.resolve_missing(
-                        definition, pins, inherited, sources, updates[name], below
-                    )
+                if own or pinning.stale_pins(definition, pins, inherited):
+                    completed[name] = pinning.resolve_missing(definition, pins, inherited, sources, own, below)
             closure = completed[name].pins.python
             below = closure.as_of if closure else below
             inherited = _inherited_from(definition, completed[name].pins, inherited)
@@ -83,23 +79,17 @@ def _inherited_from(definition: ImageDefinition, pins: Pins, inherited: pinning.
 
 def _update_of_each(chains: Sequence[Chain], update: Update) -> dict[str, dict[str, str | None]]:
     """The part of ``update`` for each definition: a name means the last definition of a chain that has such a source.
-
-    Raises UsageError for a name that none of the chains has.
-    """
+    Raises UsageError for a name that none of the chains has."""
     updates: dict[str, dict[str, str | None]] = {definition.name: {} for chain in chains for definition in chain}
     for name, ref in update.items():
-        owners = [
-            next((definition for definition in reversed(chain) if name in pinning.pin_names(definition)), None)
-            for chain in chains
-        ]
-        if not any(owners):
+        having = [[each for each in chain if name in pinning.pin_names(each)] for chain in chains]
+        if not any(having):
             sources = {source for chain in chains for definition in chain for source in pinning.pin_names(definition)}
             targets = ", ".join(dict.fromkeys(chain[-1].name for chain in chains))
             raise UsageError(
                 f"{targets} has no source `{name}`",
                 hint=f"it has {', '.join(sorted(sources))}; image.yaml says under `sources:` what it is made from",
             )
-        for owner in owners:
-            if owner:
-                updates[owner.name][name] = ref
+        for definitions in filter(None, having):
+            updates[definitions[-1].name][name] = ref
     return updates

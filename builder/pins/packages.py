@@ -5,6 +5,7 @@ The files of a package come first, then the cache of files from wheels, then the
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -15,11 +16,14 @@ from typing import TYPE_CHECKING, Any
 from builder.base import files, http_client
 from builder.base.errors import EngineError, SourceError, UsageError
 from builder.base.http_client import NoAnswerError
+from builder.base.python_versions import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
 from builder.lock.model import GitPin, IncludedPin, LockedPackage
 from builder.plan import making
-from builder.sources import git, wheels
+from builder.sources import git, mirror, wheels
+from builder.sources.patches import CandidatePatch, PackageFiles
+from builder.sources.wheels import WheelRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,11 +33,7 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.lock.model import Lock, Pins
     from builder.sources.git import UserSettings
-    from builder.sources.patches import CandidatePatch, PackageFiles
-    from builder.sources.wheels import WheelRequest
 
-
-# The files of an importable package, at the version that an image pins or at another one.
 
 # For a version that no definition pins: the Python files are the same in the wheels of all platforms.
 _ANY = PythonRequirements(version="3.12", glibc="2.39", packages=())
@@ -72,17 +72,12 @@ class Package:
 
 def access(project: Project, environ: Mapping[str, str], say: Callable[[str], None]) -> Access:
     """The access that a project has, with the settings in ``environ``."""
-    from builder.sources import git
-
     return Access(project.mirrors, project.state / "wheels", environ, git.read_index_settings(environ), say)
 
 
 def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Package | None:
     """``package`` as the images of ``chain`` (the base first) hold it before any mod, or None where no pin tells its
     version. Nothing is fetched before its files are read."""
-    from builder.sources.patches import CandidatePatch
-    from builder.sources.wheels import WheelRequest
-
     for level in reversed(chain):
         pin, source = level.pins.sources.get(package), level.definition.sources.get(package)
         if isinstance(pin, GitPin) and isinstance(source, GitSource):
@@ -110,39 +105,29 @@ def pinned(reach: Access, chain: Sequence[PinnedDefinition], package: str) -> Pa
 
 def released(reach: Access, definitions: Iterable[ImageDefinition], package: str, version: str) -> Package:
     """``package`` as the wheel of ``version`` on the user's index, or on one that a definition names for it."""
-    label = f"{_distribution(package)} {version}"
-    return Package(version, label, _of_wheel(reach, _released(definitions, package, version), package))
-
-
-def _released(definitions: Iterable[ImageDefinition], package: str, version: str) -> WheelRequest:
-    from builder.sources.wheels import WheelRequest
-
     wants = [definition.python for definition in definitions if definition.python]
-    indexes = dict.fromkeys(index for python in wants for index in python.indexes)
+    indexes = tuple(dict.fromkeys(index for python in wants for index in python.indexes))
     name = _distribution(package)
-    return WheelRequest(f"{name}=={version}", replace(_ANY, indexes=tuple(indexes)), _ANY_PLATFORM)
+    request = WheelRequest(f"{name}=={version}", replace(_ANY, indexes=indexes), _ANY_PLATFORM)
+    return Package(version, f"{name} {version}", _of_wheel(reach, request, package))
 
 
 def committed(reach: Access, definitions: Iterable[ImageDefinition], package: str, ref: str) -> Package:
     """``package`` at the branch, tag or commit ``ref`` of the repository that a definition takes it from, without pull
     requests. Raises UsageError where no definition takes it from git, SourceError where there is no such ref."""
-    from builder.sources import mirror
-
     sources = [definition.git_sources for definition in definitions]
-    addresses = [by_name[package].git for by_name in sources if package in by_name]
-    if not addresses:
+    address = next((by_name[package].git for by_name in sources if package in by_name), "")
+    if not address:
         raise UsageError(
             f"`{ref}` is no version, and no definition takes {package} from git",
             hint=f"a release of {package} is written 1.2.3, or {package}=1.2.3",
         )
-    pin = mirror.resolve_ref(reach.mirrors, addresses[0], ref, reach.say)
+    pin = mirror.resolve_ref(reach.mirrors, address, ref, reach.say)
     label = f"{package} {ref[:12] if ref == pin.commit else ref}"
-    return Package(pin.version, label, _of_commit(reach, addresses[0], pin.commit, package))
+    return Package(pin.version, label, _of_commit(reach, address, pin.commit, package))
 
 
 def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFiles:
-    from builder.sources.patches import PackageFiles
-
     def read(paths: Collection[str]) -> dict[str, bytes]:
         wheel = wheels.find_wheel(reach.wheels, request, reach.settings)
         return wheels.read_wheel_files(reach.wheels, wheel, paths, reach.settings.ca_file)
@@ -151,8 +136,6 @@ def _of_wheel(reach: Access, request: WheelRequest, package: str) -> PackageFile
 
 
 def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFiles:
-    from builder.sources.patches import PackageFiles
-
     def read(paths: Collection[str]) -> dict[str, bytes]:
         from builder.engine import client
         from builder.pins import base_contents
@@ -171,9 +154,6 @@ def _of_base(reach: Access, level: PinnedDefinition, package: str) -> PackageFil
 def _of_commit(
     reach: Access, url: str, commit: str, package: str, pulls: tuple[CandidatePatch, ...] = ()
 ) -> PackageFiles:
-    from builder.sources import mirror
-    from builder.sources.patches import PackageFiles
-
     def read(paths: Collection[str]) -> dict[str, bytes]:
         return mirror.read_files(reach.mirrors, url, commit, paths, reach.say)
 
@@ -187,7 +167,7 @@ def _distribution(package: str) -> str:
 
 # The cache of files read from wheels to try patches on (``.builder/wheels``).
 
-_LARGEST = 16 << 20
+_LARGEST_ANSWER = 16 << 20
 _WHEEL = re.compile("[0-9a-f]{64}")
 
 
@@ -220,7 +200,7 @@ def remove_wheels(paths: Iterable[Path]) -> None:
 def _named(answer: Path) -> set[str]:
     """The SHA-256 of each wheel in an index's answer."""
     try:
-        return {str(sha256) for _, sha256 in json.loads(files.read_plain_file(answer, _LARGEST))}
+        return {str(sha256) for _, sha256 in json.loads(files.read_plain_file(answer, _LARGEST_ANSWER))}
     except (OSError, ValueError, TypeError, RecursionError):
         return set()
 
@@ -229,49 +209,43 @@ def _named(answer: Path) -> set[str]:
 
 _DEFAULT = "https://pypi.org/simple"
 _JSON = "application/vnd.pypi.simple.v1+json"
-_RELEASED_VERSIONS_LARGEST = 64 << 20
+_LARGEST_PAGE = 64 << 20
 
 
 def releases_between(package: str, old: str, new: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The versions strictly between two, beginning at the side of ``old``; no pre-releases, unless one end is one.
     Raises SourceError where the index does not answer."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        ends = (Version(old), Version(new))
-    except InvalidVersion:
+    start, end = parse_version(old), parse_version(new)
+    if start is None or end is None:
         return ()
-    versions: list[Version] = []
-    for text in _files(package, environ):
-        version = Version(text)
-        wanted = not version.is_prerelease or any(end.is_prerelease for end in ends)
-        if min(ends) < version < max(ends) and wanted and version.local == ends[0].local:
-            versions.append(version)
-    return tuple(str(version) for version in sorted(versions, reverse=ends[0] > ends[1]))
+    offered = filter(None, map(parse_version, _wheels_of(package, git.read_index_settings(environ))))
+    between = [
+        version
+        for version in offered
+        if min(start, end) < version < max(start, end)
+        and (not version.is_prerelease or start.is_prerelease or end.is_prerelease)
+        and version.local == start.local
+    ]
+    return tuple(map(str, sorted(between, reverse=start > end)))
 
 
 def newest_release(package: str, settings: UserSettings) -> tuple[str, ...]:
-    """The versions that the user's index has, the newest first; pre-releases only where there is nothing else. Raises
-    SourceError where it does not answer."""
+    """The versions on the user's index, the newest first; pre-releases if there is nothing else. Raises SourceError."""
     from packaging.version import Version
 
-    versions = sorted(map(Version, _files_of(package, settings)), reverse=True)
+    versions = sorted(map(Version, _wheels_of(package, settings)), reverse=True)
     return tuple(map(str, [each for each in versions if not each.is_prerelease] or versions))
 
 
 def line(package: str, version: str, environ: Mapping[str, str]) -> str:
     """The entry of a version in a requirement file, with the hashes of its wheels. Raises SourceError."""
-    hashes = _files(package, environ).get(version)
+    hashes = _wheels_of(package, git.read_index_settings(environ)).get(version)
     if not hashes:
         raise SourceError(f"the index has no wheel of {package} {version}")
     return making.requirement_line(LockedPackage(package, version, tuple(sorted(hashes))))
 
 
-def _files(package: str, environ: Mapping[str, str]) -> dict[str, set[str]]:
-    return _files_of(package, git.read_index_settings(environ))
-
-
-def _files_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
+def _wheels_of(package: str, settings: UserSettings) -> dict[str, set[str]]:
     index = (settings.index_url or _DEFAULT).rstrip("/")
     return _wheels(f"{index}/{package}/", settings.ca_file)
 
@@ -281,24 +255,19 @@ def _wheels(address: str, ca_file: Path | None) -> dict[str, set[str]]:
     """The hashes of the wheels that were not withdrawn, by version."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-    from builder.sources import git
-
     shown = git.split(address).url
     try:
         with http_client.following(ca_file) as client:
             headers = {"Accept": f"{_JSON}, text/html;q=0.1"}
-            answer = http_client.send(client, "GET", address, largest=_RELEASED_VERSIONS_LARGEST, headers=headers)
+            answer = http_client.send(client, "GET", address, largest=_LARGEST_PAGE, headers=headers)
     except NoAnswerError as error:
         raise SourceError(f"{shown} does not answer: {error}") from None
     if not answer.is_success:
         raise SourceError(f"{shown}: the server says {http_client.status(answer)}")
     versions: dict[str, set[str]] = {}
     for name, sha256 in _listed(answer.text):
-        try:
-            version = str(parse_wheel_filename(name)[1])
-        except InvalidWheelFilename:
-            continue
-        versions.setdefault(version, set()).add(sha256)
+        with contextlib.suppress(InvalidWheelFilename):
+            versions.setdefault(str(parse_wheel_filename(name)[1]), set()).add(sha256)
     return versions
 
 

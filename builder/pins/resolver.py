@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base.errors import SourceError
 from builder.base.events import Message, Report
+from builder.sources import mirror
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,75 +34,66 @@ class Resolver:
     resolve_base: Callable[[str, str], str]
     read_base: Callable[[BasePin, str], BaseContents]
     report: Report
-    _bases: dict[tuple[str, str], str | SourceError] = field(default_factory=dict)
-    _contents: dict[tuple[str, str], BaseContents | SourceError] = field(default_factory=dict)
     _commits: dict[tuple[str, str], GitPin | SourceError] = field(default_factory=dict)
-    _pulls: dict[tuple[str, RequestedPull, str, tuple[EarlierPatch, ...]], VendoredPatch] = field(default_factory=dict)
-    _releases: dict[str, str] = field(default_factory=dict)
+    _answers: dict[tuple[object, ...], Any] = field(default_factory=dict)
 
     def say(self, text: str) -> None:
         """Passes on a message about what is being resolved."""
         self.report(Message(text))
 
+    def _once(self, ask: Callable[[], T], *question: object) -> T:
+        if question not in self._answers:
+            try:
+                self._answers[question] = ask()
+            except SourceError as error:
+                self._answers[question] = error
+        answer: T | SourceError = self._answers[question]
+        return answered(answer)
+
     def base(self, reference: str, platform: str) -> str:
         """The digest or fingerprint that a base image's tag stands for. Raises SourceError."""
-        question = reference, platform
-        if question not in self._bases:
+
+        def ask() -> str:
             self.say(f"resolving the base image {reference}")
-            try:
-                self._bases[question] = self.resolve_base(*question)
-            except SourceError as error:
-                self._bases[question] = error
-        return answered(self._bases[question])
+            return self.resolve_base(reference, platform)
+
+        return self._once(ask, "base", reference, platform)
 
     def contents(self, base: BasePin, platform: str) -> BaseContents:
         """The contents of a pinned base image. Raises SourceError."""
-        question = base.resolved, platform
-        if question not in self._contents:
-            try:
-                self._contents[question] = self.read_base(base, platform)
-            except SourceError as error:
-                self._contents[question] = error
-        return answered(self._contents[question])
+        return self._once(lambda: self.read_base(base, platform), "contents", base.resolved, platform)
 
     def commits(self, requested: Sequence[tuple[str, str, str]]) -> dict[str, GitPin | SourceError]:
         """The pin of each of (name, address, ref), or why there is none, by name; resolved at the same time."""
         unknown = [(name, url, ref) for name, url, ref in requested if (url, ref) not in self._commits]
         if unknown:
-            from builder.sources import mirror
-
             self.say(f"resolving {', '.join(f'{name} {ref}' for name, _, ref in unknown)}")
             self._commits |= mirror.resolve_all(self.project.mirrors, [(url, ref) for _, url, ref in unknown], self.say)
         return {name: self._commits[url, ref] for name, url, ref in requested}
 
     def release(self, name: str, url: str) -> str:
-        """The tag of the newest release of ``name`` that is as old as builder.yaml wants it; tells it, and the newer
-        ones. Raises SourceError."""
-        from datetime import UTC, datetime
-
+        """The tag of the newest release of ``name`` that is as old as builder.yaml wants it. Raises SourceError."""
         from builder.definitions import configuration
         from builder.sources import vllm_versions
 
-        if url not in self._releases:
+        def ask() -> str:
             days = configuration.load_configuration(self.project).release_age
-            now = datetime.now(UTC)
-            choice = vllm_versions.choose_release(self.project.mirrors, url, days, now, self.say)
+            choice = vllm_versions.choose_release(self.project.mirrors, url, days, datetime.now(UTC), self.say)
             young = [f"{release.tag} of {release.since:%Y-%m-%d}" for release in choice.too_young]
             self.say(
                 f"{name}: {choice.taken.tag} of {choice.taken.since:%Y-%m-%d} is the newest release that is {days} days"
                 f" old" + (f"; too young: {', '.join(young)}" if young else "")
             )
-            self._releases[url] = choice.taken.tag
-        return f"refs/tags/{self._releases[url]}"
+            return f"refs/tags/{choice.taken.tag}"
+
+        return self._once(ask, "release", url)
 
     def pull(self, url: str, pull: RequestedPull, commit: str, earlier: tuple[EarlierPatch, ...]) -> VendoredPatch:
         """A pull request as it is now, for ``commit`` with the ``earlier`` patches. Raises SourceError."""
         from builder.sources import pulls
 
         question = url, pull, commit, earlier
-        if question not in self._pulls:
-            self._pulls[question] = pulls.vendor(self.project.mirrors, *question, self.say)
-        return self._pulls[question]
+        return self._once(lambda: pulls.vendor(self.project.mirrors, *question, self.say), "pull", *question)
 
 
 def make_resolver(workspace: Workspace) -> Resolver:

@@ -1,7 +1,7 @@
-"""The patches of pull requests are files beside the definition that requests them.
+"""The patches of pull requests are files beside the definition that requests them, named after their content.
 
-The vendored files come first, then the repeated fetch of patches that the project lacks.
-A fetched patch must have the SHA-256 that images.lock records.
+The vendored files come first, then the repeated fetch of patches that the project lacks: it may be published without
+the texts of others, and images.lock says what they have to be.
 """
 
 from __future__ import annotations
@@ -25,17 +25,12 @@ if TYPE_CHECKING:
     from builder.definitions.image import ImageDefinition
     from builder.sources.pulls import EarlierPatch
 
-
-# Vendored patches of pull requests: files beside the definition that requests them, named after their content.
-
 _LARGEST = 64 << 20  # bytes of a patch
 
 
 def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[str, bytes]) -> dict[str, bytes]:
-    """The patch of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet.
-
-    Raises LockError for a file that is missing or was edited.
-    """
+    """The patch of every pull request in ``pins`` by its SHA-256; ``fresh`` ones are not on disk yet. Raises LockError
+    for a file that is missing or was edited."""
     return {
         pull.sha256: fresh[pull.sha256] if pull.sha256 in fresh else _read(project, path, pull)
         for path, pull in _files(project, definition, pins)
@@ -43,7 +38,7 @@ def load_vendored(project: Project, definition: str, pins: Pins, fresh: Mapping[
 
 
 def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[LockError]:
-    """The error of each file that is missing or was edited, as ``load`` raises it."""
+    """The error of each file that is missing or was edited."""
     for path, pull in _files(project, definition, pins):
         try:
             _read(project, path, pull)
@@ -51,29 +46,23 @@ def vendored_faults(project: Project, definition: str, pins: Pins) -> Iterator[L
             yield error
 
 
-def is_missing(project: Project, definition: str, source: str, pull: PullPin) -> bool:
-    """True where the project does not have the patch of a pinned pull request: it was never committed, or removed."""
-    return not patch_file(project, definition, source, pull).exists()
-
-
 def keep_vendored(project: Project, definition: str, pins: Pins, patches: Mapping[str, bytes]) -> None:
     """Writes the patches that are not on disk yet; called before images.lock names them."""
     for path, pull in _files(project, definition, pins):
-        if path.is_file() and _sha256(path.read_bytes()) == pull.sha256:
-            continue
-        files.make_folder(path.parent)
-        files.write_atomically(path, patches[pull.sha256])
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != pull.sha256:
+            files.make_folder(path.parent)
+            files.write_atomically(path, patches[pull.sha256])
+
+
+def patch_file(project: Project, definition: str, source: str, pull: PullPin) -> Path:
+    """The file that holds the patch of a pull request of ``source``."""
+    return project.dockerfiles / definition / "pulls" / f"{source}-{pull.number}-{pull.sha256[:12]}.patch"
 
 
 def _files(project: Project, definition: str, pins: Pins) -> Iterator[tuple[Path, PullPin]]:
     for name, pin in sorted(pins.sources.items()):
         for pull in pin.pulls if isinstance(pin, GitPin) else ():
             yield patch_file(project, definition, name, pull), pull
-
-
-def patch_file(project: Project, definition: str, source: str, pull: PullPin) -> Path:
-    """The file that holds the patch of a pull request of ``source``."""
-    return project.dockerfiles / definition / "pulls" / f"{source}-{pull.number}-{pull.sha256[:12]}.patch"
 
 
 def _read(project: Project, path: Path, pull: PullPin) -> bytes:
@@ -85,20 +74,13 @@ def _read(project: Project, path: Path, pull: PullPin) -> bytes:
             f"{file}, the vendored patch of pull request {pull.number}, cannot be read: {error.strerror}",
             hint="take it back with git, or `--update` its source to vendor the pull request as it is now",
         ) from None
-    if _sha256(content) != pull.sha256:
+    if hashlib.sha256(content).hexdigest() != pull.sha256:
         raise LockError(
             f"{file} was edited: it is not the patch of pull request {pull.number} that images.lock pins",
             hint=f"take it back: `git checkout -- {file}`",
         )
     return content
 
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-# Patches of pinned pull requests that the project does not have, fetched once more and compared with their SHA-256. A
-# project may be published without the texts of others: images.lock says what they have to be.
 
 _HINT = "take the file back with git, or `--update` its source to vendor the pull request as it is now"
 
@@ -107,63 +89,43 @@ def refetch_pull(
     project: Project, definition: ImageDefinition, pins: Pins, fresh: Mapping[str, bytes], report: Report
 ) -> dict[str, bytes]:
     """The patches in ``pins`` that neither the project nor ``fresh`` has, by SHA-256, as their repositories give them.
+    Raises LockError where one cannot be had any more, or is another one now."""
+    from builder.sources.pulls import EarlierPatch
 
-    Raises LockError where one cannot be had any more, or is another one now.
-    """
     fetched: dict[str, bytes] = {}
     for name, pin in pins.sources.items():
         if not isinstance(pin, GitPin) or name not in definition.git_sources:
             continue
-        if any(_is_wanted(project, definition, name, pull, fresh) for pull in pin.pulls):
-            url = definition.git_sources[name].git
-            fetched |= _of_source(project, definition, name, pin, url, {**fresh, **fetched}, report)
+        missing = {
+            pull.sha256
+            for pull in pin.pulls
+            if pull.sha256 not in fresh and not patch_file(project, definition.name, name, pull).exists()
+        }
+        earlier: list[EarlierPatch] = []  # each applies after those before it, which are needed to make it
+        for pull in pin.pulls if missing else ():
+            if pull.sha256 in missing:
+                url = definition.git_sources[name].git
+                diff = fetched[pull.sha256] = _fetch(project, url, pin, pull, tuple(earlier), report)
+            else:
+                alone = Pins(sources={name: replace(pin, pulls=(pull,))})
+                diff = load_vendored(project, definition.name, alone, fresh)[pull.sha256]
+            earlier.append(EarlierPatch(f"pull request {pull.number}", diff, pull.head))
     return fetched
 
 
-def _is_wanted(
-    project: Project, definition: ImageDefinition, source: str, pull: PullPin, fresh: Mapping[str, bytes]
-) -> bool:
-    return pull.sha256 not in fresh and is_missing(project, definition.name, source, pull)
-
-
-def _of_source(
-    project: Project,
-    definition: ImageDefinition,
-    name: str,
-    pin: GitPin,
-    url: str,
-    fresh: Mapping[str, bytes],
-    report: Report,
-) -> dict[str, bytes]:
-    """The missing patches of one source. Each applies after those before it, which are needed to make it."""
-    from builder.sources.pulls import EarlierPatch
-
-    earlier: list[EarlierPatch] = []
-    fetched: dict[str, bytes] = {}
-    for pull in pin.pulls:
-        if _is_wanted(project, definition, name, pull, fresh):
-            diff = fetched[pull.sha256] = _again(pull, pin, url, project, tuple(earlier), report)
-        else:
-            alone = Pins(sources={name: replace(pin, pulls=(pull,))})
-            diff = load_vendored(project, definition.name, alone, fresh)[pull.sha256]
-        earlier.append(EarlierPatch(f"pull request {pull.number}", diff, pull.head))
-    return fetched
-
-
-def _again(
-    pull: PullPin, pin: GitPin, url: str, project: Project, earlier: tuple[EarlierPatch, ...], report: Report
+def _fetch(
+    project: Project, url: str, pin: GitPin, pull: PullPin, earlier: tuple[EarlierPatch, ...], report: Report
 ) -> bytes:
     """The patch of a pull request at its pinned head. Raises LockError."""
     from builder.sources import pulls
-    from builder.sources.pulls import RequestedPull
 
     name = f"pull request {pull.number} of {pin.git} at {pull.head[:12]}"
-    requested = RequestedPull(pull.number, pull.base)
 
     def notify(text: str) -> None:
         report(Message(text))
 
     notify(f"the project does not have the patch of {name}: it is fetched from there")
+    requested = pulls.RequestedPull(pull.number, pull.base)
     try:
         vendor = pulls.vendor(project.mirrors, url, requested, pin.commit, earlier, notify, pull.head)
     except SourceError as error:

@@ -1,6 +1,6 @@
 """A plan is made from definitions and pins, before anything is done.
 
-The bake file comes first, then the Dockerfile, the labels, the Python lock, the warnings, and the plan itself.
+The plan itself comes first, then its parts: the Dockerfile, the bake file, the labels, the Python lock, the warnings.
 Docker can build the resulting build directory without this program.
 """
 
@@ -30,93 +30,194 @@ if TYPE_CHECKING:
     from builder.definitions.mod import FileCopy, Mod
     from builder.definitions.recipe import Recipe
 
+# Scripts that steps source: staged where the Dockerfile mounts them.
+_APT = "parts/apt.sh"
+_SCRIPTS = (_APT, "parts/bake-mod.sh", "parts/step.sh")
+BASE_PACKAGES = "base packages"
+# The date if nothing that is pinned has one: zip files cannot store an earlier date.
+EARLIEST = "1980-01-01T00:00:00Z"
 
-# The bake file of a build directory, which ``docker buildx bake`` builds without this program.
 
-TARGET = "image"
-FILE = plan_model.BAKE
+@dataclass(frozen=True)
+class ImageInputs:
+    """The inputs of one image of a chain: its definition, its pins, the vendored patches by SHA-256, and its mods."""
+
+    definition: ImageDefinition
+    pins: Pins
+    diffs: Mapping[str, bytes]
+    mods: tuple[Mod, ...]
 
 
-def bake_target(
-    platform: str, epoch: int, trees: Mapping[str, str], parent: str | None, *, records_packages: bool
-) -> dict[str, Any]:
-    """A target that builds the build directory; the parent image is another target of the same file. ``trees`` are the
-    sources taken from git, each with its address and commit as ``URL#COMMIT``. Where it ``records_packages`` of the
-    distribution, those of the build before are installed again: a secret, because BuildKit does not know a step by it.
+def make_plan(
+    inputs: ImageInputs, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
+) -> Plan:
+    """Makes the plan of a build on top of ``parent``, the plan of the parent image."""
+    definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
+    chain = [*((plan.definition, plan.pins) for plan in (parent.chain if parent else ())), (definition, pins)]
+    base = parent.definition.name if parent else base_reference(pins)
+    own_versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
+    versions = {**(parent.versions if parent else {}), **own_versions}
+    dates = [pin.date for _, each in chain for pin in each.sources.values() if isinstance(pin, GitPin)]
+    dates += [each.base.created for _, each in chain if each.base]
+    dates += [each.python.newest for _, each in chain if each.python]
+    created = max([EARLIEST, *dates])
+    epoch = int(datetime.fromisoformat(created).timestamp())
+    all_mods = (*(parent.mods if parent else ()), *mods)
+    args: dict[str, ArgumentValue] = {}
+    packages: dict[str, str] = {}
+    for each, own_pins in chain:
+        args |= each.args
+        packages |= rules.pinned_versions(each, own_pins)
+    metadata = _metadata(base_reference(chain[0][1]), args, versions, created)
+    content = _content(inputs, base, versions, rules.installed_versions(all_mods, packages), metadata)
+    parent_steps = (Step(f"{base}: {step.name}", step.takes) for step in (parent.steps if parent else ()))
+    steps = (*parent_steps, *_steps(inputs, base, content))
+    own = bake_target(
+        definition.platform,
+        epoch,
+        {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)},
+        parent.definition.name if parent else None,
+        records_packages=plan_model.PACKAGES in content,
+    )
+    pins_by_name = {each.name: own_pins for each, own_pins in chain}
+    image_labels = write_labels(
+        definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
+    )
+    targets = {**(_parent_targets(parent) if parent else {}), TARGET: {**own, "labels": image_labels}}
+    scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
+    checks = (
+        ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
+        for mod in mods
+        for check in mod.checks
+    )
+    files = {**content, **(_parent_files(parent) if parent else {})}
+    return Plan(
+        definition=definition,
+        pins=pins,
+        parent=parent,
+        mods=all_mods,
+        steps=steps,
+        files={**files, FILE: bake_file(targets), plan_model.PLAN: steps_file(steps)},
+        targets=targets,
+        versions=versions,
+        checks=(*(parent.checks if parent else ()), *checks),
+        epoch=epoch,
+        warnings=(*(parent.warnings if parent else ()), *collect_warnings(parent.mods if parent else (), mods, recipe)),
+    )
 
-    Attestations are off: they would change the digest of every build.
-    """
-    contexts = {source_context(name): tree for name, tree in sorted(trees.items())}
-    if parent:
-        contexts[parent] = f"target:{parent}"
+
+def base_reference(pins: Pins) -> str:
+    """The base image for FROM: by digest, or by tag alone if only this engine has it."""
+    if pins.base is None:
+        raise ValueError("the base is not pinned")
+    local = pins.base.resolved.startswith("local:")
+    return pins.base.requested if local else f"{pins.base.requested}@{pins.base.resolved}"
+
+
+def steps_file(steps: tuple[Step, ...]) -> StagedFile:
+    """The plan file: the steps as kept in the build directory, to tell later what has changed."""
+    listed = [{"name": step.name, "takes": step.takes} for step in steps]
+    return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
+
+
+def _content(
+    inputs: ImageInputs, base: str, versions: dict[str, Version], packages: Mapping[str, str], metadata: StagedFile
+) -> dict[str, StagedFile]:
+    """The files of the build directory; ``versions`` are the sources of the whole chain, ``packages`` the versions of
+    all that is pinned for it, by canonical name."""
+    definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
+    groups = package_groups(definition)
+    sources = {name: _template_source(name, pin) for name, pin in sorted(pins.sources.items())}
+    template_mods = tuple(_template_mod(mod, versions, packages) for mod in mods)
+    text = render_dockerfile(definition, base, groups, sources, template_mods)
+    mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
+    git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
+    diffs = {_patch_file(name, pull): inputs.diffs[pull.sha256] for name, pin in git for pull in pin.pulls}
     return {
-        "context": ".",
-        "dockerfile": "Dockerfile",
-        **({"contexts": contexts} if contexts else {}),
-        "platforms": [platform],
-        "args": {"SOURCE_DATE_EPOCH": str(epoch)},
-        **({"secret": [packages_secret("")]} if records_packages else {}),
-        "attest": [{"type": "provenance", "disabled": "true"}, {"type": "sbom", "disabled": "true"}],
+        "Dockerfile": StagedFile(text.encode()),
+        "build-metadata.yaml": metadata,
+        **(requirement_files(pins, groups) if pins.python else {}),
+        **{path: StagedFile(definition.parts[f"_{path}"].encode()) for path in mounted},
+        **({plan_model.PACKAGES: StagedFile(b"")} if _APT in mounted else {}),
+        **{f"patches/{file}": StagedFile(diff) for file, diff in diffs.items()},
+        **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
     }
 
 
-def packages_secret(folder: str) -> str:
-    """The secret with the packages of the distribution, whose file lies in ``folder``, below the bake file or
-    absolute."""
-    source = f"src={folder}/{plan_model.PACKAGES}" if folder else f"src={plan_model.PACKAGES}"
-    if any(mark in source for mark in ',"\n'):  # buildx reads it as CSV
-        source = '"' + source.replace('"', '""') + '"'
-    return f"id=distribution-packages,{source}"
+def _template_source(name: str, pin: SourcePin) -> TemplateSource:
+    if not isinstance(pin, GitPin):
+        return TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
+    epoch = int(datetime.fromisoformat(pin.date).timestamp())
+    patches = tuple(_patch_file(name, pull) for pull in pin.pulls)
+    return TemplateSource("git", pin.version, pin.commit, source_context(name), patches, epoch, rules.GIB_PER_JOB[name])
 
 
-def source_context(source: str) -> str:
-    """The named build context that holds a source taken from git: ``vllm-source``."""
-    return f"{source}-source"
+def _patch_file(source: str, pull: PullPin) -> str:
+    return f"{source}-{pull.number}.patch"
 
 
-def bake_groups() -> dict[str, Any]:
-    """The groups of a bake file: what is built where nothing is named is the last image of the chain."""
-    return {"default": {"targets": [TARGET]}}
+def _parent_files(parent: Plan) -> dict[str, StagedFile]:
+    """The build directory of the parent image in a folder of its name, and those of its own parents beside it."""
+    own, parents = parent.definition.name, {plan.definition.name for plan in parent.chain[:-1]}
+    files = {path: file for path, file in parent.files.items() if path not in {FILE, plan_model.PLAN}}
+    return {path if path.partition("/")[0] in parents else f"{own}/{path}": file for path, file in files.items()}
 
 
-def bake_file(targets: Mapping[str, Any]) -> StagedFile:
-    """The bake file, which builds the last image of the chain."""
-    return StagedFile(f"{dump_bake({'group': bake_groups(), 'target': targets})}\n".encode())
+def _parent_targets(parent: Plan) -> dict[str, object]:
+    """The targets of the parent images, without labels: only the finished image has them."""
+    targets = {name: target for name, target in parent.targets.items() if name != TARGET}
+    own = {key: value for key, value in parent.targets[TARGET].items() if key != "labels"}
+    name = parent.definition.name
+    secrets = {"secret": [packages_secret(name)]} if "secret" in own else {}
+    return {**targets, name: {**own, "context": name, **secrets}}
 
 
-def dump_bake(document: Mapping[str, Any]) -> str:
-    """Returns the text of a bake file that means ``document`` word for word: to bake, ``${`` and ``%{`` begin an
-    expression, which may read the environment, wherever a string or a key stands."""
-    return json.dumps(_with_strings(document, lambda text: re.sub(r"([$%])(?=\{)", r"\1\1", text)), indent=2)
+def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
+    definition, pins = inputs.definition, inputs.pins
+    steps = []
+    if definition.base:
+        resolved = pins.base.resolved if pins.base else base
+        steps.append(Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform}))
+    if pins.base and pins.base.packages:
+        steps.append(Step(BASE_PACKAGES, {package.name: package.version for package in pins.base.packages}))
+    for name, pin in sorted(pins.sources.items()):
+        takes = {"version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
+        pulls = pin.pulls if isinstance(pin, GitPin) else ()
+        steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
+    for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
+        if closure:
+            steps.append(Step(title, {package.name: requirement_identity(package) for package in closure.packages}))
+    texts = {"text": "Dockerfile", **{path: path for path in _SCRIPTS if path in content}}
+    for step, parts in (("Dockerfile", texts), ("build-metadata.yaml", {"text": "build-metadata.yaml"})):
+        steps.append(Step(step, {key: hashlib.sha256(content[f].content).hexdigest() for key, f in parts.items()}))
+    # The files of a mod count on their own, too, because a build directory holds only those.
+    mods = ((mod.name, {"content": mod.content_hash, "files": files_hash(_staged(mod))}) for mod in inputs.mods)
+    return (*steps, *(Step(f"mod {name}", takes) for name, takes in mods))
 
 
-def load_bake(text: str) -> Any:
-    """Returns what a text of `dump` means.
-
-    Raises ValueError where it is not JSON, holds an expression, or a key twice, of which bake would take both.
-    """
-    return _with_strings(json.loads(text, object_pairs_hook=_once), _literal)
-
-
-def _literal(text: str) -> str:
-    if re.search(r"(?<!\$)\$\{|(?<!%)%\{", text):
-        raise ValueError("it holds an expression")
-    return re.sub(r"([$%])\1(?=\{)", r"\1", text)
+def _staged(mod: Mod) -> dict[str, StagedFile]:
+    staged = {file.path: StagedFile(file.content, file.executable) for file in (*mod.files, *mod.fetched)}
+    if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
+        raise ValueError(f"not fetched before planning: {missing}")
+    return staged
 
 
-def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {change(key): _with_strings(item, change) for key, item in value.items()}
-    return [_with_strings(item, change) for item in value] if isinstance(value, list) else value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = dict(pairs)
-    if len(keys) != len(pairs):
-        raise ValueError("a key stands twice")
-    return keys
+def _metadata(
+    base: str, args: Mapping[str, ArgumentValue], versions: Mapping[str, Version], created: str
+) -> StagedFile:
+    """The keys that existing tools read from an image, for its whole chain; JSON strings are YAML, too."""
+    vllm, flashinfer = versions.get("vllm"), versions.get("flashinfer")
+    metadata = {
+        "build_date": created,
+        "vllm_version": vllm.version if vllm else None,
+        "vllm_commit": vllm.commit if vllm else None,
+        "flashinfer_commit": flashinfer.commit if flashinfer else None,
+        "gpu_arch": args.get("gpu_arch"),
+        "base_image": base,
+        "build_args": args,
+        "workspace": WORKSPACE,
+    }
+    return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items()).encode())
 
 
 # Rendering a definition's Dockerfile template.
@@ -166,107 +267,68 @@ class TemplateMod:
     host_mounts: tuple[str, ...] = HOST_MOUNTS
 
 
-@dataclass(frozen=True)
-class TemplateInputs:
-    """Everything that the text of a Dockerfile depends on. ``name`` is the definition's, ``texts`` are the templates by
-    the names under which they import each other."""
-
-    name: str
-    description: str
-    platform: str
-    base: str
-    args: Mapping[str, str | int | float | bool]
-    python_version: str
-    groups: tuple[PackageGroup, ...]
-    sources: Mapping[str, TemplateSource]
-    mods: tuple[TemplateMod, ...]
-    texts: Mapping[str, str]
-
-
-def dockerfile_inputs(
+def render_dockerfile(
     definition: ImageDefinition,
     base: str,
-    mods: tuple[Mod, ...],
     groups: tuple[PackageGroup, ...],
     sources: Mapping[str, TemplateSource],
-    pinned: Mapping[str, Version],
-    packages: Mapping[str, str],
-) -> TemplateInputs:
-    """The inputs that ``definition`` is rendered from; ``pinned`` are the sources of the whole chain, ``packages`` the
-    versions of all that is pinned for it, by canonical name."""
-    return TemplateInputs(
-        name=definition.name,
-        description=definition.description,
-        platform=definition.platform,
-        base=base,
-        args=definition.args,
-        python_version=definition.python.version if definition.python else "",
-        groups=groups,
-        sources=sources,
-        mods=tuple(_template_mod(mod, pinned, packages) for mod in mods),
-        texts={**definition.parts, _template_name(definition.name): definition.template},
-    )
-
-
-def render_dockerfile(inputs: TemplateInputs) -> str:
-    """Renders the Dockerfile. Raises FileProblemsError with the line of a template that uses something undefined, and
-    for a template that leaves out a mod."""
+    mods: tuple[TemplateMod, ...],
+) -> str:
+    """Renders the Dockerfile. Raises FileProblemsError with the line, and for a template that leaves out a mod."""
     import jinja2
 
-    own = _template_name(inputs.name)
+    own, environment = _template_name(definition.name), _environment(definition)
+    values = {
+        "definition": definition.name,
+        "description": definition.description,
+        "platform": definition.platform,
+        "arch": definition.platform.removeprefix("linux/"),
+        "base": base,
+        "args": definition.args,
+        "python": {"version": definition.python.version if definition.python else "", "groups": groups},
+        "sources": sources,
+        "versions": {name: source.version for name, source in sources.items()},
+        "mods": mods,
+        "workspace": WORKSPACE,
+    }
     try:
-        text = (
-            _environment(inputs.texts)
-            .get_template(own)
-            .render(
-                definition=inputs.name,
-                description=inputs.description,
-                platform=inputs.platform,
-                arch=inputs.platform.removeprefix("linux/"),
-                base=inputs.base,
-                args=inputs.args,
-                python={"version": inputs.python_version, "groups": inputs.groups},
-                sources=inputs.sources,
-                versions={name: source.version for name, source in inputs.sources.items()},
-                mods=inputs.mods,
-                workspace=WORKSPACE,
-            )
-        )
+        text = environment.get_template(own).render(values)
     except jinja2.TemplateSyntaxError as error:
-        location = Location(_file(error.name or own), error.lineno)
-        raise FileProblemsError((Problem(location, f"template: {error.message}"),)) from None
+        raise _problem(Location(_file(error.name or own), error.lineno), error.message) from None
     except jinja2.TemplateNotFound as error:
-        raise FileProblemsError((Problem(Location(own), f"template: there is no part {error.name}"),)) from None
+        raise _problem(Location(own), f"there is no part {error.name}") from None
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         # An expression in a template may fail in any way that Python can.
-        raise FileProblemsError((Problem(_location_of(error, own), f"template: {error}"),)) from None
-    missing = [mod.name for mod in inputs.mods if f"\n# mod {mod.name}\n" not in text]
-    if missing:
-        message = f"template: it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does"
-        raise FileProblemsError((Problem(Location(own), message),))
+        raise _problem(_location_of(error, own), error) from None
+    if missing := [mod.name for mod in mods if f"\n# mod {mod.name}\n" not in text]:
+        raise _problem(Location(own), f"it does not bake {', '.join(missing)}; `bake` of _parts/mods.j2 does")
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _problem(location: Location, message: object) -> FileProblemsError:
+    return FileProblemsError((Problem(location, f"template: {message}"),))
 
 
 def require_parsed(definition: ImageDefinition) -> None:
     """Raises FileProblemsError for the first template of ``definition`` that Jinja cannot read, its parts included."""
     import jinja2
 
-    texts = {**definition.parts, _template_name(definition.name): definition.template}
-    environment = _environment(texts)
-    for name in texts:
-        if not name.endswith(".j2"):
-            continue
+    environment = _environment(definition)
+    for name in (*definition.parts, _template_name(definition.name)):
         try:
-            environment.get_template(name)
+            if name.endswith(".j2"):
+                environment.get_template(name)
         except jinja2.TemplateSyntaxError as error:
-            location = Location(_file(name), error.lineno)
-            raise FileProblemsError((Problem(location, f"template: {error.message}"),)) from None
+            raise _problem(Location(_file(name), error.lineno), error.message) from None
 
 
-def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
-    """Templates by name. One comes with a clone, too: it makes text, and reaches nothing of this program or machine."""
+def _environment(definition: ImageDefinition) -> jinja2.Environment:
+    """The template of a definition and its parts, by the names under which they import each other. They come with a
+    clone, too: a template makes text, and reaches nothing of this program or machine."""
     import jinja2
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    texts = {**definition.parts, _template_name(definition.name): definition.template}
 
     environment = ImmutableSandboxedEnvironment(
         # Not a DictLoader: it has no file names, which errors need.
@@ -279,11 +341,13 @@ def _environment(texts: Mapping[str, str]) -> jinja2.Environment:
         auto_reload=False,
     )
     environment.filters["sh"] = lambda value: shlex.quote(str(value))
-    environment.filters["env"] = _env
+    # A value for ENV, which expands variables and backslashes in double quotes.
+    environment.filters["env"] = lambda value: '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
     return environment
 
 
 def _template_mod(mod: Mod, pinned: Mapping[str, Version], packages: Mapping[str, str]) -> TemplateMod:
+    """A mod as templates see it; for the arguments see ``_content``."""
     return TemplateMod(
         name=mod.name,
         run=mod.run,
@@ -309,11 +373,6 @@ def _pinned(version: Version | None) -> str:
     return f"pinned: {version.version}" + (f", commit {version.commit}" if version.commit else "")
 
 
-def _env(value: str) -> str:
-    """A value quoted for ENV, which expands variables and backslashes in double quotes."""
-    return '"' + re.sub(r'([\\"$])', r"\\\1", value) + '"'
-
-
 def _template_name(definition: str) -> str:
     return f"dockerfiles/{definition}/Dockerfile.j2"
 
@@ -332,6 +391,88 @@ def _location_of(error: Exception, own: str) -> Location:
 def _file(name: str) -> str:
     """The path of a template: names of shared parts are relative to the folder of all templates."""
     return name if name.startswith("dockerfiles/") else f"dockerfiles/{name}"
+
+
+# The bake file of a build directory, which ``docker buildx bake`` builds without this program.
+
+TARGET = "image"
+FILE = plan_model.BAKE
+
+
+def bake_target(
+    platform: str, epoch: int, trees: Mapping[str, str], parent: str | None, *, records_packages: bool
+) -> dict[str, Any]:
+    """A target that builds the build directory; the parent image is another target of the same file. ``trees`` are the
+    sources taken from git, each with its address and commit as ``URL#COMMIT``. Where it ``records_packages`` of the
+    distribution, those of the build before are installed again: a secret, because BuildKit does not know a step by it.
+    Attestations are off: they would change the digest of every build."""
+    contexts = {source_context(name): tree for name, tree in sorted(trees.items())}
+    if parent:
+        contexts[parent] = f"target:{parent}"
+    return {
+        "context": ".",
+        "dockerfile": "Dockerfile",
+        **({"contexts": contexts} if contexts else {}),
+        "platforms": [platform],
+        "args": {"SOURCE_DATE_EPOCH": str(epoch)},
+        **({"secret": [packages_secret("")]} if records_packages else {}),
+        "attest": [{"type": "provenance", "disabled": "true"}, {"type": "sbom", "disabled": "true"}],
+    }
+
+
+def packages_secret(folder: str) -> str:
+    """The secret with the distribution's packages, whose file lies in ``folder``, which may be absolute."""
+    source = f"src={folder}/{plan_model.PACKAGES}" if folder else f"src={plan_model.PACKAGES}"
+    if any(mark in source for mark in ',"\n'):  # buildx reads it as CSV
+        source = '"' + source.replace('"', '""') + '"'
+    return f"id=distribution-packages,{source}"
+
+
+def source_context(source: str) -> str:
+    """The named build context that holds a source taken from git: ``vllm-source``."""
+    return f"{source}-source"
+
+
+def bake_groups() -> dict[str, Any]:
+    """The groups of a bake file: what is built where nothing is named is the last image of the chain."""
+    return {"default": {"targets": [TARGET]}}
+
+
+def bake_file(targets: Mapping[str, Any]) -> StagedFile:
+    """The bake file, which builds the last image of the chain."""
+    return StagedFile(f"{dump_bake({'group': bake_groups(), 'target': targets})}\n".encode())
+
+
+def dump_bake(document: Mapping[str, Any]) -> str:
+    """Returns the text of a bake file that means ``document`` word for word: to bake, ``${`` and ``%{`` begin an
+    expression, which may read the environment, wherever a string or a key stands."""
+    return json.dumps(_with_strings(document, lambda text: re.sub(r"([$%])(?=\{)", r"\1\1", text)), indent=2)
+
+
+def load_bake(text: str) -> Any:
+    """Returns what a text of ``dump_bake`` means. Raises ValueError where it is not JSON, holds an expression, or a key
+    twice, of which bake would take both."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = dict(pairs)
+        if len(keys) != len(pairs):
+            raise ValueError("a key stands twice")
+        return keys
+
+    def literal(text: str) -> str:
+        if re.search(r"(?<!\$)\$\{|(?<!%)%\{", text):
+            raise ValueError("it holds an expression")
+        return re.sub(r"([$%])\1(?=\{)", r"\1", text)
+
+    return _with_strings(json.loads(text, object_pairs_hook=once), literal)
+
+
+def _with_strings(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): _with_strings(item, change) for key, item in value.items()}
+    return [_with_strings(item, change) for item in value] if isinstance(value, list) else value
 
 
 # The labels that describe an image, and reading them back if images.lock was lost. The hashes of packages are too
@@ -367,8 +508,7 @@ def write_labels(
     models: tuple[str, ...],
     pins: Mapping[str, Pins],
 ) -> dict[str, str]:
-    """The labels of an image; the same inputs give the same labels. ``pins`` are those of all definitions that it is
-    built from."""
+    """The labels of an image. ``pins`` are those of all definitions that it is built from."""
     labels = {
         REPOSITORY: definition.repository,
         "org.opencontainers.image.description": definition.description,
@@ -379,9 +519,7 @@ def write_labels(
         "builder.base": base,
         "builder.mods": json.dumps({mod.name: mod.content_hash for mod in mods}),
         "builder.sources": json.dumps({name: [v.version, v.commit] for name, v in sorted(versions.items())}),
-        "builder.pins": json.dumps(
-            {name: _as_json(pins_of_definition) for name, pins_of_definition in sorted(pins.items())}
-        ),
+        "builder.pins": json.dumps({name: _as_json(own_pins) for name, own_pins in sorted(pins.items())}),
         "builder.recipe": recipe.file if recipe else "",
         "builder.revision": (recipe.revision if recipe else "") or "",
         "builder.models": json.dumps(models),
@@ -411,8 +549,8 @@ def read_labels(labels: Mapping[str, str]) -> ImageLabels | None:
 
 def _as_json(pins: Pins) -> dict[str, Any]:
     sources = {name: _fields(pin) for name, pin in sorted(pins.sources.items())}
-    base = {"base": _fields(replace(pins.base, packages=()))} if pins.base else {}
-    return {**base, **({"sources": sources} if sources else {})}
+    base = _fields(replace(pins.base, packages=())) if pins.base else {}
+    return {key: value for key, value in (("base", base), ("sources", sources)) if value}
 
 
 def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
@@ -424,11 +562,10 @@ def _fields(pin: BasePin | SourcePin) -> dict[str, Any]:
 
 def _pins(data: Mapping[str, Any]) -> Pins:
     base = BasePin(**_renamed(data["base"])) if "base" in data else None
-    return Pins(base, {name: _source(pin) for name, pin in data.get("sources", {}).items()})
+    return Pins(base, {name: _source(_renamed(pin)) for name, pin in data.get("sources", {}).items()})
 
 
-def _source(data: Mapping[str, Any]) -> SourcePin:
-    fields = _renamed(data)
+def _source(fields: Mapping[str, Any]) -> SourcePin:
     if "git" not in fields:
         return IncludedPin(**fields) if "base" in fields else WheelPin(**fields)
     return GitPin(**{**fields, "pulls": tuple(PullPin(**pull) for pull in fields["pulls"])})
@@ -438,8 +575,8 @@ def _renamed(data: Mapping[str, Any]) -> dict[str, Any]:
     return {"requested" if name == "asked" else name: value for name, value in data.items()}
 
 
-# The Python lock of a build, as requirement files for pip and uv. Requirement files rather than pylock.toml: they
-# have hashes and no addresses, so that the same lock works with every index mirror and with local wheels.
+# The Python lock of a build, as requirement files for pip and uv, not as pylock.toml: they have hashes and no
+# addresses, so that the same lock works with every index mirror and with local wheels.
 
 _ENTRY = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+)(?P<hashes>(?: \\\n    --hash=sha256:[0-9a-f]{64})*)\n")
 
@@ -471,24 +608,22 @@ def requirement_files(pins: Pins, grouped: tuple[PackageGroup, ...]) -> dict[str
         lines[file_of.get(package.name, "packages.txt")].append(requirement_line(package))
     if pins.build:
         # Packages with a file of their own are installed from it in the build stage, too.
-        lines["build.txt"] = [
-            requirement_line(package) for package in pins.build.packages if package.name not in file_of
-        ]
+        own = (package for package in pins.build.packages if package.name not in file_of)
+        lines["build.txt"] = list(map(requirement_line, own))
     return {f"python/{name}": StagedFile("".join(entry).encode()) for name, entry in lines.items()}
 
 
 def read_requirements(text: str) -> tuple[LockedPackage, ...]:
-    """Reads a requirement file that ``files`` made. Raises ValueError where it was edited by hand."""
+    """Reads a file of ``requirement_files``. Raises ValueError where it was edited by hand."""
     packages = []
     end = 0
-    for match in _ENTRY.finditer(text):
-        if match.start() != end:
-            break
+    while end < len(text):
+        match = _ENTRY.match(text, end)
+        if match is None:
+            raise ValueError(f"line {text.count(chr(10), 0, end) + 1} is not one that this program writes")
         end = match.end()
         hashes = tuple(re.findall("[0-9a-f]{64}", match["hashes"]))
         packages.append(LockedPackage(match["name"], match["version"], hashes))
-    if end != len(text):
-        raise ValueError(f"line {text.count(chr(10), 0, end) + 1} is not one that this program writes")
     return tuple(packages)
 
 
@@ -503,12 +638,12 @@ def requirement_line(package: LockedPackage) -> str:
     return f"{package.name}=={package.version}{hashes}\n"
 
 
-# Warnings before a build: things that the user should know though they are no errors.
+# Warnings before a build.
 
 
 def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe: Recipe | None) -> tuple[str, ...]:
     """The warnings about the ``mods`` of one image, after those of its parents, and about its recipe: what is not
-    pinned, and what is ignored."""
+    pinned, what is ignored, and variables that a mod sets to another value than one before it; the last one wins."""
     messages = []
     for mod in mods:
         if not mod.described:
@@ -519,16 +654,6 @@ def collect_warnings(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...], recipe
             messages.append(f"mod {mod.name} cannot be baked: {facts.instead}")
         if mod.packages:
             messages.append(f"mod {mod.name} installs {' '.join(mod.packages)}: pinned by version, not by hash")
-    messages += _overwritten(parent_mods, mods)
-    if recipe and recipe.ignored_build_args:
-        ignored = " ".join(recipe.ignored_build_args)
-        messages.append(f"{recipe.file}: build_args mean nothing here and are ignored: {ignored}")
-    return tuple(messages)
-
-
-def _overwritten(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> list[str]:
-    """The environment variables that a mod sets to another value than a mod before it; the last one wins."""
-    messages = []
     latest: dict[str, tuple[str, str]] = {}
     for mod in (*parent_mods, *mods):
         for name, value in mod.env.items():
@@ -536,226 +661,7 @@ def _overwritten(parent_mods: tuple[Mod, ...], mods: tuple[Mod, ...]) -> list[st
             if before != value and mod in mods:
                 messages.append(f"mod {mod.name} sets {name} to {value!r} in place of {before!r} of mod {owner}")
             latest[name] = (value, mod.name)
-    return messages
-
-
-# Making a plan from definitions and pins.
-
-# Scripts that steps source: staged where the Dockerfile mounts them.
-_APT = "parts/apt.sh"
-_SCRIPTS = (_APT, "parts/bake-mod.sh", "parts/step.sh")
-BASE_PACKAGES = "base packages"
-# The date if nothing that is pinned has one: zip files cannot store an earlier date.
-EARLIEST = "1980-01-01T00:00:00Z"
-
-
-@dataclass(frozen=True)
-class ImageInputs:
-    """The inputs of one image of a chain: its definition, its pins, the vendored patches by SHA-256, and its mods."""
-
-    definition: ImageDefinition
-    pins: Pins
-    diffs: Mapping[str, bytes]
-    mods: tuple[Mod, ...]
-
-
-def make_plan(
-    inputs: ImageInputs, parent: Plan | None = None, recipe: Recipe | None = None, models: tuple[str, ...] = ()
-) -> Plan:
-    """Makes the plan of a build on top of ``parent``, the plan of the parent image."""
-    definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
-    base = parent.definition.name if parent else base_reference(pins)
-    parents = parent.chain if parent else ()
-    all_pins = [*(plan.pins for plan in parents), pins]
-    own_versions = {name: Version(pin.version, pin.commit) for name, pin in sorted(pins.sources.items())}
-    versions = {**(parent.versions if parent else {}), **own_versions}
-    definitions = [*(plan.definition for plan in parents), definition]
-    args = {name: value for definition in definitions for name, value in definition.args.items()}
-    created = max([EARLIEST, *(date for own_pins in all_pins for date in _dates(own_pins))])
-    epoch = int(datetime.fromisoformat(created).timestamp())
-    all_mods = (*(parent.mods if parent else ()), *mods)
-    packages: dict[str, str] = {}
-    for each, own_pins in zip(definitions, all_pins, strict=True):
-        packages |= rules.pinned_versions(each, own_pins)
-    metadata = _metadata(base_reference(all_pins[0]), args, versions, created)
-    content = _content(inputs, base, versions, rules.installed_versions(all_mods, packages), metadata)
-    steps = (*_parent_steps(parent), *_steps(inputs, base, content))
-    files = {**content, **(_parent_files(parent) if parent else {})}
-    trees = {name: f"{pin.git}#{pin.commit}" for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
-    own = bake_target(
-        definition.platform,
-        epoch,
-        trees,
-        parent.definition.name if parent else None,
-        records_packages=plan_model.PACKAGES in content,
-    )
-    pins_by_name = {definition.name: own_pins for definition, own_pins in zip(definitions, all_pins, strict=True)}
-    image_labels = write_labels(
-        definition, input_hash(steps), all_mods, versions, base, created, recipe, models, pins_by_name
-    )
-    targets = {**(_parent_targets(parent) if parent else {}), TARGET: {**own, "labels": image_labels}}
-    return Plan(
-        definition=definition,
-        pins=pins,
-        parent=parent,
-        mods=all_mods,
-        steps=steps,
-        files={**files, FILE: bake_file(targets), plan_model.PLAN: steps_file(steps)},
-        targets=targets,
-        versions=versions,
-        checks=(*(parent.checks if parent else ()), *_checks(mods)),
-        epoch=epoch,
-        warnings=(*(parent.warnings if parent else ()), *collect_warnings(parent.mods if parent else (), mods, recipe)),
-    )
-
-
-def base_reference(pins: Pins) -> str:
-    """The base image for FROM: by digest, or by tag alone if only this engine has it."""
-    if pins.base is None:
-        raise ValueError("the base is not pinned")
-    if pins.base.resolved.startswith("local:"):
-        return pins.base.requested
-    return f"{pins.base.requested}@{pins.base.resolved}"
-
-
-def steps_file(steps: tuple[Step, ...]) -> StagedFile:
-    """The plan file: the steps as kept in the build directory, to tell later what has changed."""
-    listed = [{"name": step.name, "takes": step.takes} for step in steps]
-    return StagedFile(f"{json.dumps({'steps': listed}, indent=2, ensure_ascii=False)}\n".encode())
-
-
-def _content(
-    inputs: ImageInputs, base: str, versions: dict[str, Version], packages: Mapping[str, str], metadata: StagedFile
-) -> dict[str, StagedFile]:
-    definition, pins, mods = inputs.definition, inputs.pins, inputs.mods
-    groups = package_groups(definition)
-    sources = {name: _template_source(name, pins) for name in sorted(pins.sources)}
-    template = dockerfile_inputs(definition, base, mods, groups, sources, versions, packages)
-    text = render_dockerfile(template)
-    mounted = [path for path in _SCRIPTS if f"source={path}" in text and f"_{path}" in definition.parts]
-    return {
-        "Dockerfile": StagedFile(text.encode()),
-        "build-metadata.yaml": metadata,
-        **(requirement_files(pins, groups) if pins.python else {}),
-        **{path: StagedFile(definition.parts[f"_{path}"].encode()) for path in mounted},
-        **({plan_model.PACKAGES: StagedFile(b"")} if _APT in mounted else {}),
-        **{f"patches/{file}": StagedFile(inputs.diffs[sha256]) for file, sha256 in _patches(pins)},
-        **{f"mods/{mod.name}/{path}": file for mod in mods for path, file in _staged(mod).items()},
-    }
-
-
-def _template_source(name: str, pins: Pins) -> TemplateSource:
-    pin = pins.sources[name]
-    if not isinstance(pin, GitPin):
-        return TemplateSource("base" if isinstance(pin, IncludedPin) else "wheel", pin.version, pin.commit)
-    epoch = int(datetime.fromisoformat(pin.date).timestamp())
-    patches = tuple(_patch_file(name, pull.number) for pull in pin.pulls)
-    return TemplateSource("git", pin.version, pin.commit, source_context(name), patches, epoch, rules.GIB_PER_JOB[name])
-
-
-def _patches(pins: Pins) -> list[tuple[str, str]]:
-    """The vendored patches of all pull requests: file name in ``patches/``, and SHA-256."""
-    git = [(name, pin) for name, pin in sorted(pins.sources.items()) if isinstance(pin, GitPin)]
-    return [(_patch_file(name, pull.number), pull.sha256) for name, pin in git for pull in pin.pulls]
-
-
-def _patch_file(source: str, number: int) -> str:
-    return f"{source}-{number}.patch"
-
-
-def _dates(pins: Pins) -> list[str]:
-    dates = [pin.date for pin in pins.sources.values() if isinstance(pin, GitPin)]
-    dates += [pins.base.created] if pins.base else []
-    return [*dates, *([pins.python.newest] if pins.python and pins.python.newest else [])]
-
-
-def _parent_steps(parent: Plan | None) -> tuple[Step, ...]:
-    if parent is None:
-        return ()
-    return tuple(Step(f"{parent.definition.name}: {step.name}", step.takes) for step in parent.steps)
-
-
-def _parent_files(parent: Plan) -> dict[str, StagedFile]:
-    """The build directory of the parent image in a folder of its name, and those of its own parents beside it."""
-    own_folder = f"{parent.definition.name}/"
-    parents = {plan.definition.name for plan in parent.chain[:-1]}
-    return {
-        path if path.partition("/")[0] in parents else own_folder + path: file
-        for path, file in parent.files.items()
-        if path not in {FILE, plan_model.PLAN}
-    }
-
-
-def _parent_targets(parent: Plan) -> dict[str, object]:
-    """The targets of the parent images, without labels: only the finished image has them."""
-    targets = {name: target for name, target in parent.targets.items() if name != TARGET}
-    own = {key: value for key, value in parent.targets[TARGET].items() if key != "labels"}
-    name = parent.definition.name
-    secrets = {"secret": [packages_secret(name)]} if "secret" in own else {}
-    return {**targets, name: {**own, "context": name, **secrets}}
-
-
-def _steps(inputs: ImageInputs, base: str, content: dict[str, StagedFile]) -> tuple[Step, ...]:
-    definition, pins = inputs.definition, inputs.pins
-    steps = []
-    if definition.base:
-        resolved = pins.base.resolved if pins.base else base
-        steps.append(Step("base", {"image": definition.base, "content": resolved, "platform": definition.platform}))
-    if pins.base and pins.base.packages:
-        steps.append(Step(BASE_PACKAGES, {package.name: package.version for package in pins.base.packages}))
-    for name, pin in sorted(pins.sources.items()):
-        takes = {"version": pin.version, **({"commit": pin.commit} if pin.commit else {})}
-        pulls = pin.pulls if isinstance(pin, GitPin) else ()
-        steps.append(Step(name, {**takes, **{f"pull request {p.number}": f"sha256:{p.sha256}" for p in pulls}}))
-    for title, closure in (("python packages", pins.python), ("build packages", pins.build)):
-        if closure:
-            steps.append(Step(title, {package.name: requirement_identity(package) for package in closure.packages}))
-    texts = {"text": "Dockerfile", **{path: path for path in _SCRIPTS if path in content}}
-    steps.append(Step("Dockerfile", {key: _sha256(content[file].content) for key, file in texts.items()}))
-    steps.append(Step("build-metadata.yaml", {"text": _sha256(content["build-metadata.yaml"].content)}))
-    steps += [_mod_step(mod) for mod in inputs.mods]
-    return tuple(steps)
-
-
-def _mod_step(mod: Mod) -> Step:
-    """The step of a mod. Its files count on their own, too, because a build directory holds only those."""
-    return Step(f"mod {mod.name}", {"content": mod.content_hash, "files": files_hash(_staged(mod))})
-
-
-def _staged(mod: Mod) -> dict[str, StagedFile]:
-    staged = {file.path: StagedFile(file.content, file.executable) for file in (*mod.files, *mod.fetched)}
-    if missing := [copy.source for copy in mod.copies if copy.is_remote and copy.staged not in staged]:
-        raise ValueError(f"not fetched before planning: {missing}")
-    return staged
-
-
-def _checks(mods: tuple[Mod, ...]) -> tuple[ImageCheck, ...]:
-    scripts = {(mod.name, file.path): file.content.decode(errors="replace") for mod in mods for file in mod.files}
-    return tuple(
-        ImageCheck(mod.name, check, scripts[mod.name, check.run] if check.run else None)
-        for mod in mods
-        for check in mod.checks
-    )
-
-
-def _metadata(
-    base: str, args: Mapping[str, ArgumentValue], versions: Mapping[str, Version], created: str
-) -> StagedFile:
-    """The keys that existing tools read from an image, for its whole chain; JSON strings are YAML, too."""
-    vllm = versions.get("vllm")
-    flashinfer = versions.get("flashinfer")
-    metadata = {
-        "build_date": created,
-        "vllm_version": vllm.version if vllm else None,
-        "vllm_commit": vllm.commit if vllm else None,
-        "flashinfer_commit": flashinfer.commit if flashinfer else None,
-        "gpu_arch": args.get("gpu_arch"),
-        "base_image": base,
-        "build_args": args,
-        "workspace": WORKSPACE,
-    }
-    return StagedFile("".join(f"{key}: {json.dumps(value)}\n" for key, value in metadata.items()).encode())
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+    if recipe and recipe.ignored_build_args:
+        ignored = " ".join(recipe.ignored_build_args)
+        messages.append(f"{recipe.file}: build_args mean nothing here and are ignored: {ignored}")
+    return tuple(messages)

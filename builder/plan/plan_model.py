@@ -1,7 +1,4 @@
-"""A plan is pure data that describes a build completely.
-
-The files of a build directory come first, then the plan.
-"""
+"""A plan is pure data that describes a build completely, computed before anything is done."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def _within(path: str, mods: Mapping[str, Collection[str]]) -> tuple[str, str]:
     return (first, rest) if rest and first in mods else ("", path)
 
 
-# The plan: pure data that describes a build completely, computed before anything is done.
+# The plan.
 
 WORKSPACE = "/workspace/vllm"
 
@@ -105,11 +102,9 @@ class ImageCheck:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a build. If the definition has a parent, its image is built, too; ``parent`` is its plan.
-
-    ``files`` are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date
-    that the image carries, in seconds since 1970, taken from the pinned sources; ``warnings`` are shown beforehand.
-    """
+    """The plan of a build. If the definition has a parent, its image is built, too; ``parent`` is its plan. ``files``
+    are the build directory's, by path; ``targets`` those of its bake file, by name; ``epoch`` is the date that the
+    image carries, in seconds since 1970, taken from the pinned sources; ``warnings`` are shown beforehand."""
 
     definition: ImageDefinition
     pins: Pins

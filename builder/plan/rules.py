@@ -1,7 +1,4 @@
-"""This page has the rules of a plan: the number of compilers, the reasons for a build, the order of mods.
-
-The number of compilers is not an input of the image: each compiling step determines it on its own machine.
-"""
+"""This page has the rules of a plan: the number of compilers, the reasons for a build, the order of mods."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ if TYPE_CHECKING:
 
 
 # The number of compilers that run at once while a source is built, from the memory and the processors of a machine.
-# It is found anew by each step that compiles (``dockerfiles/_parts/wheels.j2``), on the machine that compiles, and is
-# no input of the image: what stands here is told beforehand.
+# Each step that compiles (``dockerfiles/_parts/wheels.j2``) determines it on the machine that compiles, and it is no
+# input of the image: what stands here is told beforehand.
 
 # FlashInfer's own build counts 8 GB a job on arm64; one of its kernels for FP4 (0.7.2.post1 for sm_121a, CUDA 13.0) was
 # measured: 7.0 GiB for one compiler. For vLLM 8 GB a job was proposed upstream, after builds that ran out of memory
@@ -41,8 +38,7 @@ _MARK = "compiling {} with MAX_JOBS="
 
 @dataclass(frozen=True)
 class BuildMachine:
-    """The machine that builds: its processors, and the bytes of memory that are free there, or that it has in all;
-    None where unknown."""
+    """The machine that builds: its processors, and its bytes of memory, free and in all; None where unknown."""
 
     processors: int | None = None
     free: int | None = None
@@ -61,8 +57,7 @@ class CompileJobs:
 
 
 def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int | None) -> tuple[CompileJobs, ...]:
-    """Returns the jobs of each source that may have to be compiled, in that order, where the first ``kept_steps`` of
-    the plan are as they were."""
+    """Returns the jobs of each source that may have to be compiled, where the first steps are as they were."""
     return tuple(
         _jobs(source, part.definition.args.get(BUILD_JOBS), machine, requested)
         for part in changed_parts(plan, kept_steps)
@@ -72,14 +67,10 @@ def of_plan(plan: Plan, kept_steps: int, machine: BuildMachine, requested: int |
 
 
 def changed_parts(plan: Plan, kept_steps: int) -> tuple[Plan, ...]:
-    """Returns the plans of the chain that have changed in more than their mods, where the first ``kept_steps`` of the
-    plan are as they were."""
+    """Returns the plans of the chain that have changed after ``kept_steps`` in more than their mods."""
     kept = {step.name for step in plan.steps[:kept_steps]}
-    return tuple(
-        part
-        for part in plan.chain
-        if ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile") not in kept
-    )
+    names = ("Dockerfile" if part is plan else f"{part.definition.name}: Dockerfile" for part in plan.chain)
+    return tuple(part for part, name in zip(plan.chain, names, strict=True) if name not in kept)
 
 
 def _jobs(source: str, most: object, machine: BuildMachine, requested: int | None) -> CompileJobs:
@@ -106,9 +97,8 @@ def read_steps(text: str) -> tuple[Step, ...]:
     """The steps in a build directory's plan.json. Raises ValueError, KeyError or TypeError where it is not one."""
     steps = tuple(Step(step["name"], step["takes"]) for step in json.loads(text)["steps"])
     for step in steps:
-        if not isinstance(step.takes, dict) or not all(
-            isinstance(item, str) for item in (step.name, *step.takes.values())
-        ):
+        takes = step.takes.values() if isinstance(step.takes, dict) else (None,)
+        if not all(isinstance(item, str) for item in (step.name, *takes)):
             raise TypeError("a step has a name, and takes text")
     return steps
 
@@ -120,15 +110,13 @@ def common_steps(before: Sequence[Step], after: Sequence[Step]) -> int:
 
 
 def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str, ...]:
-    """One line for each input that differs, in the order of the steps; empty if none does.
-
-    The rendered Dockerfile and the metadata follow from the other inputs: they are named only if nothing else explains
-    the difference.
-    """
+    """One line for each input that differs, in the order of the steps; empty if none does. The rendered Dockerfile and
+    the metadata follow from the other inputs: they are named only if nothing else explains the difference."""
     old = {step.name: step.takes for step in before}
     new = {step.name: step.takes for step in after}
+    derived = [name for name in new if _own_name(name) in _DERIVED]
     lines: list[str] = []
-    for name in (*new, *(name for name in old if name not in new)):
+    for name in {**new, **old}:
         if _own_name(name) in _DERIVED:
             continue
         if name not in old:
@@ -140,9 +128,7 @@ def explain_changes(before: Sequence[Step], after: Sequence[Step]) -> tuple[str,
     order_old, order_new = ([s.name for s in steps if s.name in old and s.name in new] for steps in (before, after))
     if order_old != order_new:
         lines.append(f"order of the steps: {', '.join(order_new)}")
-    if not lines:
-        lines = [f"{name}: changed" for name in new if _own_name(name) in _DERIVED and old.get(name) != new[name]]
-    return tuple(lines)
+    return tuple(lines or (f"{name}: changed" for name in derived if old.get(name) != new[name]))
 
 
 _DERIVED = ("Dockerfile", "build-metadata.yaml")
@@ -157,14 +143,15 @@ def _differences(name: str, old: dict[str, str], new: dict[str, str]) -> list[st
     if _own_name(name).startswith("mod ") and old != new:
         return [f"{name}: changed"]
     lines: list[str] = []
-    for key in (*new, *(key for key in old if key not in new)):
-        before, after = words.short_digest(old.get(key, "")), words.short_digest(new.get(key, ""))
+    for key in {**new, **old}:
+        before, after = old.get(key, ""), new.get(key, "")
         if old.get(key) == new.get(key):
             continue
         if _own_name(name) in {"base packages", "python packages", "build packages"}:
-            lines.append(f"{key}: {_version_change(old.get(key, ''), new.get(key, ''))}")
+            lines.append(f"{key}: {_version_change(before, after)}")
         else:
-            lines.append(f"{name} {key}: {before or 'nothing'} → {after or 'nothing'}")
+            short = (words.short_digest(text) or "nothing" for text in (before, after))
+            lines.append(f"{name} {key}: {' → '.join(short)}")
     return lines
 
 
@@ -181,8 +168,7 @@ def _version_change(old: str, new: str) -> str:
 
 @dataclass(frozen=True)
 class ImageMods:
-    """The mods of one image of a chain as listed, the name of its definition, and the versions pinned for it and its
-    parents, by canonical name."""
+    """The mods of one image of a chain as listed, and the versions pinned for it, by canonical name."""
 
     definition: str
     mods: tuple[Mod, ...]
@@ -190,8 +176,7 @@ class ImageMods:
 
 
 def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
-    """The versions that are pinned for a definition, by canonical name: Python, packages, sources and the packages
-    built from them."""
+    """The versions of Python, packages, sources and what is built from them, by canonical name."""
     versions = {"python": definition.python.version} if definition.python else {}
     packages = (*(pins.base.packages if pins.base else ()), *(pins.python.packages if pins.python else ()))
     versions.update({canonical(package.name): package.version for package in packages})
@@ -203,15 +188,14 @@ def pinned_versions(definition: ImageDefinition, pins: Pins) -> dict[str, str]:
 
 def installed_versions(mods: Iterable[Mod], pinned: Mapping[str, str]) -> dict[str, str]:
     """The versions that ``mods`` install, and those that are ``pinned``, by canonical name."""
-    return {**dict(_name_and_version(package) for mod in mods for package in mod.packages), **pinned}
+    own = (package.partition("==") for mod in mods for package in mod.packages)
+    return {**{canonical(name.partition("[")[0]): version for name, _, version in own}, **pinned}
 
 
 def arrange_steps(levels: Sequence[ImageMods], existing: Collection[str]) -> tuple[tuple[Mod, ...], ...]:
     """The mods of each image in the order in which they are baked: after those that they name, otherwise as listed.
-
     ``levels`` are the images, parents first; ``existing`` are the names of all mods. Raises FileProblemsError with all
-    problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range.
-    """
+    problems: a cycle, a mod in ``after`` that is unknown or baked later, a conflict, a version outside the range."""
     wrong = [
         *_wrong_after(levels, existing),
         *_conflicts([mod for level in levels for mod in level.mods]),
@@ -236,18 +220,14 @@ def _ordered(mods: tuple[Mod, ...]) -> tuple[tuple[Mod, ...], tuple[Mod, ...]]:
     while left:
         ready = next((mod for mod in left.values() if left.keys().isdisjoint(mod.after)), None)
         if ready is None:
-            return mods, _cycle(left)
+            seen: list[Mod] = []
+            mod = next(iter(left.values()))
+            while mod not in seen:
+                seen.append(mod)
+                mod = next(left[name] for name in mod.after if name in left)
+            return mods, tuple(seen[seen.index(mod) :])
         done.append(left.pop(ready.name))
     return tuple(done), ()
-
-
-def _cycle(waiting: Mapping[str, Mod]) -> tuple[Mod, ...]:
-    seen: list[Mod] = []
-    mod = next(iter(waiting.values()))
-    while mod not in seen:
-        seen.append(mod)
-        mod = next(waiting[name] for name in mod.after if name in waiting)
-    return tuple(seen[seen.index(mod) :])
 
 
 def _at_after(mod: Mod, name: str) -> Location:
@@ -278,9 +258,8 @@ def _conflicts(mods: Sequence[Mod]) -> Iterator[Problem]:
             pair = frozenset((mod.name, name))
             if name in names and pair not in reported:
                 reported.add(pair)
-                yield Problem(
-                    mod.location("conflicts", index), f"{mod.name} and {name} cannot be in one image; leave one out"
-                )
+                message = f"{mod.name} and {name} cannot be in one image; leave one out"
+                yield Problem(mod.location("conflicts", index), message)
 
 
 def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
@@ -306,11 +285,9 @@ def excluded_mods(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
     from packaging.specifiers import SpecifierSet
 
     versions = {name: pinned[canonical(name)] for name in mod.requires if canonical(name) in pinned}
-    # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
-    is_met = {name: SpecifierSet(mod.requires[name]).contains(versions[name], prereleases=True) for name in versions}
-    return {name: versions[name] for name in versions if not is_met[name]}
-
-
-def _name_and_version(package: str) -> tuple[str, str]:
-    name, _, version = package.partition("==")
-    return canonical(name.partition("[")[0]), version
+    return {
+        name: version
+        for name, version in versions.items()
+        # Development versions count: a pinned commit has a version such as 0.20.1.dev12+gabc.
+        if not SpecifierSet(mod.requires[name]).contains(version, prereleases=True)
+    }

@@ -1,22 +1,25 @@
 """This page runs git without prompts and without secrets on the command line.
 
-The user's settings come first, then credentials, the classification of errors, git's environment, and the commands.
-Local commands never use the network and ignore the user's settings. Remote commands use those settings.
+The user's settings come first, then credentials, the classification of errors, git's environments, and the commands.
 """
 
 from __future__ import annotations
 
 import base64
+import os
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shutil import which
+from typing import NamedTuple
 
 from builder.base.errors import SourceError
-from builder.base.processes import memory_file, tied_to_parent
+from builder.base.processes import tied_to_parent
 
 # The user's own settings for package indexes, certificates and proxies, which are passed to uv and to build steps.
-# They say where packages come from, never which: nothing of them enters a plan, a lock or an image.
+# Nothing of them enters a plan, a lock or an image: they say where packages come from, never which.
 
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 
@@ -35,10 +38,8 @@ class UserSettings:
 
     def local_wheels(self) -> tuple[Path, ...]:
         """Returns the wheels in the folders among ``find_links``, sorted."""
-        folders = (
-            Path(link.removeprefix("file://")) for link in self.find_links if "://" not in link.removeprefix("file://")
-        )
-        return tuple(sorted(wheel for folder in folders if folder.is_dir() for wheel in folder.glob("*.whl")))
+        links = (link.removeprefix("file://") for link in self.find_links)
+        return tuple(sorted(wheel for link in links if "://" not in link for wheel in Path(link).glob("*.whl")))
 
 
 def read_index_settings(environ: Mapping[str, str]) -> UserSettings:
@@ -77,11 +78,9 @@ class Address:
 
 
 def split(url: str) -> Address:
-    """Splits the credentials off an address.
-
-    The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``): it belongs to the address, and ssh takes no
-    password from there. A lone ``https://TOKEN@host/…`` is a token for any user, as GitHub and GitLab accept it.
-    """
+    """Splits the credentials off an address. The user of an ssh address stays (``ssh://git@host/…``, ``git@host:…``):
+    it belongs to the address, and ssh takes no password from there. A lone ``https://TOKEN@host/…`` is a token for any
+    user, as GitHub and GitLab accept it."""
     from urllib.parse import unquote
 
     parts = _AUTHORITY.fullmatch(url)
@@ -138,11 +137,10 @@ class DamagedError(SourceError):
     """A local mirror that cannot be read; the holder of its lock makes it anew."""
 
 
-@dataclass(frozen=True)
-class _Rule:
+class _Rule(NamedTuple):
     kind: str
-    pattern: re.Pattern[str]
-    message: str = ""
+    pattern: str
+    message: str
     hint: str = ""
 
 
@@ -150,79 +148,66 @@ class _Rule:
 _RULES = (
     _Rule(
         "local",
-        re.compile(
-            r"No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
-            r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
-            re.IGNORECASE | re.MULTILINE,
-        ),
+        r"(?im)No space left on device|Disk quota exceeded|Read-only file system|Too many open files|out of memory"
+        r"|Cannot allocate memory|insufficient permission|unable to create temporary file|: Permission denied$",
         "git cannot write its mirror of {url}",
         "make room, or make the folder writable, and run this again",
     ),
     _Rule(
         "missing",
-        re.compile(r"couldn't find remote ref|not our ref|unadvertised object"),
+        r"couldn't find remote ref|not our ref|unadvertised object",
         "{url} does not have what was asked for",
     ),
     _Rule(
         "refused",
-        re.compile(
-            r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
-            r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed"
-        ),
+        r"Authentication failed|could not read (?:Username|Password)|terminal prompts disabled"
+        r"|(?:returned error: |HTTP )40[137]\b|Permission denied \(|Host key verification failed",
         "{url} does not let you in",
         "is the address right? A private repository needs a token in the address (https://TOKEN@host/…), "
         "a credential helper of git, or an ssh key",
     ),
     _Rule(
         "refused",
-        re.compile(
-            r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
-            r"|repository '.*' does not exist|not valid: is this a git repository"
-        ),
+        r"[Rr]epository .*not found|(?:returned error: |HTTP )404\b|does not appear to be a git repository"
+        r"|repository '.*' does not exist|not valid: is this a git repository",
         "there is no git repository at {url}",
         "correct its address in the definition's image.yaml",
     ),
     _Rule(
         "refused",
-        re.compile(r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate"),
+        r"SSL certificate problem|certificate verif\w+ failed|local issuer certificate",
         "the certificate of {url} is not trusted",
         "name the file with your certificates in SSL_CERT_FILE or GIT_SSL_CAINFO",
     ),
     _Rule(
         "refused",
-        re.compile(r"transport '.*' not allowed|remote helper for|bad/illegal format|Port number|Malformed input"),
+        r"transport '.*' not allowed|remote helper for|bad/illegal format|Port number|Malformed input",
         "git cannot use the address {url}",
         "addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
     ),
     _Rule(
         TRANSIENT,
-        re.compile(
-            r"Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
-            r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
-            r"|early EOF|hung up unexpectedly|unexpected disconnect|Network is unreachable|No route to host"
-            r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
-            r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
-            re.IGNORECASE,
-        ),
+        r"(?i)Could(?:n't| not) (?:resolve|connect)|Failed to connect|Connection (?:refused|reset|timed out|closed)"
+        r"|timed out|Empty reply|too slow|transfer closed|(?:returned error: |HTTP )(?:5\d\d|4(?:08|29))\b"
+        r"|early EOF|hung up unexpectedly|unexpected disconnect|Network is unreachable|No route to host"
+        r"|SSL_ERROR_SYSCALL|unexpected eof|TLS connection was non-properly|GnuTLS recv error|not closed cleanly"
+        r"|RPC failed; curl (?:7|16|18|28|52|55|56|92)\b|name resolution",
         "{url} does not answer",
         "look at the network and at HTTPS_PROXY, and run this again",
     ),
     _Rule(
         "damaged",
-        re.compile(
-            r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"
-            r"|could not (?:parse|fetch)|failed to (?:read|traverse)|unable to read|unable to (?:lock|update local) ref"
-            r"|cannot lock ref|packfile|pack has|bad config|Could not read [0-9a-f]{40}|index file|index-pack"
-            r"|revision walk"
-        ),
+        r"packed-refs|bad object|missing (?:blob|tree|commit|object)|corrupt|is empty|not a git repository"
+        r"|could not (?:parse|fetch)|failed to (?:read|traverse)|unable to read|unable to (?:lock|update local) ref"
+        r"|cannot lock ref|packfile|pack has|bad config|Could not read [0-9a-f]{40}|index file|index-pack"
+        r"|revision walk",
         "the mirror of {url} is damaged",
     ),
 )
-_OTHER = _Rule("other", re.compile(""), "git failed on {url}")
+_OTHER = _Rule("other", "", "git failed on {url}")
 
 
-@dataclass(frozen=True)
-class GitFailure:
+class GitFailure(NamedTuple):
     """A failed git command: its ``kind`` (``TRANSIENT`` or that of the rule that matched) and the error to raise."""
 
     kind: str
@@ -231,7 +216,7 @@ class GitFailure:
 
 def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
     """Classifies a failed command. ``stderr`` is its error output without secrets; ``tries`` how often it was run."""
-    rule = next((rule for rule in _RULES if rule.pattern.search(stderr)), _OTHER)
+    rule = next((rule for rule in _RULES if re.search(rule.pattern, stderr)), _OTHER)
     times = f" ({tries} tries)" if tries > 1 else ""
     message = f"{rule.message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}"
     kinds = {"missing": MissingError, "damaged": DamagedError}
@@ -250,7 +235,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text.strip())
 
 
-# The environment that git runs in: variables that override those of the user's shell or of a hook.
+# The three environments that git runs in: variables that override those of the user's shell or of a hook.
 
 _NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
 _NO_PROGRAM = "false"  # takes the place of a program that a repository names, and fails
@@ -273,9 +258,8 @@ _NO_NETWORK = {
 }
 
 
-def repository_variables(path: Path) -> dict[str, str]:
-    """Returns the variables that select the repository at ``path``. Where this program is run by a git hook, git would
-    otherwise work on the hook's repository."""
+def _repository_variables(path: Path) -> dict[str, str]:
+    """The variables that select this repository, where a hook's variables would select its own."""
     return {
         "GIT_DIR": str(path),
         "GIT_WORK_TREE": str(path),  # there is none; a hook's, above this folder, would shift every path
@@ -290,9 +274,8 @@ def repository_variables(path: Path) -> dict[str, str]:
     }
 
 
-def isolated_variables() -> dict[str, str]:
-    """Returns the variables that allow no network and no settings of the user or the machine, some of which change the
-    text of a diff."""
+def _isolated_variables() -> dict[str, str]:
+    """The variables that allow no network and no settings of the user, some of which change a diff."""
     return {
         "GIT_CONFIG_GLOBAL": "/dev/null",
         "GIT_CONFIG_NOSYSTEM": "1",
@@ -304,10 +287,9 @@ def isolated_variables() -> dict[str, str]:
     }
 
 
-def project_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables for the repository that git finds around a project, which others may have made: no
-    program that its configuration names is run, and nothing is fetched. The user's own settings stay, such as whose
-    repositories are safe."""
+def _project_variables() -> dict[str, str]:
+    """The variables for the repository around a project, which others may have made: no program that its configuration
+    names is run, and nothing is fetched. The user's own settings stay, such as whose repositories are safe."""
     return {
         **_NO_NETWORK,
         "GIT_TERMINAL_PROMPT": "0",
@@ -315,26 +297,24 @@ def project_variables(environ: Mapping[str, str]) -> dict[str, str]:
         "GIT_EXTERNAL_DIFF": "",
         "GIT_LITERAL_PATHSPECS": "1",
         "GIT_OPTIONAL_LOCKS": "0",
-        **config_variables(_NO_PROGRAMS, _settings_in(environ)),
+        **config_variables(_NO_PROGRAMS, _count_settings()),
     }
 
 
-def user_git_variables(address: Address, ssh: str, stalled_seconds: int) -> dict[str, str]:
-    """Returns the variables that keep the user's own settings and add ours. ``ssh`` is the user's ssh command, or empty
-    to leave ssh alone."""
-    import os
-
+def _remote_variables(repository: GitRepository) -> dict[str, str]:
+    """The variables that keep the user's own settings and add ours."""
     settings = (
         _NO_HOOKS,
         ("http.lowSpeedLimit", "1"),
-        ("http.lowSpeedTime", str(stalled_seconds)),
-        *configuration(address),
+        ("http.lowSpeedTime", str(STALLED_SECONDS)),
+        *configuration(repository.address),
     )
     variables = {
-        **environment(address),
-        **config_variables(settings, _settings_in(os.environ)),
+        **_repository_variables(repository.path),
+        **environment(repository.address),
+        **config_variables(settings, _count_settings()),
     }
-    if ssh:
+    if ssh := _ssh_command(repository):
         variables["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
     ca_file = read_index_settings(os.environ).ca_file
     if ca_file and "GIT_SSL_CAINFO" not in os.environ:
@@ -343,25 +323,24 @@ def user_git_variables(address: Address, ssh: str, stalled_seconds: int) -> dict
 
 
 def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
-    """Returns the variables GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n for these settings: the same as ``-c``, but hidden
-    from other users. ``first`` is the first n."""
+    """Returns the variables GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n for these settings, from n = ``first``: the same as
+    ``-c``, but hidden from other users."""
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for number, (key, value) in enumerate(settings, start=first):
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
     return variables
 
 
-def _settings_in(environ: Mapping[str, str]) -> int:
-    """The number of settings that the environment has."""
-    present = environ.get("GIT_CONFIG_COUNT", "")
+def _count_settings() -> int:
+    """The number of settings that the user's environment has."""
+    present = os.environ.get("GIT_CONFIG_COUNT", "")
     return int(present) if present.isdecimal() else 0
 
 
-# Running git through GitPython: without prompts, without secrets on the command line, in one of three environments.
-# ``run_local`` never reaches the network and obeys no settings but its own, so that the same commit gives the same
-# bytes on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates, ssh,
-# credential helpers), and retries after a network failure. ``run_in_project`` is for the repository around a project,
-# which others may have made.
+# Running git. ``run_local`` never reaches the network and obeys no settings but its own, so that the same commit gives
+# the same bytes on every machine. ``run_remote`` contacts the repository with the user's settings (proxy, certificates,
+# ssh, credential helpers), and retries after a network failure. ``run_in_project`` is for the repository around a
+# project.
 
 Notify = Callable[[str], None]
 
@@ -372,6 +351,7 @@ _LARGEST_PACK = 16 << 30  # bytes; that of vLLM with all contents has less than 
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|[Ff]ile size limit exceeded")
 _TIMED_OUT = 124  # the exit status of timeout(1)
 _NOT_INSTALLED = 127  # that of a shell that does not find a program
+_NO_FOLDER = 128  # git's own, for this and other errors
 PROJECT_SECONDS = 120  # for git in a repository of others
 ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
 
@@ -404,7 +384,6 @@ class GitResult:
 
     @property
     def is_without_git(self) -> bool:
-        """True if git is not installed."""
         return self.status == _NOT_INSTALLED
 
 
@@ -416,18 +395,9 @@ def run_local(
     environ: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> GitResult:
-    """Runs git on the mirror, without the network, for ``seconds`` at most. A failure is for the caller to judge, by
-    the status."""
-    return _run_once(
-        repository,
-        _limited(["git", *arguments], seconds),
-        stdin,
-        {
-            **repository_variables(repository.path),
-            **isolated_variables(),
-            **(environ or {}),
-        },
-    )
+    """Runs git on the mirror, without the network. A failure is for the caller to judge, by the status."""
+    variables = {**_repository_variables(repository.path), **_isolated_variables(), **(environ or {})}
+    return _run(repository, _limited(["git", *arguments], seconds), stdin, variables)
 
 
 def run_checked(
@@ -444,30 +414,28 @@ def run_checked(
 def run_remote(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, seconds: float | None = None
 ) -> GitResult:
-    """Runs git with the network. ``seconds`` is the longest that one try may take.
-
-    Raises MissingError if the repository lacks what was requested, DamagedError if the mirror is at fault, and
-    SourceError after a refusal, or after the last try if the network fails.
-    """
-    import time
-
-    command = [*_size_limit(), *_limited(["git", *arguments], seconds)]
-    user_variables = user_git_variables(repository.address, _ssh_command(repository), STALLED_SECONDS)
-    environ = {**repository_variables(repository.path), **user_variables}
+    """Runs git with the network. ``seconds`` is the longest that one try may take. Raises MissingError if the
+    repository lacks what was requested, DamagedError if the mirror is at fault, and SourceError after a refusal, or
+    after the last try if the network fails."""
+    url = repository.address.url
+    command = _limited(["git", *arguments], seconds)
+    if which("prlimit"):  # of util-linux: a server decides how long the pack is that it sends, and git has no setting
+        command = ["prlimit", f"--fsize={_LARGEST_PACK}", "--", *command]
+    environ = _remote_variables(repository)
     tries = 0
     while True:
         tries += 1
-        result = _run_once(repository, command, stdin, environ)
+        result = _run(repository, command, stdin, environ)
         if result.status == 0:
             return result
         timed_out = "\nthe connection timed out" if result.status == _TIMED_OUT else ""
         if _TOO_LARGE.search(result.stderr):
             raise SourceError(
-                f"{repository.address.url} sends more than {_LARGEST_PACK >> 30} GiB: it is not fetched",
+                f"{url} sends more than {_LARGEST_PACK >> 30} GiB: it is not fetched",
                 hint="is the address right? No repository of source code is that large",
             )
-        failure = classify(result.stderr + timed_out, repository.address.url, tries=tries)
-        if failure.kind == "other" and not is_readable(repository):
+        failure = classify(result.stderr + timed_out, url, tries=tries)
+        if failure.kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
             raise _damaged(repository, result)
         if failure.kind != TRANSIENT or tries > len(PAUSES):
             raise failure.error
@@ -476,91 +444,54 @@ def run_remote(
         time.sleep(pause)
 
 
-def _size_limit() -> list[str]:
-    """A prefix of an argument vector that limits each file: a server decides how long the pack is that it sends, and
-    git has no setting for it. prlimit belongs to util-linux, as setpriv does."""
-    from shutil import which
-
-    return ["prlimit", f"--fsize={_LARGEST_PACK}", "--"] if which("prlimit") else []
-
-
 def _limited(command: list[str], seconds: float | None) -> list[str]:
     return ["timeout", "--foreground", "--kill-after=5", f"{seconds:g}", *command] if seconds else command
-
-
-def is_readable(repository: GitRepository) -> bool:
-    """True if every commit that the mirror should have can be read. Takes some tenths of a second for vLLM."""
-    return run_local(repository, ["rev-list", "--quiet", "--all"]).status == 0
 
 
 def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     failure = classify(result.stderr, repository.address.url)
     if failure.kind == "local":
         return failure.error
-    message = shorten(result.stderr)
-    return DamagedError(
-        f"the mirror of {repository.address.url} in {repository.path} is damaged: {message}",
-        hint=f"delete {repository.path}: it is made anew when it is needed",
-    )
+    message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
+    return DamagedError(message, hint=f"delete {repository.path}: it is made anew when it is needed")
 
 
-def run_in_project(folder: Path, *arguments: str, stdin: bytes = b"") -> GitResult:
+def run_in_project(folder: Path, *arguments: str) -> GitResult:
     """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
     names. A failure is for the caller to judge, also where git is not installed."""
-    import os
-
-    variables = project_variables(os.environ)
     # Settings may include a file that never ends, or a pipe that nobody writes to.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
-    return GitResult(*_execute(folder, command, stdin, variables))
+    return _execute(folder, command, b"", _project_variables())
 
 
-def _run_once(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
+def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
     """Runs git once on the mirror. Raises SourceError where git is not installed."""
-    status, output, stderr = _execute(repository.path.parent, command, stdin, environ)
-    result = GitResult(status, output, scrub(stderr, repository.address))
+    result = _execute(repository.path.parent, command, stdin, environ)
     if result.is_without_git:
         raise SourceError("git is not installed", hint="install it: apt-get install git")
-    return result
+    return replace(result, stderr=scrub(result.stderr, repository.address))
 
 
-def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> tuple[int, bytes, str]:
-    """Runs git in ``folder``; returns its exit status, its output and its messages. It ends with this process, so that
-    nothing writes to a mirror whose lock has been released."""
-    from shutil import which
+def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
+    """Runs git, which ends with this process: nothing writes to a mirror whose lock has been released."""
+    import subprocess
 
-    if not which("git"):  # GitPython would not even import
-        return _NOT_INSTALLED, b"", ""
-    from git.cmd import Git
-
-    with memory_file() as input_file:
-        input_file.write(stdin)
-        input_file.seek(0)
-        status, output, stderr = Git(folder).execute(
-            [*tied_to_parent(), *command],
-            istream=input_file,
-            with_extended_output=True,
-            with_exceptions=False,
-            stdout_as_string=False,
-            strip_newline_in_stdout=False,
-            env=environ,
-        )
-    return status, output, stderr
+    if not which("git"):
+        return GitResult(_NOT_INSTALLED, b"", "")
+    if not os.access(folder, os.X_OK):
+        return GitResult(_NO_FOLDER, b"", f"fatal: cannot change to {folder}")
+    variables = {**os.environ, "LANGUAGE": "C", "LC_ALL": "C", **environ}
+    command = [*tied_to_parent(), *command]
+    process = subprocess.run(command, cwd=folder, input=stdin, env=variables, capture_output=True, check=False)
+    return GitResult(process.returncode, process.stdout, process.stderr.decode("utf-8", "replace").removesuffix("\n"))
 
 
 def _ssh_command(repository: GitRepository) -> str:
-    """Returns the user's ssh command; empty if the address is not reached by ssh, or GIT_SSH names the program. The
-    variable that this program sets hides the setting core.sshCommand, so that is looked up here."""
-    import os
-
+    """The user's ssh command; empty if the address is not reached by ssh, or GIT_SSH names the program. The variable
+    that this program sets hides the setting core.sshCommand, so that is looked up here."""
     if "GIT_SSH_COMMAND" in os.environ:
         return os.environ["GIT_SSH_COMMAND"]
     if "GIT_SSH" in os.environ or repository.address.url.lower().startswith(("http:", "https:", "file:", "/")):
         return ""
-    configured = _run_once(
-        repository,
-        ["git", "config", "--get", "core.sshCommand"],
-        b"",
-        repository_variables(repository.path),
-    )
-    return configured.text or "ssh"
+    lookup = ["git", "config", "--get", "core.sshCommand"]
+    return _run(repository, lookup, b"", _repository_variables(repository.path)).text or "ssh"

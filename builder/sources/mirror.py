@@ -1,22 +1,27 @@
-"""A mirror is a local, bare copy of a git repository.
+"""A mirror is a local, bare copy of a git repository, without the contents of files until they are needed.
 
-Versions of commits come first, then the contents, creation and locking of mirrors, and their files.
-Remote refs, the resolution of refs, and preserved source trees follow.
-Pinned commits stay in the mirror. Changes of a mirror require its lock.
+The resolution of refs comes first, then the versions of commits, remote refs, files and commits, preserved source
+trees, and at the end how a mirror is locked, filled, created and repaired.
+Pinned commits stay in the mirror: each has a ref of ours (``refs/builder/pins/COMMIT``,
+``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own garbage collection removes it.
+A function that takes a ``GitRepository`` needs the mirror's lock (``with_mirror``).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import posixpath
 import re
 from dataclasses import dataclass, replace
-from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from datetime import UTC, datetime
+from shutil import rmtree
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from builder.base import files, words
 from builder.base.errors import SourceError
 from builder.base.project import below_project
+from builder.base.python_versions import parse_version
 from builder.base.words import did_you_mean
 from builder.lock.model import GitPin
 from builder.sources import git
@@ -37,6 +42,50 @@ from builder.sources.git import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
+
+T = TypeVar("T")
+
+
+# Resolution of git refs: a branch, tag or commit becomes one commit with its version and date, kept in a mirror.
+
+_AT_ONCE = 8
+
+
+def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
+    """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
+    ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
+    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer."""
+    return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
+
+
+def resolve_all(
+    mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
+) -> dict[tuple[str, str], GitPin | SourceError]:
+    """Resolves several (address, ref) at the same time; ``notify`` is called from other threads."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
+        try:
+            url, ref = source
+            return resolve_ref(mirrors, url, ref, notify)
+        except SourceError as error:
+            return error
+
+    unique = tuple(dict.fromkeys(sources))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(unique, pool.map(resolve_one, unique), strict=True))
+
+
+def _pin(repository: GitRepository, ref: str) -> GitPin:
+    commit = ref.lower()
+    if not is_commit(commit):
+        refs = list_refs(repository)
+        commit = commit_of(repository, refs, ref)
+        ensure_commit(repository, commit)
+        update_tags(repository, refs.tags)
+    ensure_commit(repository, commit)
+    version = version_of(repository, commit)
+    return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
 
 
 # The version of a commit, derived from tags as setuptools-scm does when vLLM is built.
@@ -62,8 +111,7 @@ def version_of(repository: GitRepository, commit: str) -> str:
         described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *exclusions, commit]).text)
         if not described:
             break
-        version = _highest_version(repository, described["tag"])
-        if version:
+        if version := _highest_version(repository, described["tag"]):
             distance = int(described["distance"])
             return f"{next_version(version)}.dev{distance}+g{commit[:7]}" if distance else version
         exclusions.append(f"--exclude={described['tag']}")
@@ -72,14 +120,11 @@ def version_of(repository: GitRepository, commit: str) -> str:
 
 def date_of(repository: GitRepository, commit: str) -> str:
     """Returns the commit date of ``commit``, RFC 3339 in UTC."""
-    return rfc3339(int(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text))
+    return _rfc3339(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text)
 
 
-def rfc3339(seconds: int) -> str:
-    """Formats seconds since 1970 as RFC 3339 in UTC."""
-    from datetime import UTC, datetime
-
-    return words.timestamp_of(datetime.fromtimestamp(seconds, UTC))
+def _rfc3339(seconds: str) -> str:
+    return words.timestamp_of(datetime.fromtimestamp(int(seconds), UTC))
 
 
 def next_version(version: str) -> str:
@@ -94,27 +139,388 @@ def next_version(version: str) -> str:
 
 
 def _highest_version(repository: GitRepository, tag: str) -> str:
-    """Returns the highest version among the tags of the commit that has ``tag``, as a release is often its last
-    candidate, too; empty if none of them is a version."""
-    from packaging.version import InvalidVersion, Version
-
+    """The highest version among the tags of the commit that has ``tag``, as a release is often its last candidate, too;
+    empty if none of them is a version."""
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
-    names = run_checked(
-        repository, ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
-    ).text
-    versions: list[Version] = []
-    for name in names.splitlines():
+    listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
+    versions = filter(None, map(parse_version, run_checked(repository, listed).text.splitlines()))
+    return str(max(versions, default=""))
+
+
+# Branches and tags of a remote repository, listed with one ``ls-remote``.
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RemoteRefs:
+    """The refs of a repository, by name. ``branches`` and ``tags`` give the object, which for an annotated tag is the
+    tag object; ``peeled`` gives the commit for those."""
+
+    branches: dict[str, str]
+    tags: dict[str, str]
+    peeled: dict[str, str]
+
+
+def list_refs(repository: GitRepository) -> RemoteRefs:
+    """Lists all branches and tags, and no pull requests: those of vLLM alone would be some megabytes."""
+    refs = RemoteRefs({}, {}, {})
+    result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
+    for line in result.text.splitlines():
+        commit, _, ref = line.partition("\t")
+        kind, _, name = ref.removeprefix("refs/").partition("/")
+        if kind == "heads":
+            refs.branches[name] = commit
+        elif name.endswith("^{}"):
+            refs.peeled[name.removesuffix("^{}")] = commit
+        else:
+            refs.tags[name] = commit
+    return refs
+
+
+def is_commit(ref: str) -> bool:
+    """True if ``ref`` is a full commit name, which is never looked up."""
+    return bool(_COMMIT.fullmatch(ref))
+
+
+def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
+    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and ``HEAD``
+    is the default branch. Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated
+    commit."""
+    url = repository.address.url
+    branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
+    name = ref.removeprefix("refs/tags/")
+    tag = refs.peeled.get(name, refs.tags.get(name)) if not ref.startswith("refs/heads/") else None
+    if branch and tag:
+        raise SourceError(
+            f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
+            hint=f"write refs/heads/{ref} or refs/tags/{ref}",
+        )
+    if commit := branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None):
+        return commit
+    if _ABBREVIATED.fullmatch(ref):
+        whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
+        raise SourceError(
+            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
+            hint=f"write {whole or 'all 40 digits of the commit: part of them may mean another later'}",
+        )
+    suggestion = did_you_mean(ref, [*refs.branches, *refs.tags], most=3)
+    hint = suggestion or "look at the branches and tags there"
+    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=hint)
+
+
+def _other_ref(repository: GitRepository, ref: str) -> str | None:
+    result = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
+    pairs = (line.partition("\t") for line in result.text.splitlines())
+    return next((commit for commit, _, name in pairs if name == ref), None)
+
+
+# Files of a commit, its requirements, and the commits between two pins.
+
+_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
+_COMMENT = re.compile(r"(?:^|\s+)#.*")
+_OPTIONS = re.compile(r"\s+--?[a-z].*")
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit: its ``date`` is the committer's (RFC 3339 UTC), its ``title`` is safe to print."""
+
+    commit: str
+    date: str
+    title: str
+
+
+@dataclass(frozen=True)
+class CommitRange:
+    """The commits that a move from one commit to another brings: ``total`` of them, ``matching`` of which pass the
+    filter, and of these the newest as ``commits``, newest first. ``dropped`` counts the commits of the old history that
+    the new one lacks, after a force-push or on the way back."""
+
+    commits: tuple[Commit, ...]
+    total: int
+    dropped: int
+    matching: int
+
+
+@dataclass(frozen=True)
+class CommitFilter:
+    """A filter for the commits to list: those with ``grep`` in their message, in upper or lower case, that touch one of
+    ``paths``; at most ``limit`` of them."""
+
+    grep: str = ""
+    paths: tuple[str, ...] = ()
+    limit: int = 200
+
+    def arguments(self, commits: str) -> list[str]:
+        """Returns git's arguments for finding them in the range ``commits``."""
+        grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={self.grep}"] if self.grep else []
+        return [*grep, commits, "--", *self.paths]
+
+
+ALL_COMMITS = CommitFilter()
+_COUNT_BOTH = ["rev-list", "--count", "--left-right"]
+
+
+def commits_between(
+    mirrors: Path, url: str, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS, notify: Notify = discard
+) -> CommitRange:
+    """Counts the commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), and lists
+    those that pass the filter. Takes no network if the mirror has both. Raises SourceError."""
+
+    def count_and_list(repository: GitRepository) -> CommitRange:
+        for commit in (old, new):
+            ensure_commit(repository, commit)
+        counts = run_checked(repository, [*_COUNT_BOTH, f"{old}...{new}"])
+        matching = run_checked(repository, ["rev-list", "--count", *commit_filter.arguments(f"{old}..{new}")]).text
+        dropped, total = map(int, counts.text.split())
+        commits = _listed(repository, commit_filter, f"{old}..{new}")
+        return CommitRange(commits, total=total, dropped=dropped, matching=int(matching))
+
+    return with_mirror(mirrors, url, count_and_list, notify)
+
+
+def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> CommitRange | None:
+    """The same if the mirror has both commits, else None. Takes no network, and changes nothing. Raises SourceError."""
+    repository = locate(mirrors, url)
+    if not repository.path.is_dir():
+        return None
+    counts = run_local(repository, [*_COUNT_BOTH, f"{old}...{new}"])
+    if counts.status:
+        return None
+    dropped, total = map(int, counts.text.split())
+    commits = _listed(repository, CommitFilter(limit=limit), f"{old}..{new}") if total else ()
+    return CommitRange(commits, total=total, dropped=dropped, matching=total)
+
+
+def read_files(
+    mirrors: Path, url: str, commit: str, paths: Collection[str], notify: Notify = discard
+) -> dict[str, bytes]:
+    """Returns those of ``paths`` that ``commit`` has, with their contents. Raises SourceError."""
+    return with_mirror(mirrors, url, lambda repository: _read(repository, commit, paths), notify)
+
+
+def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+    """Returns those of ``paths`` that ``commit`` has and the mirror holds. Takes no network, and changes nothing."""
+    repository = locate(mirrors, url)
+    if not repository.path.is_dir():
+        return {}
+    results = {path: run_local(repository, ["cat-file", "blob", f"{commit}:{path}"]) for path in paths}
+    return {path: result.output for path, result in results.items() if not result.status}
+
+
+def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:
+    """Returns the requirements in the file ``path`` of ``commit``, then those of the files that it includes with
+    ``-r``, each once, without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file
+    is missing."""
+
+    def read_all(repository: GitRepository) -> tuple[str, ...]:
+        requirements: dict[str, None] = {}
+        seen: set[str] = set()
+        waiting = [posixpath.normpath(path)]
+        while waiting:
+            file = waiting.pop()
+            if file in seen:
+                continue
+            seen.add(file)
+            content = _read(repository, commit, [file]).get(file)
+            if content is None:
+                raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
+            included, own = parse_requirements(content.decode("utf-8-sig", "replace"))
+            requirements |= dict.fromkeys(own)
+            folder = posixpath.dirname(file)
+            waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
+        return tuple(requirements)
+
+    return with_mirror(mirrors, url, read_all, notify)
+
+
+def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns the files that a requirements.txt includes, and its own requirements, without comments and options. The
+    format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/"""
+    included: list[str] = []
+    requirements: list[str] = []
+    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
+        content = _COMMENT.sub("", line).strip()
+        if include := _INCLUDE.fullmatch(content):
+            included.append(include["file"])
+        elif content and not content.startswith("-"):
+            requirements.append(" ".join(_OPTIONS.sub("", content).split()))
+    return tuple(included), tuple(requirements)
+
+
+def _listed(repository: GitRepository, commit_filter: CommitFilter, commits: str) -> tuple[Commit, ...]:
+    """The commits of a range that pass the filter, the newest first."""
+    options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
+    output = run_checked(repository, ["log", *options, *commit_filter.arguments(commits)]).output
+    entries = (line.split(" ", 2) for line in output.decode("utf-8", "replace").split("\0") if line)
+    return tuple(Commit(commit, _rfc3339(seconds), printable(title)) for commit, seconds, title in entries)
+
+
+def _read(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
+    ensure_commit(repository, commit)
+    blobs = blob_names(repository, commit, paths)
+    ensure_blobs(repository, blobs.values())
+    return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
+
+
+# Whole source trees in the mirrors, preserved while upstream has them, for the day when it no longer does. BuildKit
+# takes a tree from upstream by its commit, submodules included. The preserved tree is used when it cannot.
+
+# Apart from the mirrors: submodules are shallow, and would cut off the history of a source at the same address.
+_SUBMODULES = "submodules"
+_ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
+
+
+@dataclass(frozen=True)
+class Submodule:
+    """A submodule at ``path`` of a tree: its address, and the commit that the tree records."""
+
+    path: str
+    url: str
+    commit: str
+
+
+def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
+    """Fetches the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules next
+    to it. A submodule that cannot be fetched is only reported, as it comes from another server. Raises SourceError."""
+
+    def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
+        ensure_commit(repository, commit)
+        blobs = {name for mode, name, _ in tree_entries(repository, commit) if mode != SUBMODULE_MODE}
+        ensure_blobs(repository, blobs)
+        return _submodules(repository, commit)
+
+    for submodule in with_mirror(mirrors, url, fetch_files, notify):
         try:
-            versions.append(Version(name))
-        except InvalidVersion:
-            continue
-    return str(max(versions)) if versions else ""
+            _preserve_submodule(mirrors / _SUBMODULES, submodule, notify)
+        except SourceError as error:
+            notify(f"the submodule {submodule.path} of {git.split(url).url} is not kept: {error.message}")
 
 
-# Contents of a local mirror of a git repository: bare, and without the contents of files until they are needed.
-# Pinned commits stay: each has a ref of ours (``refs/builder/pins/COMMIT``, ``refs/builder/pulls/NUMBER/COMMIT``), so
-# neither a force-push upstream nor git's own garbage collection removes it. All functions here need the mirror's lock
-# (``mirror_access.with_mirror``).
+def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
+    """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
+    network. Raises SourceError if any of them is not in the mirror."""
+    _write_tree(mirrors, url, commit, folder, mirrors / _SUBMODULES)
+
+
+def _write_tree(mirrors: Path, url: str, commit: str, folder: Path, submodules: Path) -> None:
+    def write(repository: GitRepository) -> tuple[Submodule, ...]:
+        folder.mkdir(parents=True, exist_ok=True)
+        index = folder.with_name(f"{folder.name}.index")
+        environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
+        result = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
+        index.unlink(missing_ok=True)
+        if result.status:
+            reason = shorten(result.stderr)
+            raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {reason}")
+        return _submodules(repository, commit)
+
+    mirrored = locate(mirrors, url)
+    if not mirrored.path.exists():
+        raise SourceError(f"there is no mirror of {mirrored.address.url}")
+    for submodule in with_mirror(mirrors, url, write):
+        _write_tree(submodules, submodule.url, submodule.commit, folder / submodule.path, submodules)
+
+
+def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
+    if not submodule.url.startswith(_ADDRESSES):
+        raise SourceError(f"`{submodule.url}` is no address that is followed")
+    ref = f"{PINS}/{submodule.commit}"
+
+    def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
+        if not run_checked(repository, ["for-each-ref", ref]).text:
+            notify(f"fetching {submodule.path} from {submodule.url}")
+            # All files of the commit, without its history.
+            tree = ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, f"{submodule.commit}:{ref}"]
+            run_remote(repository, tree)
+        return _submodules(repository, submodule.commit)
+
+    for nested in with_mirror(mirrors, submodule.url, fetch, notify):
+        _preserve_submodule(mirrors, nested, notify)
+
+
+class TreeEntry(NamedTuple):
+    """A file, link or submodule of a commit: its mode, object name and path."""
+
+    mode: str
+    blob: str
+    path: str
+
+
+def tree_entries(repository: GitRepository, commit: str, *paths: str) -> list[TreeEntry]:
+    """Everything in a commit but folders, at one of ``paths`` or below it where there are some."""
+    listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit, "--", *paths]).output
+    pairs = (entry.partition("\t") for entry in listed.decode("utf-8", "surrogateescape").split("\0") if entry)
+    return [TreeEntry(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
+
+
+def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
+    links = {path: name for mode, name, path in tree_entries(repository, commit) if mode == SUBMODULE_MODE}
+    if not links:
+        return ()
+    settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
+    values = dict(setting.partition("\n")[::2] for setting in settings.split("\0"))
+    submodules = []
+    for key, path in values.items():
+        url = values.get(f"{key.removesuffix('.path')}.url", "")
+        if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
+            submodules.append(Submodule(path, absolute_url(repository.address.url, url), links[path]))
+    return tuple(submodules)
+
+
+def absolute_url(parent: str, url: str) -> str:
+    """Returns the address of a submodule, which may be relative to its parent's: ``../cutlass.git``."""
+    if not url.startswith(("./", "../")):
+        return url
+    base = parent.rstrip("/")
+    while url.startswith(("./", "../")):
+        step, _, url = url.partition("/")
+        base = base.rpartition("/")[0] if step == ".." else base
+    return f"{base}/{url}"
+
+
+# Access to mirrors: found by address, locked while in use, created if missing, recreated if damaged.
+
+
+def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
+    """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing and locked
+    meanwhile; returns its result. If the mirror turns out to be damaged, it is recreated and ``action`` is called once
+    more. Raises SourceError."""
+    repository = locate(mirrors, url, notify)
+    address = repository.address.url
+    try:
+        repository.path.parent.mkdir(parents=True, exist_ok=True)
+        waiting = f"waiting for the mirror of {address}, which is in use"
+        with files.locked(repository.path.with_suffix(".lock"), on_wait=lambda: notify(waiting)):
+            ensure(repository)
+            try:
+                return action(repository)
+            except DamagedError as error:
+                notify(f"{error.message}; making it anew")
+                rebuild(repository)
+                return action(repository)
+    except OSError as error:
+        message = f"the mirror of {address} in {repository.path} cannot be used: {error.strerror or error}"
+        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
+
+
+def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
+    """Returns the mirror of ``url``, which need not exist yet. Raises SourceError if it is not an address."""
+    address = git.split(url.strip())
+    is_odd = not address.url or not address.url.isprintable()
+    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
+        raise SourceError(
+            f"git cannot use the address `{address.url}`",
+            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
+        )
+    parts = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
+    key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
+    return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
+
+
+# What a mirror holds.
 
 PINS = "refs/builder/pins"
 SUBMODULE_MODE = "160000"  # of an entry in a tree
@@ -157,59 +563,45 @@ def has_commit(repository: GitRepository, commit: str) -> bool:
     if run_checked(repository, ["for-each-ref", "--format=%(refname)", ref]).text:
         run_checked(repository, ["cat-file", "-e", f"{commit}^{{commit}}"])
         return True
-    if commit not in _present(repository, [commit]):
-        return False
     # A commit that nothing points at may have come without its history, from an interrupted fetch.
-    if not run_checked(repository, ["for-each-ref", "--count=1", "--contains", commit]).text:
+    holders = ["for-each-ref", "--count=1", "--contains", commit]
+    if commit not in _present(repository, [commit]) or not run_checked(repository, holders).text:
         return False
     run_checked(repository, ["update-ref", ref, commit])
     return True
 
 
 def fetch_mirror(repository: GitRepository, *refs: str) -> None:
-    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``git_command.run_remote`` does."""
+    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``run_remote`` does."""
     run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
-
-
-def fetch_tree(repository: GitRepository, ref: str) -> None:
-    """Fetches one commit (git's refspec) with all its files and without its history."""
-    run_remote(repository, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, ref])
 
 
 def update_tags(repository: GitRepository, upstream: Mapping[str, str]) -> None:
     """Updates the mirror's tags to those of ``upstream`` (name to object). Takes no network if they are the same."""
-    lines = run_checked(
-        repository, ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
-    ).text.splitlines()
-    local_tags = {name: commit for commit, _, name in (line.partition(" ") for line in lines)}
-    deletions = "".join(f"delete refs/tags/{name}\n" for name in local_tags if name not in upstream)
-    if deletions:
+    listed = ["for-each-ref", "--format=%(objectname) %(refname:strip=2)", "refs/tags"]
+    lines = (line.partition(" ") for line in run_checked(repository, listed).text.splitlines())
+    local = {name: commit for commit, _, name in lines}
+    if deletions := "".join(f"delete refs/tags/{name}\n" for name in local if name not in upstream):
         run_checked(repository, ["update-ref", "--stdin"], deletions.encode())
-    if any(local_tags.get(name) != commit for name, commit in upstream.items()):
+    if any(local.get(name) != commit for name, commit in upstream.items()):
         fetch_mirror(repository, ALL_TAGS)
 
 
 def blob_names(repository: GitRepository, commit: str, files: Iterable[str]) -> dict[str, str]:
     """Returns the object names of those of ``files`` that ``commit`` has, by path, without folders and submodules."""
     paths = sorted(file for file in files if not file.startswith(("/", "../")))  # git refuses those as a whole
-    if not paths:
-        return {}
-    entries = (
-        run_checked(repository, ["ls-tree", "-z", commit, "--", *paths]).output.decode("utf-8", "replace").split("\0")
-    )
-    pairs = (entry.partition("\t") for entry in entries)
-    return {name: meta.split()[2] for meta, _, name in pairs if " blob " in meta and name in paths}
+    entries = tree_entries(repository, commit, *paths) if paths else []
+    return {path: name for mode, name, path in entries if mode != SUBMODULE_MODE and path in paths}
 
 
 def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
     """Ensures that the contents of these files (object names) are in the mirror, with one fetch for all of them."""
-    unique_names = sorted(set(names))
-    present = _present(repository, unique_names, "--objects")
-    missing = "".join(f"{blob}\n" for blob in unique_names if blob not in present).encode()
-    if not missing:
-        return
-    # As git's promisor-remote.c does: negotiating what is here already would save nothing.
-    run_remote(repository, ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM], missing)
+    wanted = set(names)
+    missing = "".join(f"{blob}\n" for blob in sorted(wanted - _present(repository, sorted(wanted), "--objects")))
+    if missing:
+        # As git's promisor-remote.c does: negotiating what is here already would save nothing.
+        fetch = ["-c", "fetch.negotiationAlgorithm=noop", *_FETCH, "--stdin", _UPSTREAM]
+        run_remote(repository, fetch, missing.encode())
 
 
 def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
@@ -219,8 +611,8 @@ def _present(repository: GitRepository, names: Iterable[str], *options: str) -> 
     return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())
 
 
-# Creation of mirrors, in a temporary folder that is then renamed, and recreation of damaged ones with their pins. All
-# of this needs the mirror's lock. git itself makes a fetch all or nothing; files left by a killed one are removed.
+# Creation of mirrors, in a temporary folder that is then renamed, and recreation of damaged ones with their pins. git
+# itself makes a fetch all or nothing; files left by a killed one are removed.
 
 _PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
 
@@ -255,18 +647,16 @@ _CONFIGURATION = """\
 def ensure(repository: GitRepository) -> None:
     """Creates the mirror if there is none, and otherwise removes what a killed process left in it, and settings that
     are not ours: git runs the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
-    below_project(repository.path.parent, repository.path)
-    if not repository.path.exists():
-        files.put_folder_in_place(_init(repository), repository.path)
+    path = repository.path
+    below_project(path.parent, path)
+    if not path.exists():
+        files.put_folder_in_place(_init(repository), path)
         return
-    settings = _settings(repository.address.url)
-    if not _holds(repository.path / "config", settings):
-        files.write_atomically(repository.path / "config", settings)
-    for name in _NAME_OTHER_FOLDERS:
-        (repository.path / name).unlink(missing_ok=True)
-    for stale in _stale_files(repository.path):
-        with contextlib.suppress(FileNotFoundError):
-            stale.unlink()
+    config, settings = path / "config", _settings(repository.address.url)
+    if not config.exists() or config.read_bytes() != settings:
+        files.write_atomically(config, settings)
+    for stale in (*(path / name for name in _NAME_OTHER_FOLDERS), *_stale_files(path)):
+        stale.unlink(missing_ok=True)
 
 
 def rebuild(repository: GitRepository) -> None:
@@ -291,8 +681,6 @@ def rebuild(repository: GitRepository) -> None:
 
 def _init(repository: GitRepository) -> Path:
     """Creates an empty mirror next to its final path; returns where it is."""
-    from shutil import rmtree
-
     path = repository.path.with_name(f"{repository.path.name}.new")
     rmtree(path, ignore_errors=True)
     _write_skeleton(path, repository.address.url)
@@ -313,13 +701,6 @@ def _settings(url: str) -> bytes:
     return _CONFIGURATION.format(url=quoted).encode()
 
 
-def _holds(path: Path, content: bytes) -> bool:
-    try:
-        return path.read_bytes() == content
-    except FileNotFoundError:
-        return False
-
-
 def _pinned_refs(path: Path) -> dict[str, str]:
     """Returns our refs with their commits, read from their names: git lists none if one file is damaged."""
     names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
@@ -330,8 +711,6 @@ def _pinned_refs(path: Path) -> dict[str, str]:
 
 def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
     """Repairs everything but the objects of a damaged mirror, so that git can fetch those that are left."""
-    from shutil import rmtree
-
     _write_skeleton(damaged.path, damaged.address.url)
     rmtree(damaged.path / "refs")
     (damaged.path / "refs").mkdir()
@@ -355,470 +734,8 @@ def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
 
 def _stale_files(path: Path) -> Iterator[Path]:
     """Yields files that only a killed git can have left, as nothing else works here while we hold the lock."""
-    objects = path / "objects"
-    locks = chain(
-        path.glob("*.lock"),
-        (path / "refs").rglob("*.lock"),
-        objects.glob("*.lock"),  # of git's own housekeeping after a fetch
-        (objects / "info").rglob("*.lock"),
-        (objects / "pack").glob("*.lock"),
-    )
-    return chain(locks, (objects / "pack").glob("tmp_*"), objects.glob("??/tmp_obj_*"))
-
-
-# Access to mirrors: found by address, locked while in use, created if missing, recreated if damaged.
-
-T = TypeVar("T")
-
-
-def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
-    """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing; returns its
-    result.
-
-    If the mirror turns out to be damaged, it is recreated and ``action`` is called once more. Raises SourceError.
-    """
-    repository = locate(mirrors, url, notify)
-    try:
-        with _locked(repository):
-            ensure(repository)
-            try:
-                return action(repository)
-            except DamagedError as error:
-                notify(f"{error.message}; making it anew")
-                rebuild(repository)
-                return action(repository)
-    except OSError as error:
-        mirror = f"the mirror of {repository.address.url} in {repository.path}"
-        message = f"{mirror} cannot be used: {error.strerror or error}"
-        raise SourceError(message, hint="the folder has to be yours to write, on a disk with room") from None
-
-
-def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
-    """Returns the mirror of ``url``, which need not exist yet; credentials in the address make no difference. Raises
-    SourceError if it is not an address."""
-    import hashlib
-    import re
-
-    address = git.split(url.strip())
-    is_odd = not address.url or not address.url.isprintable()
-    if is_odd or "::" in address.url.partition("/")[0] or address.url.startswith("-"):
-        raise SourceError(
-            f"git cannot use the address `{address.url}`",
-            hint="addresses look like https://host/owner/repository.git, ssh://git@host/… or /a/folder",
-        )
-    words = re.findall(r"[A-Za-z0-9._-]+", address.url.removesuffix("/").removesuffix(".git"))[-2:]
-    key = hashlib.sha256(address.url.encode()).hexdigest()[:12]
-    return GitRepository(mirrors.absolute() / f"{'-'.join(words)[-60:].lstrip('.-')}-{key}.git", address, notify)
-
-
-@contextlib.contextmanager
-def _locked(repository: GitRepository) -> Iterator[None]:
-    """Holds the mirror for this thread alone."""
-    from builder.base import files
-
-    repository.path.parent.mkdir(parents=True, exist_ok=True)
-    message = f"waiting for the mirror of {repository.address.url}, which is in use"
-    with files.locked(repository.path.with_suffix(".lock"), on_wait=lambda: repository.notify(message)):
-        yield
-
-
-# Reading a mirror: single files of a commit, its requirements, and the commits between two pins.
-
-_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
-_COMMENT = re.compile(r"(?:^|\s+)#.*")
-_OPTIONS = re.compile(r"\s+--?[a-z].*")
-
-
-@dataclass(frozen=True)
-class Commit:
-    """A commit: its ``date`` is the committer's (RFC 3339 UTC), its ``title`` the first line of the message, safe to
-    print."""
-
-    commit: str
-    date: str
-    title: str
-
-
-@dataclass(frozen=True)
-class CommitRange:
-    """The commits that a move from one commit to another brings: ``total`` of them, ``matching`` of which pass the
-    filter, and of these the newest as ``commits``, newest first. ``dropped`` counts the commits of the old history that
-    the new one lacks, after a force-push or on the way back."""
-
-    commits: tuple[Commit, ...]
-    total: int
-    dropped: int
-    matching: int
-
-
-@dataclass(frozen=True)
-class CommitFilter:
-    """A filter for the commits to list: those with ``grep`` in their message, in upper or lower case, that touch one of
-    ``paths``; at most ``limit`` of them."""
-
-    grep: str = ""
-    paths: tuple[str, ...] = ()
-    limit: int = 200
-
-    def arguments(self, commits: str) -> list[str]:
-        """Returns git's arguments for finding them in the range ``commits``."""
-        grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={self.grep}"] if self.grep else []
-        return [*grep, commits, "--", *self.paths]
-
-
-ALL_COMMITS = CommitFilter()
-
-
-def commits_between(
-    mirrors: Path, url: str, old: str, new: str, commit_filter: CommitFilter = ALL_COMMITS, notify: Notify = discard
-) -> CommitRange:
-    """Counts the commits in the history of ``new`` that are not in that of ``old`` (40 hex digits each), and lists
-    those that pass the filter. Takes no network if the mirror has both. Raises SourceError."""
-
-    def count_and_list(repository: GitRepository) -> CommitRange:
-        for commit in (old, new):
-            ensure_commit(repository, commit)
-        counts = run_checked(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"]).text.split()
-        selected = commit_filter.arguments(f"{old}..{new}")
-        matching = run_checked(repository, ["rev-list", "--count", *selected]).text
-        commits = _listed(repository, commit_filter, f"{old}..{new}")
-        return CommitRange(commits, total=int(counts[1]), dropped=int(counts[0]), matching=int(matching))
-
-    return with_mirror(mirrors, url, count_and_list, notify)
-
-
-def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> CommitRange | None:
-    """The same as far as the mirror has both commits; None where it lacks one. Takes no network, and changes nothing.
-    Raises SourceError for what is no address."""
-    repository = locate(mirrors, url)
-    if not repository.path.is_dir():
-        return None
-    counts = run_local(repository, ["rev-list", "--count", "--left-right", f"{old}...{new}"])
-    if counts.status:
-        return None
-    dropped, total = map(int, counts.text.split())
-    commits = _listed(repository, CommitFilter(limit=limit), f"{old}..{new}") if total else ()
-    return CommitRange(commits, total=total, dropped=dropped, matching=total)
-
-
-def read_files(
-    mirrors: Path, url: str, commit: str, paths: Collection[str], notify: Notify = discard
-) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that ``commit`` has; they are fetched together, once. Raises
-    SourceError."""
-    return with_mirror(mirrors, url, lambda repository: _read_all(repository, commit, paths), notify)
-
-
-def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that ``commit`` has and the mirror holds; none where there is no
-    mirror. Takes no network, and changes nothing."""
-    repository = locate(mirrors, url)
-    if not repository.path.is_dir():
-        return {}
-    results = {path: run_local(repository, ["cat-file", "blob", f"{commit}:{path}"]) for path in paths}
-    return {path: result.output for path, result in results.items() if not result.status}
-
-
-def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:
-    """Returns the requirements in the file ``path`` of ``commit``, then those of the files that it includes with
-    ``-r``, each once, without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file
-    is missing."""
-
-    def read_all(repository: GitRepository) -> tuple[str, ...]:
-        requirements: dict[str, None] = {}
-        seen: set[str] = set()
-        waiting = [posixpath.normpath(path)]
-        while waiting:
-            file = waiting.pop()
-            if file in seen:
-                continue
-            seen.add(file)
-            content = _read(repository, commit, file)
-            if content is None:
-                raise SourceError(f"{commit[:7]} of {repository.address.url} has no file {file}")
-            included, own = parse_requirements(content.decode("utf-8-sig", "replace"))
-            requirements |= dict.fromkeys(own)
-            folder = posixpath.dirname(file)
-            waiting += [posixpath.normpath(posixpath.join(folder, other)) for other in reversed(included)]
-        return tuple(requirements)
-
-    return with_mirror(mirrors, url, read_all, notify)
-
-
-def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the files that a requirements.txt includes, and its own requirements, without comments and options.
-
-    The format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/
-    """
-    included: list[str] = []
-    requirements: list[str] = []
-    for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
-        content = _COMMENT.sub("", line).strip()
-        include = _INCLUDE.fullmatch(content)
-        if include:
-            included.append(include["file"])
-        elif content and not content.startswith("-"):
-            requirements.append(" ".join(_OPTIONS.sub("", content).split()))
-    return tuple(included), tuple(requirements)
-
-
-def _listed(repository: GitRepository, commit_filter: CommitFilter, commits: str) -> tuple[Commit, ...]:
-    """The commits of a range that pass the filter, the newest first."""
-    options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
-    output = run_checked(repository, ["log", *options, *commit_filter.arguments(commits)]).output
-    entries = (line.split(" ", 2) for line in output.decode("utf-8", "replace").split("\0") if line)
-    return tuple(Commit(commit, rfc3339(int(seconds)), printable(title)) for commit, seconds, title in entries)
-
-
-def _read(repository: GitRepository, commit: str, path: str) -> bytes | None:
-    file = posixpath.normpath(path)
-    return _read_all(repository, commit, [file]).get(file)
-
-
-def _read_all(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
-    ensure_commit(repository, commit)
-    blobs = blob_names(repository, commit, paths)
-    ensure_blobs(repository, blobs.values())
-    return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
-
-
-# Branches and tags of a remote repository, listed with one ``ls-remote``.
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class RemoteRefs:
-    """The refs of a repository, by name. ``branches`` and ``tags`` give the object, which for an annotated tag is the
-    tag object; ``peeled`` gives the commit for those."""
-
-    branches: dict[str, str]
-    tags: dict[str, str]
-    peeled: dict[str, str]
-
-
-def list_refs(repository: GitRepository) -> RemoteRefs:
-    """Lists all branches and tags. With git's protocol 2 the server sends nothing else; the pull requests of vLLM alone
-    would be some megabytes."""
-    refs = RemoteRefs({}, {}, {})
-    result = run_remote(repository, ["ls-remote", "--quiet", "--heads", "--tags", "source"], seconds=ANSWER_SECONDS)
-    for line in result.text.splitlines():
-        commit, _, ref = line.partition("\t")
-        kind, _, name = ref.removeprefix("refs/").partition("/")
-        if kind == "heads":
-            refs.branches[name] = commit
-        elif name.endswith("^{}"):
-            refs.peeled[name.removesuffix("^{}")] = commit
-        else:
-            refs.tags[name] = commit
-    return refs
-
-
-def is_commit(ref: str) -> bool:
-    """True if ``ref`` is a full commit name, which is never looked up."""
-    return bool(_COMMIT.fullmatch(ref))
-
-
-def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and
-    ``HEAD`` is the default branch.
-
-    Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated commit.
-    """
-    url = repository.address.url
-    branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
-    name = ref.removeprefix("refs/tags/")
-    tag = refs.peeled.get(name, refs.tags.get(name)) if not ref.startswith("refs/heads/") else None
-    if branch and tag:
-        raise SourceError(
-            f"`{ref}` is both a branch ({branch[:7]}) and a tag ({tag[:7]}) of {url}",
-            hint=f"write refs/heads/{ref} or refs/tags/{ref}",
-        )
-    commit = branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None)
-    if commit:
-        return commit
-    if _ABBREVIATED.fullmatch(ref):
-        whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
-        raise SourceError(
-            f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
-            hint=f"write {whole}"
-            if whole
-            else "write all 40 digits of the commit: part of them may mean another later",
-        )
-    raise MissingError(f"{url} has no branch or tag `{ref}`", hint=_suggestion(refs, ref))
-
-
-def _other_ref(repository: GitRepository, ref: str) -> str | None:
-    result = run_remote(repository, ["ls-remote", "--quiet", "source", ref], seconds=ANSWER_SECONDS)
-    pairs = (line.partition("\t") for line in result.text.splitlines())
-    return next((commit for commit, _, name in pairs if name == ref), None)
-
-
-def _suggestion(there: RemoteRefs, ref: str) -> str:
-    return did_you_mean(ref, [*there.branches, *there.tags], most=3) or "look at the branches and tags there"
-
-
-# Resolution of git refs: a branch, tag or commit becomes one commit with its version and date, kept in a mirror.
-# Other contents of a mirror are read by ``mirror_reading`` (files, commits between two pins) and ``pull_requests``.
-
-_AT_ONCE = 8
-
-
-def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
-    """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
-
-    ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
-    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer.
-    """
-    return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
-
-
-def resolve_all(
-    mirrors: Path, sources: Sequence[tuple[str, str]], notify: Notify = discard
-) -> dict[tuple[str, str], GitPin | SourceError]:
-    """Resolves several sources (address, ref) at the same time; returns the pin of each, or the error if there is none.
-    ``notify`` is called from other threads."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    def resolve_one(source: tuple[str, str]) -> GitPin | SourceError:
-        try:
-            url, ref = source
-            return resolve_ref(mirrors, url, ref, notify)
-        except SourceError as error:
-            return error
-
-    unique = tuple(dict.fromkeys(sources))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        return dict(zip(unique, pool.map(resolve_one, unique), strict=True))
-
-
-def _pin(repository: GitRepository, ref: str) -> GitPin:
-    commit = ref.lower()
-    if not is_commit(commit):
-        refs = list_refs(repository)
-        commit = commit_of(repository, refs, ref)
-        ensure_commit(repository, commit)
-        update_tags(repository, refs.tags)
-    ensure_commit(repository, commit)
-    version = version_of(repository, commit)
-    return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
-
-
-# Whole source trees in the mirrors, preserved while upstream has them, for the day when it no longer does. BuildKit
-# takes a tree from upstream by its commit, submodules included. The preserved tree is used when it cannot.
-
-# Submodules are kept apart from the mirrors: they are shallow, and would cut off the history of a source at the same
-# address.
-_SUBMODULES = "submodules"
-_ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
-
-
-@dataclass(frozen=True)
-class Submodule:
-    """A submodule at ``path`` of a tree: its address, and the commit that the tree records."""
-
-    path: str
-    url: str
-    commit: str
-
-
-def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
-    """Fetches the contents of all files of ``commit`` into the mirror of ``url``, and the trees of its submodules next
-    to it. A submodule that cannot be fetched is only reported, as it comes from another server. Raises SourceError."""
-
-    def fetch_files(repository: GitRepository) -> tuple[Submodule, ...]:
-        ensure_commit(repository, commit)
-        blobs = {name for mode, name, _ in _entries(repository, commit) if mode != SUBMODULE_MODE}
-        ensure_blobs(repository, blobs)
-        return _submodules(repository, commit)
-
-    for submodule in with_mirror(mirrors, url, fetch_files, notify):
-        try:
-            _preserve_submodule(mirrors / _SUBMODULES, submodule, notify)
-        except SourceError as error:
-            notify(f"the submodule {submodule.path} of {git.split(url).url} is not kept: {error.message}")
-
-
-def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
-    """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
-    network.
-
-    Raises SourceError if any of them is not in the mirror.
-    """
-    for submodule in _write(mirrors, url, commit, folder):
-        _write_submodule(mirrors / _SUBMODULES, submodule, folder)
-
-
-def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
-    if not submodule.url.startswith(_ADDRESSES):
-        raise SourceError(f"`{submodule.url}` is no address that is followed")
-    ref = f"{PINS}/{submodule.commit}"
-
-    def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
-        if not run_checked(repository, ["for-each-ref", ref]).text:
-            notify(f"fetching {submodule.path} from {submodule.url}")
-            fetch_tree(repository, f"{submodule.commit}:{ref}")
-        return _submodules(repository, submodule.commit)
-
-    for nested in with_mirror(mirrors, submodule.url, fetch, notify):
-        _preserve_submodule(mirrors, nested, notify)
-
-
-def _write(mirrors: Path, url: str, commit: str, folder: Path) -> tuple[Submodule, ...]:
-    def write(repository: GitRepository) -> tuple[Submodule, ...]:
-        folder.mkdir(parents=True, exist_ok=True)
-        index = folder.with_name(f"{folder.name}.index")
-        environ = {"GIT_WORK_TREE": str(folder), "GIT_INDEX_FILE": str(index)}
-        result = run_local(repository, ["read-tree", "-u", "--reset", commit], environ=environ)
-        index.unlink(missing_ok=True)
-        if result.status:
-            reason = shorten(result.stderr)
-            raise SourceError(f"the mirror of {repository.address.url} does not give all files of {commit}: {reason}")
-        return _submodules(repository, commit)
-
-    mirrored = locate(mirrors, url)
-    if not mirrored.path.exists():
-        raise SourceError(f"there is no mirror of {mirrored.address.url}")
-    return with_mirror(mirrors, url, write)
-
-
-def _write_submodule(mirrors: Path, submodule: Submodule, folder: Path) -> None:
-    into = folder / submodule.path
-    for nested in _write(mirrors, submodule.url, submodule.commit, into):
-        _write_submodule(mirrors, nested, into)
-
-
-def _entries(repository: GitRepository, commit: str) -> list[tuple[str, str, str]]:
-    """Returns mode, object name and path of everything in a commit but folders."""
-    listed = run_checked(repository, ["ls-tree", "-r", "-z", "--full-tree", commit]).output.decode(
-        "utf-8", "surrogateescape"
-    )
-    pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
-    return [(meta.split()[0], meta.split()[2], path) for meta, _, path in pairs]
-
-
-def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]:
-    """Returns the submodules of ``commit``."""
-    links = {path: name for mode, name, path in _entries(repository, commit) if mode == SUBMODULE_MODE}
-    if not links:
-        return ()
-    settings = run_local(repository, ["config", f"--blob={commit}:.gitmodules", "--list", "-z"]).text
-    values = dict(setting.partition("\n")[::2] for setting in settings.split("\0"))
-    submodules = []
-    for key, path in values.items():
-        url = values.get(f"{key.removesuffix('.path')}.url", "")
-        if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
-            submodules.append(Submodule(path, absolute_url(repository.address.url, url), links[path]))
-    return tuple(submodules)
-
-
-def absolute_url(parent: str, url: str) -> str:
-    """Returns the address of a submodule, which may be relative to its parent's: ``../cutlass.git``."""
-    if not url.startswith(("./", "../")):
-        return url
-    base = parent.rstrip("/")
-    while url.startswith(("./", "../")):
-        step, _, url = url.partition("/")
-        base = base.rpartition("/")[0] if step == ".." else base
-    return f"{base}/{url}"
+    # Locks below `objects` are of git's own housekeeping after a fetch.
+    for pattern in ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/info/**/*.lock", "objects/pack/*.lock"):
+        yield from path.glob(pattern)
+    yield from path.glob("objects/pack/tmp_*")
+    yield from path.glob("objects/??/tmp_obj_*")

@@ -1,7 +1,6 @@
 """This page tries patches with git before they are applied to anything.
 
 Unified diffs come first, then the results of git apply, the dry run on a package, and the scratch index.
-The dry run follows the same rule as the step that bakes a patch.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from builder.base import words
 from builder.base.errors import SourceError
 from builder.sources import git
 from builder.sources.git import GitRepository, GitResult, printable, run_checked, run_local, shorten
@@ -21,8 +21,6 @@ from builder.sources.git import GitRepository, GitResult, printable, run_checked
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-
-# Unified diffs: their hunks, and the hunk that a line number belongs to.
 
 _HUNK = re.compile(r"@@ -(?P<start>\d+)(?:,(?P<old>\d+))? \+(?P<new_start>\d+)(?:,(?P<new>\d+))? @@.*")
 
@@ -59,10 +57,10 @@ def diff_hunks(diff: bytes, strip: int = 1) -> tuple[Hunk, ...]:
 def describe_hunk(diff: bytes, file: str, start: int, strip: int = 1) -> str:
     """Describes the hunk of ``file`` that starts at line ``start``: ``FILE, hunk 2 of 3 (@@ -12,7 +12,9 @@ x)``."""
     of_file = [hunk for hunk in diff_hunks(diff, strip) if hunk.file == file]
-    number = next((number for number, hunk in enumerate(of_file, start=1) if hunk.start == start), None)
-    if number is None:
-        return f"{file}, line {start}"
-    return f"{file}, hunk {number} of {len(of_file)} ({of_file[number - 1].header})"
+    for number, hunk in enumerate(of_file, start=1):
+        if hunk.start == start:
+            return f"{file}, hunk {number} of {len(of_file)} ({hunk.header})"
+    return f"{file}, line {start}"
 
 
 def _skip_body(lines: Iterator[str], old: int, new: int) -> None:
@@ -83,7 +81,7 @@ def _name(line: str, strip: int) -> str:
 
 # Results of ``git apply``: the files that a patch changes, the hunks that fail, and the hunks that apply elsewhere.
 
-# Runs git outside any repository. Its messages stay English (GitPython sets the locale).
+# Runs git outside any repository.
 NO_REPOSITORY = GitRepository(Path("/no-repository"), git.Address(""))
 
 _FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")
@@ -113,9 +111,10 @@ class Shift:
     def __str__(self) -> str:
         name = f"{self.file}, hunk {self.hunk} of {self.hunks}" if self.hunk else self.file
         if self.context is None:
-            return f"{name}: {_distance(self.offset)}"
+            direction = "down" if self.offset > 0 else "up"
+            return f"{name}: {words.counted(abs(self.offset), 'line')} further {direction}"
         before, after = self.context
-        return f"{name}: at line {self.line}, where {_lines(before)} before and {after} after fit"
+        return f"{name}: at line {self.line}, where {words.counted(before, 'line')} before and {after} after fit"
 
 
 def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
@@ -126,13 +125,10 @@ def touched_files(name: str, patch: bytes, strip: int = 1) -> frozenset[str]:
         message = f"{name} is no patch that git can read: {shorten(listed.stderr)}"
         raise SourceError(message, hint="its file was changed by hand, or cut off: make the patch anew")
     entries = listed.output.decode("utf-8", "replace").split("\0")
-    sources = (source.decode("utf-8", "replace") for source in _MOVED_FROM.findall(patch))
-    return frozenset(
-        [
-            *(entry.split("\t", 2)[2] for entry in entries if entry),
-            *("/".join(source.split("/")[max(strip - 1, 0) :]) for source in sources),  # written without a/ and b/
-        ]
-    )
+    changed = {entry.split("\t", 2)[2] for entry in entries if entry}
+    # Written without a/ and b/.
+    origins = (origin.decode("utf-8", "replace").split("/") for origin in _MOVED_FROM.findall(patch))
+    return frozenset(changed | {"/".join(origin[max(strip - 1, 0) :]) for origin in origins})
 
 
 def failures(stderr: str, patch: bytes, strip: int = 1) -> str:
@@ -168,14 +164,6 @@ def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
                 number = hunk_shifts.pop().hunk
             hunk_shifts.append(Shift(file, number, len(hunks), start, 0, context))
     return tuple(hunk_shifts)
-
-
-def _distance(offset: int) -> str:
-    return f"{_lines(abs(offset))} further {'down' if offset > 0 else 'up'}"
-
-
-def _lines(count: int) -> str:
-    return f"{count} line{'' if count == 1 else 's'}"
 
 
 # Dry-run apply of patches to a package, with git, on the few files that they touch in an otherwise empty folder. The
@@ -236,8 +224,7 @@ def prefetched(package_files: PackageFiles, patches: Iterable[CandidatePatch]) -
 
 
 def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> tuple[PatchOutcome, ...]:
-    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError if the package cannot be
-    read."""
+    """Tries ``patches`` in order, each after those before it that apply. Raises SourceError for the package."""
     import tempfile
 
     touched = {file for patch in patches for file in patch.touched_files}
@@ -247,7 +234,10 @@ def dry_run(package_files: PackageFiles, patches: Sequence[CandidatePatch]) -> t
         for path, content in files.items():
             _put(folder, path, content)
         for patch in package_files.prior if touched else ():
-            _apply_prior(folder, patch, [f"--include={file}" for file in sorted(touched)])
+            result = _git_apply(folder, patch, *(f"--include={file}" for file in sorted(touched)))
+            if result.status:
+                where = failures(result.stderr, patch.diff, patch.strip)
+                raise SourceError(f"{patch.name} does not apply to its own source: {where}")
         outcomes = []
         for patch in patches:
             for path, content in patch.put_before:
@@ -263,23 +253,15 @@ def _put(folder: Path, path: str, content: bytes) -> None:
     file.write_bytes(content)
 
 
-def _apply_prior(folder: Path, patch: CandidatePatch, only: Sequence[str]) -> None:
-    result = _git_apply(folder, patch, *only)
-    if result.status:
-        where = failures(result.stderr, patch.diff, patch.strip)
-        raise SourceError(f"{patch.name} does not apply to its own source: {where}")
-
-
 def _outcome(folder: Path, patch: CandidatePatch) -> PatchOutcome:
-    full_context = _git_apply(folder, patch)
-    if not full_context.status:
-        return PatchOutcome("applies", shifts(full_context.stderr, patch.diff, patch.strip))
-    if not _git_apply(folder, patch, "--reverse", "--check").status:
+    result = _git_apply(folder, patch)
+    if result.status and not _git_apply(folder, patch, "--reverse", "--check").status:
         return PatchOutcome("in place")
-    reduced_context = _git_apply(folder, patch, "-C1")
-    if not reduced_context.status:
-        return PatchOutcome("applies", shifts(reduced_context.stderr, patch.diff, patch.strip))
-    return PatchOutcome("fails", problem=failures(reduced_context.stderr, patch.diff, patch.strip))
+    if result.status:
+        result = _git_apply(folder, patch, "-C1")
+    if result.status:
+        return PatchOutcome("fails", problem=failures(result.stderr, patch.diff, patch.strip))
+    return PatchOutcome("applies", shifts(result.stderr, patch.diff, patch.strip))
 
 
 def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:
@@ -314,8 +296,7 @@ class ScratchIndex:
         return run_local(self.repository, arguments, stdin, environ=self.environ)
 
     def checked(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
-        """Runs git with this index, where a failure can only mean that the mirror is damaged. Raises as ``run_checked``
-        does."""
+        """Runs git with this index. Raises as ``run_checked`` does."""
         return run_checked(self.repository, arguments, stdin, environ=self.environ)
 
     def read(self, tree: str) -> None:

@@ -1,11 +1,12 @@
-"""A pull request is fetched once and kept as a vendored patch.
+"""A pull request is fetched once and kept as a vendored patch: its branch moves, gets force-pushed and is deleted.
 
-The dry run comes first, then the request's own commits, its merge into the pinned commit, and the fetch.
+The fetch comes first, then the request's own commits, its merge into the pinned commit, and a dry run of patches.
 No source is checked out: git needs only the files that the request changes.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from builder.base.errors import SourceError
 from builder.lock.model import PullPin
 from builder.sources import mirror, patches
 from builder.sources.git import GitRepository, MissingError, Notify, discard, run_checked, run_local
-from builder.sources.patches import failures, opened, touched_files
+from builder.sources.patches import failures, touched_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,96 +22,131 @@ if TYPE_CHECKING:
 
     from builder.sources.patches import ScratchIndex
 
-
-# Dry-run apply of pull requests to a pinned commit, one after the other, before anything is built. git applies them
-# to a temporary index: no file of the source is checked out, and only the files that the patches touch are fetched.
+# Every option that a setting, an attribute or another version of git could change is given. Full object names, because
+# how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
+# limits, and patch(1) does not know them.
+_DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--no-color", "--no-ext-diff"]
+_DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
+_DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
 
 
 @dataclass(frozen=True)
-class _DryRun:
-    """A commit to try patches on, and the index to do it in."""
+class RequestedPull:
+    """A pull request as a definition names it: its ``number``, and the ``base`` that it was opened for (a branch, tag
+    or commit) where that is given."""
 
-    index: ScratchIndex
-    commit: str
+    number: int
+    base: str = ""
 
-
-def check_pull(
-    mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, bytes]], notify: Notify = discard
-) -> None:
-    """Raises SourceError if one of ``patches`` does not apply to ``commit``, is in it already, or conflicts with one
-    before it; the error lists all problems, each with file and hunk. A patch is the name that messages use (``pull
-    request 40898``) and a diff for ``-p1``."""
-    if patches:
-        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, patches), notify)
+    @property
+    def name(self) -> str:
+        return f"pull request {self.number}"
 
 
-def _check(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
+@dataclass(frozen=True)
+class EarlierPatch:
+    """The vendored patch of a pull request that goes in before another one, and its head commit."""
+
+    name: str
+    diff: bytes
+    head: str
+
+
+@dataclass(frozen=True)
+class VendoredPatch:
+    """A pull request at its present state: its pin, and the diff that the pin gives the SHA-256 of."""
+
+    pin: PullPin
+    diff: bytes
+
+
+def vendor(
+    mirrors: Path,
+    url: str,
+    pull: RequestedPull,
+    commit: str,
+    earlier: Sequence[EarlierPatch] = (),
+    notify: Notify = discard,
+    head: str = "",
+) -> VendoredPatch:
+    """Returns the changes of a pull request of the repository ``url``, as a diff that applies to ``commit``, the pin of
+    the source, after the ``earlier`` patches. Its head is kept in the mirror. ``head`` is the commit of an earlier
+    state that is wanted, in place of the present one. Its own changes are those since it left the branch that it was
+    opened for. They are merged three-way; where the request applies as it is, the diff is that of the request. Raises
+    SourceError if there is no such request, it changes nothing that is not there already, or it conflicts."""
+    return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify)
+
+
+def _vendor(
+    repository: GitRepository, pull: RequestedPull, commit: str, earlier: Sequence[EarlierPatch], head: str
+) -> VendoredPatch:
     mirror.ensure_commit(repository, commit)
-    fetch_touched_files(repository, commit, patches)
-    problems: list[str] = []
-    applied: list[tuple[str, bytes]] = []
-    with opened(repository) as index:
-        dry_run = _DryRun(index, commit)
-        for name, diff in patches:
-            problem = _problem(dry_run, applied, name, diff)
-            if problem:
-                problems.append(problem)
-            else:
-                applied.append((name, diff))
-    if problems:
-        hint = "in `pulls:` of image.yaml, drop what is in already, and of two that conflict, one"
-        raise SourceError("\n".join(problems), hint=hint)
+    if head:
+        mirror.ensure_commit(repository, head)
+    else:
+        head = fetch_pull(repository, pull)
+    if is_ancestor(repository, head, commit):
+        raise _already_included(pull.name, commit[:7])
+    own = own_commits(repository, pull, head, commit)
+    with patches.opened(repository) as index:
+        requested = _diff(repository, pull, own)
+        merged = merge_pulls(index, pull.name, commit, earlier, own)
+        if merged.before == merged.after:
+            raise _already_included(pull.name, _holder(index, commit, earlier, own))
+        index.read(merged.before)
+        as_it_is = not index.apply_error(requested) and index.tree() == merged.after
+        diff = requested if as_it_is else index.checked([*_DIFF, merged.before, merged.after]).output
+    if merged.merged:
+        both = listing(merged.merged)
+        repository.notify(f"{pull.name} is merged into {commit[:7]}, which changes the same files: {both}")
+    if merged.present:
+        repository.notify(f"{pull.name}: these of its changes are in {commit[:7]} already: {listing(merged.present)}")
+    return VendoredPatch(PullPin(pull.number, head, hashlib.sha256(diff).hexdigest(), pull.base), diff)
 
 
-def fetch_touched_files(repository: GitRepository, commit: str, patches: Sequence[tuple[str, bytes]]) -> None:
-    """Fetches the contents of the files that the patches touch, all at once."""
-    files = {file for name, diff in patches for file in touched_files(name, diff)}
-    mirror.ensure_blobs(repository, mirror.blob_names(repository, commit, files).values())
+def _already_included(name: str, holder: str) -> SourceError:
+    return SourceError(f"{name} is already in {holder}: drop it", hint="take it out of `pulls:` in image.yaml")
 
 
-def _problem(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name: str, diff: bytes) -> str:
-    """Describes the problem of a patch after those before it; empty if it applies. One that was made on top of another
-    applies only after that."""
-    if not _apply_error(dry_run, [earlier for _, earlier in applied], diff):
-        return ""
-    return _problem_alone(dry_run, name, diff) or _problem_after(dry_run, applied, name, diff)
+def _diff(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> bytes:
+    """The diff of the request. Raises SourceError for one that is empty or moves a submodule."""
+    changes = _changes(repository, own)
+    if not changes:
+        raise SourceError(f"{pull.name} of {repository.address.url} changes nothing", hint="drop it")
+    if submodules := [path for path, sides in changes.items() if any(map(_is_submodule, sides))]:
+        raise SourceError(
+            f"{pull.name} moves the submodule {listing(submodules)}, which a patch cannot do",
+            hint=f"take the request itself: `ref: refs/pull/{pull.number}/head` in place of `pulls:`",
+        )
+    mirror.ensure_blobs(repository, (entry[1] for sides in changes.values() for entry in sides if entry))
+    return run_checked(repository, [*_DIFF, own.start, own.head]).output
 
 
-def _problem_alone(dry_run: _DryRun, name: str, diff: bytes) -> str:
-    """Describes the problem of a patch with the commit as it is; empty if it applies."""
-    stderr = _apply_error(dry_run, [], diff)
-    if not stderr:
-        return ""
-    if not _apply_error(dry_run, [], diff, "--reverse"):
-        return f"{name} is already in {dry_run.commit[:7]}: drop it"
-    return f"{name} does not apply to {dry_run.commit[:7]}: {failures(stderr, diff)}"
+_Entry = tuple[str, str]
+"""Mode and object of a file in a tree."""
+
+_Change = tuple[_Entry | None, _Entry | None]
+"""A file before and after a change; None where there is none."""
+
+_NOTHING = "0" * 40
 
 
-def _problem_after(dry_run: _DryRun, applied: Sequence[tuple[str, bytes]], name: str, diff: bytes) -> str:
-    """Describes the problem that a patch which applies alone has after those before it; empty if it applies."""
-    stderr = _apply_error(dry_run, [earlier for _, earlier in applied], diff)
-    if not stderr:
-        return ""
-    for other, earlier in applied:
-        if _apply_error(dry_run, [], earlier):
-            continue  # made on top of another, and of no meaning alone
-        conflict = _apply_error(dry_run, [earlier], diff)
-        if conflict and not _apply_error(dry_run, [earlier], diff, "--reverse"):
-            return f"{name} is already in {other}: drop it"
-        if conflict and not _apply_error(dry_run, [diff], earlier, "--reverse"):
-            return f"{other} is already in {name}: drop it"
-        if conflict:
-            return f"{other} and {name} conflict: {failures(conflict, diff)}"
-    return f"{name} does not apply after {', '.join(other for other, _ in applied)}: {failures(stderr, diff)}"
+def _changes(repository: GitRepository, own: OwnCommits) -> dict[str, _Change]:
+    """Each file that a request changes, by path."""
+    raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", own.start, own.head]
+    fields = run_checked(repository, raw).output.decode("utf-8", "surrogateescape").split("\0")
+    changes: dict[str, _Change] = {}
+    for meta, path in zip(fields[::2], fields[1::2], strict=False):
+        old_mode, new_mode, old, new, _ = meta.removeprefix(":").split(" ")
+        changes[path] = (
+            None if old == _NOTHING else (old_mode, old),
+            None if new == _NOTHING else (new_mode, new),
+        )
+    return changes
 
 
-def _apply_error(dry_run: _DryRun, before: Sequence[bytes], diff: bytes, *options: str) -> str:
-    """Returns git's error for ``diff`` after the patches ``before``, which apply; empty if it applies, too."""
-    dry_run.index.read(dry_run.commit)
-    for earlier in before:
-        if error := dry_run.index.apply_error(earlier):
-            return error
-    return dry_run.index.apply_error(diff, "--check", *options)
+def _is_submodule(entry: _Entry | None) -> bool:
+    return entry is not None and entry[0] == mirror.SUBMODULE_MODE
 
 
 # The own commits of a pull request: its head, and the commit at which it left the branch that it was opened for. That
@@ -124,21 +160,6 @@ _INCOMING = "refs/builder/incoming"
 _UPSTREAM = "refs/builder/upstream"
 _OPENED_FOR = "refs/builder/opened-for"
 _LISTED = 5
-_NAME_THE_BRANCH = "name the branch that it was opened for: `pulls: [{{number: {}, base: BRANCH}}]`"
-
-
-@dataclass(frozen=True)
-class RequestedPull:
-    """A pull request as a definition names it: its ``number``, and the ``base`` that it was opened for (a branch, tag
-    or commit) where that is given."""
-
-    number: int
-    base: str = ""
-
-    @property
-    def name(self) -> str:
-        """The words for it in messages."""
-        return f"pull request {self.number}"
 
 
 @dataclass(frozen=True)
@@ -149,13 +170,8 @@ class OwnCommits:
     head: str
 
 
-@dataclass(frozen=True)
-class _Branch:
-    """A branch that a pull request may have left: its last ``commit`` before the request was merged, if it was, and the
-    name that messages use."""
-
-    commit: str
-    name: str
+_Branch = tuple[str, str]
+"""The last commit of a branch that a pull request may have left, and the name that messages use."""
 
 
 def fetch_pull(repository: GitRepository, pull: RequestedPull) -> str:
@@ -172,38 +188,54 @@ def fetch_pull(repository: GitRepository, pull: RequestedPull) -> str:
 
 def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commit: str) -> OwnCommits:
     """The own commits of the fetched request ``pull``; ``commit`` is the pinned one, which does not hold ``head``.
-
-    Raises SourceError where they cannot be told, or their difference holds files that none of them touches.
-    """
-    merged_with = _merged_with(repository, pull, head)
-    default = _default_branch(repository)
-    current = _named_branch(repository, pull) or merged_with or default
+    Raises SourceError where they cannot be told, or their difference holds files that none of them touches."""
+    name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.number}, base: BRANCH}}]`"
+    # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
+    merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
+    parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
+    merged_with = (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
+    default = _fetched(repository, "HEAD", _UPSTREAM)
+    current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
-        raise MissingError(f"{repository.address.url} has no default branch", hint=_NAME_THE_BRANCH.format(pull.number))
-    branch = _before_merge(repository, current, head)
-    if branch is None:
-        return _merged_as_it_is(repository, pull, head, commit)
-    starts = run_local(repository, ["merge-base", "--all", branch.commit, head]).text.split()
+        raise MissingError(f"{repository.address.url} has no default branch", hint=name_branch)
+    left = _before_merge(repository, current[0], head)
+    branch, name = (left, current[1]) if left else (commit, commit[:7])
+    starts = run_local(repository, ["merge-base", "--all", branch, head]).text.split()
     if not starts:
-        raise _unrelated(repository, pull, branch)
-    upstream = _before_merge(repository, default, head) if default else None
-    own = _touched(repository, head, {other.commit for other in (branch, upstream) if other})
-    if merged_with and is_ancestor(repository, starts[0], merged_with.commit):
-        own &= set(changed_files(repository, merge_base(repository, merged_with.commit, head), head))
+        unrelated = f"{pull.name} of {repository.address.url} shares no history with {name}"
+        raise SourceError(unrelated, hint=name_branch)
+    if not left:
+        _require_single(repository, pull, OwnCommits(starts[0], head))
+        return OwnCommits(starts[0], head)
+    upstream = _before_merge(repository, default, head) if default else ""
+    # Of a merge these are the files that it leaves unlike both of its parents.
+    history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
+    own = set(_paths(repository, [*history, *(f"^{other}" for other in {branch, upstream} if other)]))
+    if merged_with and is_ancestor(repository, starts[0], merged_with[0]):
+        own &= set(changed_files(repository, merge_base(repository, merged_with[0], head), head))
     foreign = {start: [file for file in changed_files(repository, start, head) if file not in own] for start in starts}
     start = min(starts, key=lambda start: len(foreign[start]))
-    if foreign[start]:
-        raise _brings_along(pull, branch, foreign[start])
+    if files := foreign[start]:
+        count = "a file" if len(files) == 1 else f"{len(files)} files"
+        raise SourceError(
+            f"{pull.name}: against {name} its diff holds {count} that it does not touch itself: {listing(files)}",
+            hint=name_branch,
+        )
     return OwnCommits(start, head)
 
 
 def changed_files(
     repository: GitRepository, old: str, new: str, environ: Mapping[str, str] | None = None
 ) -> tuple[str, ...]:
-    """The files in which two commits or trees differ, a renamed one under both names; ``environ`` is that of an index
-    which holds trees of its own."""
-    differing = ["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new]
-    return _paths(run_checked(repository, differing, environ=environ).output)
+    """The files in which two commits or trees differ; ``environ`` is that of an index with trees of its own."""
+    return _paths(repository, ["diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new], environ)
+
+
+def _paths(
+    repository: GitRepository, arguments: Sequence[str], environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    output = run_checked(repository, arguments, environ=environ).output.decode("utf-8", "surrogateescape")
+    return tuple(dict.fromkeys(name.strip("\n") for name in output.split("\0") if name.strip("\n")))
 
 
 def merge_base(repository: GitRepository, commit: str, other: str) -> str:
@@ -232,90 +264,47 @@ def _fetched(repository: GitRepository, ref: str, into: str) -> str:
     return run_checked(repository, ["rev-parse", "--verify", f"{into}^{{commit}}"]).text
 
 
-def _default_branch(repository: GitRepository) -> _Branch | None:
-    commit = _fetched(repository, "HEAD", _UPSTREAM)
-    return _Branch(commit, "the default branch") if commit else None
-
-
 def _named_branch(repository: GitRepository, pull: RequestedPull) -> _Branch | None:
     """The branch, tag or commit that the definition names as the request's base. Raises MissingError."""
     if not pull.base:
         return None
     if mirror.is_commit(pull.base):
         mirror.ensure_commit(repository, pull.base)
-        return _Branch(pull.base, pull.base[:7])
+        return pull.base, pull.base[:7]
     full = pull.base.startswith("refs/")
     for ref in (pull.base,) if full else (f"refs/heads/{pull.base}", f"refs/tags/{pull.base}"):
         if commit := _fetched(repository, ref, _OPENED_FOR):
-            return _Branch(commit, pull.base)
+            return commit, pull.base
     raise MissingError(
         f"{repository.address.url} has no branch `{pull.base}`, the `base` of {pull.name}",
         hint="leave `base` out for the default branch; in place of a branch that was deleted, write a commit of it",
     )
 
 
-def _merged_with(repository: GitRepository, pull: RequestedPull, head: str) -> _Branch | None:
-    """The branch that GitHub last tried to merge the request into; None where it has no merge of its present head."""
-    merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
-    parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
-    return _Branch(parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
-
-
-def _before_merge(repository: GitRepository, branch: _Branch, head: str) -> _Branch | None:
-    """``branch`` as it was before it took ``head``; None for one whose own line goes through it."""
-    if not is_ancestor(repository, head, branch.commit):
+def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
+    """The last commit of ``branch`` before it took ``head``; empty for one whose own line goes through it."""
+    if not is_ancestor(repository, head, branch):
         return branch
     # Each of the branch's own commits holds what those before it hold, so the first one with the request is searched.
-    line = run_checked(repository, ["rev-list", "--first-parent", branch.commit, f"^{head}"]).text.split()
+    line = run_checked(repository, ["rev-list", "--first-parent", branch, f"^{head}"]).text.split()
     low, high = 0, len(line) - 1  # newest first; line[low] holds it
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if is_ancestor(repository, head, line[middle]) else (low, middle - 1)
     before = run_checked(repository, ["rev-parse", f"{line[low]}^1"]).text if line else head
-    return None if is_ancestor(repository, head, before) else _Branch(before, branch.name)
+    return "" if is_ancestor(repository, head, before) else before
 
 
-def _merged_as_it_is(repository: GitRepository, pull: RequestedPull, head: str, commit: str) -> OwnCommits:
-    """The commits of a request that its branch went on from, so that nothing tells where the request begins: clear only
-    for a single commit since the pinned history."""
-    start = merge_base(repository, commit, head)
-    if not start:
-        raise _unrelated(repository, pull, _Branch(commit, commit[:7]))
-    count = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
+def _require_single(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> None:
+    """Raises SourceError for several commits of a request that its branch went on from: nothing tells which are own."""
+    count = int(run_checked(repository, ["rev-list", "--count", f"{own.start}..{own.head}"]).text)
     if count > 1:
-        files = listing(changed_files(repository, start, head))
+        files = listing(changed_files(repository, own.start, own.head))
         raise SourceError(
             f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the {count}"
-            f" commits between {start[:7]} and {head[:7]} are its own; all of them touch {files}",
+            f" commits between {own.start[:7]} and {own.head[:7]} are its own; all of them touch {files}",
             hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
         )
-    return OwnCommits(start, head)
-
-
-def _touched(repository: GitRepository, head: str, others: Iterable[str]) -> frozenset[str]:
-    """The files that the commits of a request touch; of a merge those that it leaves unlike both of its parents."""
-    history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
-    return frozenset(_paths(run_checked(repository, [*history, *(f"^{commit}" for commit in others)]).output))
-
-
-def _unrelated(repository: GitRepository, pull: RequestedPull, branch: _Branch) -> SourceError:
-    return SourceError(
-        f"{pull.name} of {repository.address.url} shares no history with {branch.name}",
-        hint=_NAME_THE_BRANCH.format(pull.number),
-    )
-
-
-def _brings_along(pull: RequestedPull, branch: _Branch, files: list[str]) -> SourceError:
-    count = "a file" if len(files) == 1 else f"{len(files)} files"
-    return SourceError(
-        f"{pull.name}: against {branch.name} its diff holds {count} that it does not touch itself: {listing(files)}",
-        hint=_NAME_THE_BRANCH.format(pull.number),
-    )
-
-
-def _paths(output: bytes) -> tuple[str, ...]:
-    names = (name.strip(b"\n") for name in output.split(b"\0"))
-    return tuple(dict.fromkeys(name.decode("utf-8", "surrogateescape") for name in names if name))
 
 
 # A pull request merged into the pinned commit: three-way, file by file, with the commit that the request stands on as
@@ -325,16 +314,6 @@ def _paths(output: bytes) -> tuple[str, ...]:
 _FILES = frozenset({"100644", "100755"})
 _MARKER = 41  # characters, so that no text of a source is taken for a mark
 _MOST_CONFLICTS = 127  # as a status of merge-file; a greater one is an error
-_NOTHING = "0" * 40
-
-
-@dataclass(frozen=True)
-class EarlierPatch:
-    """The vendored patch of a pull request that goes in before another one, and its head commit."""
-
-    name: str
-    diff: bytes
-    head: str
 
 
 class MergeConflictError(SourceError):
@@ -352,12 +331,6 @@ class Merged:
     present: tuple[str, ...]
 
 
-_Entry = tuple[str, str]
-"""Mode and object of a file in a tree."""
-
-_Change = tuple[_Entry | None, _Entry | None]
-"""A file before and after a change; None where there is none."""
-
 _STAYS = ("100644", "")
 
 
@@ -374,13 +347,9 @@ class _Progress:
 def merge_pulls(
     index: ScratchIndex, name: str, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
 ) -> Merged:
-    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches (name and diff), which apply to it.
-
-    Raises MergeConflictError with the name of every file in conflict, and with those of the earlier patches that it is
-    in conflict with.
-    """
-    before = _tree(index, commit, earlier)
-    progress = _merge_trees(index, commit, before, _since(index, own, earlier))
+    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Raises
+    MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with."""
+    before, progress = _merged_after(index, commit, earlier, own)
     if not progress.conflicts:
         after = index.tree()
         differing = changed_files(index.repository, before, after, index.environ)
@@ -388,26 +357,28 @@ def merge_pulls(
         merged = tuple(path for path in sorted(progress.merged) if path in differing)
         return Merged(before, after, merged, tuple(path for path in requested if path not in differing))
     reasons = "; ".join(f"{path} {why}" for path, why in sorted(progress.conflicts.items()))
-    if not earlier or _merge_trees(index, commit, commit, own).conflicts:
-        raise _conflict(f"{name} does not apply to {commit[:7]}: {reasons}")
-    prefixes = (earlier[: position + 1] for position in range(len(earlier)))
-    other = next(prefix[-1].name for prefix in prefixes if _conflicts_with(index, commit, prefix, own))
-    raise _conflict(f"{other} and {name} conflict: {reasons}")
+    counts = range(len(earlier) + 1)
+    first = next(count for count in counts if _merged_after(index, commit, earlier[:count], own)[1].conflicts)
+    if first:
+        raise _conflict(f"{earlier[first - 1].name} and {name} conflict: {reasons}")
+    raise _conflict(f"{name} does not apply to {commit[:7]}: {reasons}")
 
 
-def holder(index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits) -> str:
+def _holder(index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits) -> str:
     """The first that holds all changes of the request: the commit, or one of the ``earlier`` patches by its name."""
-    for position in range(len(earlier)):
-        before = _tree(index, commit, earlier[:position])
-        progress = _merge_trees(index, commit, before, _since(index, own, earlier[:position]))
+    for count in range(len(earlier)):
+        before, progress = _merged_after(index, commit, earlier[:count], own)
         if not progress.conflicts and index.tree() == before:
-            return earlier[position - 1].name if position else commit[:7]
+            return earlier[count - 1].name if count else commit[:7]
     return earlier[-1].name if earlier else commit[:7]
 
 
-def _conflicts_with(index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits) -> bool:
+def _merged_after(
+    index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
+) -> tuple[str, _Progress]:
+    """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it."""
     before = _tree(index, commit, earlier)
-    return bool(_merge_trees(index, commit, before, _since(index, own, earlier)).conflicts)
+    return before, _merge_trees(index, commit, before, _since(index, own, earlier))
 
 
 def _since(index: ScratchIndex, own: OwnCommits, earlier: Sequence[EarlierPatch]) -> OwnCommits:
@@ -422,7 +393,7 @@ def _since(index: ScratchIndex, own: OwnCommits, earlier: Sequence[EarlierPatch]
 
 def _tree(index: ScratchIndex, commit: str, patches: Sequence[EarlierPatch]) -> str:
     """The tree of ``commit`` with ``patches`` on top. Raises MergeConflictError for one that does not apply."""
-    fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in patches])
+    _fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in patches])
     index.read(commit)
     for patch in patches:
         if error := index.apply_error(patch.diff):
@@ -439,11 +410,15 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
     progress = _Progress()
     index.read(before)
     there = _entries(index)
-    changes = _changes(index, own)
-    sides = [entry for change in changes.values() for entry in change if entry and entry[0] != mirror.SUBMODULE_MODE]
+    changes = _changes(index.repository, own)
+    sides = [entry for change in changes.values() for entry in change if entry and not _is_submodule(entry)]
     pinned = mirror.blob_names(index.repository, commit, changes).values()
     mirror.ensure_blobs(index.repository, [*(name for _, name in sides), *pinned])
-    renames = _renames(index, own) if any(path in there and head is None for path, (_, head) in changes.items()) else {}
+    renames: dict[str, str] = {}
+    if any(path in there and head is None for path, (_, head) in changes.items()):
+        renaming = ["diff-tree", "-r", "-z", "-M", "--diff-filter=R", "--name-status", own.start, own.head]
+        fields = index.git(renaming).output.decode("utf-8", "surrogateescape").split("\0")
+        renames = dict(zip(fields[1::3], fields[2::3], strict=False))
     for path, (start, head) in changes.items():
         now, renamed = there.get(path), renames.get(path, "")
         if now == head:
@@ -525,27 +500,6 @@ def _places(merged: bytes) -> str:
     return f"at line{'s' if len(places) > 1 else ''} {', '.join(places)}"
 
 
-def _renames(index: ScratchIndex, own: OwnCommits) -> dict[str, str]:
-    """The files that the request renames, with their new names; its files are in the mirror already."""
-    detected = index.git(["diff-tree", "-r", "-z", "-M", "--diff-filter=R", "--name-status", own.start, own.head])
-    fields = detected.output.decode("utf-8", "surrogateescape").split("\0") if not detected.status else []
-    return dict(zip(fields[1::3], fields[2::3], strict=False))
-
-
-def _changes(index: ScratchIndex, own: OwnCommits) -> dict[str, _Change]:
-    """Each file of a request: the entries before and after, None where there is no file."""
-    raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", own.start, own.head]
-    fields = index.checked(raw).output.decode("utf-8", "surrogateescape").split("\0")
-    changes: dict[str, _Change] = {}
-    for meta, path in zip(fields[::2], fields[1::2], strict=False):
-        old_mode, new_mode, old, new, _ = meta.removeprefix(":").split(" ")
-        changes[path] = (
-            None if old == _NOTHING else (old_mode, old),
-            None if new == _NOTHING else (new_mode, new),
-        )
-    return changes
-
-
 def _entries(index: ScratchIndex) -> dict[str, _Entry]:
     """All files of the index, by path."""
     listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
@@ -553,103 +507,38 @@ def _entries(index: ScratchIndex) -> dict[str, _Entry]:
     return {path: (meta.split()[0], meta.split()[1]) for meta, _, path in pairs}
 
 
-# Pull requests, fetched once and kept as vendored patches: their branches move, get force-pushed and are deleted.
-
-# Every option that a setting, an attribute or another version of git could change is given. Full object names, because
-# how far git shortens them depends on the number of objects in the repository. No renames: detecting them depends on
-# limits, and patch(1) does not know them.
-_DIFF = ["diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "--no-color", "--no-ext-diff"]
-_DIFF += ["--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", "--diff-algorithm=myers", "--indent-heuristic"]
-_DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignore-submodules=none"]
+# A dry run of vendored patches, before anything is built: those that stay were made for other patches before them.
 
 
-@dataclass(frozen=True)
-class VendoredPatch:
-    """A pull request at its present state: its pin, and the diff that the pin gives the SHA-256 of."""
-
-    pin: PullPin
-    diff: bytes
-
-
-def vendor(
-    mirrors: Path,
-    url: str,
-    pull: RequestedPull,
-    commit: str,
-    earlier: Sequence[EarlierPatch] = (),
-    notify: Notify = discard,
-    head: str = "",
-) -> VendoredPatch:
-    """Returns the changes of a pull request of the repository ``url``, as a diff that applies to ``commit``, the pin of
-    the source, after the ``earlier`` patches. Its head is kept in the mirror.
-
-    ``head`` is the commit of an earlier state that is wanted, in place of the present one.
-
-    Its own changes are those since it left the branch that it was opened for. They are merged three-way; where the
-    request applies as it is, the diff is that of the request. Raises SourceError if there is no such request, it
-    changes nothing that is not there already, or it conflicts.
-    """
-    return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify)
+def check_pull(
+    mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, bytes]], notify: Notify = discard
+) -> None:
+    """Raises SourceError if one of ``patches`` does not apply to ``commit`` after those before it; the error lists all
+    that do not, each with file and hunk. A patch is the name that messages use (``pull request 40898``) and a diff for
+    ``-p1``."""
+    if patches:
+        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, patches), notify)
 
 
-def _vendor(
-    repository: GitRepository, pull: RequestedPull, commit: str, earlier: Sequence[EarlierPatch], head: str
-) -> VendoredPatch:
-    import hashlib
-
+def _check(repository: GitRepository, commit: str, diffs: Sequence[tuple[str, bytes]]) -> None:
     mirror.ensure_commit(repository, commit)
-    if head:
-        mirror.ensure_commit(repository, head)
-    else:
-        head = fetch_pull(repository, pull)
-    if is_ancestor(repository, head, commit):
-        raise already_included(pull.name, commit[:7])
-    own = own_commits(repository, pull, head, commit)
+    _fetch_touched_files(repository, commit, diffs)
+    problems: list[str] = []
+    applied: list[str] = []
     with patches.opened(repository) as index:
-        requested = _diff(repository, pull, own.start, own.head)
-        merged = merge_pulls(index, pull.name, commit, earlier, own)
-        if merged.before == merged.after:
-            raise already_included(pull.name, holder(index, commit, earlier, own))
-        index.read(merged.before)
-        as_it_is = not index.apply_error(requested) and index.tree() == merged.after
-        diff = requested if as_it_is else index.checked([*_DIFF, merged.before, merged.after]).output
-    for message in _resolved(pull, commit, merged):
-        repository.notify(message)
-    return VendoredPatch(PullPin(pull.number, head, hashlib.sha256(diff).hexdigest(), pull.base), diff)
+        index.read(commit)
+        for name, diff in diffs:
+            if error := index.apply_error(diff):
+                after = f" after {', '.join(applied)}" if applied else ""
+                problems.append(f"{name} does not apply to {commit[:7]}{after}: {failures(error, diff)}")
+            else:
+                applied.append(name)
+    if problems:
+        hint = "in `pulls:` of image.yaml, drop what is in already, and of two that conflict, one"
+        raise SourceError("\n".join(problems), hint=hint)
 
 
-def already_included(name: str, holder: str) -> SourceError:
-    """Returns the error for a pull request whose changes are in ``holder`` already, a commit or another one."""
-    return SourceError(f"{name} is already in {holder}: drop it", hint="take it out of `pulls:` in image.yaml")
-
-
-def _resolved(pull: RequestedPull, commit: str, merged: Merged) -> list[str]:
-    """Messages about the files that the merge had to decide on."""
-    both, present = listing(merged.merged), listing(merged.present)
-    return [
-        *([f"{pull.name} is merged into {commit[:7]}, which changes the same files: {both}"] if both else []),
-        *([f"{pull.name}: these of its changes are in {commit[:7]} already: {present}"] if present else []),
-    ]
-
-
-def _diff(repository: GitRepository, pull: RequestedPull, base: str, head: str) -> bytes:
-    """The diff of the request, with the contents of its files fetched. Raises SourceError for one that is empty or
-    moves a submodule."""
-    raw = run_checked(repository, ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", base, head]).text
-    entries = raw.split("\0")
-    blobs: set[str] = set()
-    submodules: list[str] = []
-    for meta, path in zip(entries[::2], entries[1::2], strict=False):
-        old_mode, new_mode, old, new, _ = meta[1:].split(" ")
-        if mirror.SUBMODULE_MODE in {old_mode, new_mode}:
-            submodules.append(path)
-        blobs |= {blob for mode, blob in ((old_mode, old), (new_mode, new)) if mode != mirror.SUBMODULE_MODE}
-    if not entries[0]:
-        raise SourceError(f"{pull.name} of {repository.address.url} changes nothing", hint="drop it")
-    if submodules:
-        raise SourceError(
-            f"{pull.name} moves the submodule {listing(submodules)}, which a patch cannot do",
-            hint=f"take the request itself: `ref: refs/pull/{pull.number}/head` in place of `pulls:`",
-        )
-    mirror.ensure_blobs(repository, blobs - {_NOTHING})
-    return run_checked(repository, [*_DIFF, base, head]).output
+def _fetch_touched_files(repository: GitRepository, commit: str, diffs: Sequence[tuple[str, bytes]]) -> None:
+    """Fetches the contents of the files that the patches touch, all at once."""
+    files = {file for name, diff in diffs for file in touched_files(name, diff)}
+    mirror.ensure_blobs(repository, mirror.blob_names(repository, commit, files).values())

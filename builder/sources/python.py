@@ -1,23 +1,26 @@
 """uv resolves Python packages for the target platform, with the hashes of their files.
 
-Stub wheels come first, then upload dates, the uv program, the resolution, and the download of one web file.
+The resolution of a closure comes first, then the uv program, upload dates, stub wheels, and the download of one file.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
 import time
 import zipfile
 from dataclasses import dataclass, replace
-from json import dumps as quoted
+from datetime import UTC, datetime
+from json import dumps as quoted  # a JSON string of ASCII is a TOML string
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import http_client, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
+from builder.base.python_versions import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE
 from builder.lock.model import LockedPackage, PythonPin
@@ -30,169 +33,23 @@ if TYPE_CHECKING:
     from builder.lock.model import SourcePin
     from builder.sources.git import UserSettings
 
-
-# Wheels that only say which packages there are already, for the resolver. A base image of others has packages that no
-# index has: built there, or patched since. As wheels without anything in them they take part in the resolution as
-# they are, and ask for nothing.
-
-# a JSON string of ASCII is a TOML string
-
-
-def resolvable(packages: Iterable[LockedPackage]) -> tuple[LockedPackage, ...]:
-    """Those of ``packages`` whose versions a resolver can compare; distributions give some others."""
-    from packaging.version import InvalidVersion, Version
-
-    def is_version(text: str) -> bool:
-        try:
-            Version(text)
-        except InvalidVersion:
-            return False
-        return True
-
-    return tuple(package for package in packages if is_version(package.version))
-
-
-def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
-    """Writes a wheel for each package into a new ``folder``."""
-    folder.mkdir()
-    for package in packages:
-        stem = f"{re.sub('[-_.]+', '_', package.name)}-{package.version}"
-        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
-            archive.writestr(f"{stem}.dist-info/METADATA", _metadata(package))
-            archive.writestr(
-                f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-            )
-            archive.writestr(f"{stem}.dist-info/RECORD", "")
-
-
-def project_lines(packages: Iterable[LockedPackage]) -> list[str]:
-    """The lines of a pyproject.toml by which uv takes these versions to need nothing, wherever it finds them."""
-    lines = []
-    for package in packages:
-        lines += ["[[tool.uv.dependency-metadata]]", f"name = {quoted(package.name)}"]
-        lines += [f"version = {quoted(package.version)}", "requires-dist = []"]
-    return lines
-
-
-def _metadata(package: LockedPackage) -> str:
-    return f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n"
-
-
-# Upload dates of packages: a closure as of a day, and what an index without dates means for it. uv leaves out every
-# file that is newer than a date, and also every file that its index gives no date of (PEP 700), but for those in a
-# folder of wheels. Left at that, an index without dates would have nothing at all, or only old versions that need
-# none of its packages.
-
-_UNDATED = re.compile(r"warning: `(?P<file>[^`]+)` is missing an upload date.*")
-_PROGRESS = re.compile(r"Resolved \d+ packages? in .*")
-_SUFFIX = re.compile(r"(\.tar\.\w+|\.zip|\.tgz)$")
-# Each run of uv finds packages without a date that those before it did not come to. An index that gives none takes as
-# many as its packages are nested; beyond these, no date is asked for.
-_RUNS = 12
-
-
-class Dated(NamedTuple):
-    """The outcome of resolving a closure as of a day: uv's lock, its messages, and the packages whose index gives no
-    dates. Without ``limited`` it is the closure of today."""
-
-    lock: dict[str, Any]
-    messages: str
-    undated: frozenset[str]
-    limited: bool
-
-
-def compile_as_of(
-    compile_closure: Callable[[list[str]], tuple[dict[str, Any], str]],
-    as_of: str,
-    exempt: Collection[str],
-    requested: frozenset[str],
-) -> Dated:
-    """Runs ``compile_closure`` with the options of uv for nothing newer than ``as_of`` (RFC 3339; empty for no limit)
-    but the packages ``exempt``.
-
-    Packages whose index gives no dates are taken whatever their age; where all that is ``requested`` is among them, no
-    index is asked for a date any more.
-    """
-    undated: frozenset[str] = frozenset()
-    for _ in range(_RUNS if as_of else 0):
-        lock, messages = compile_closure(_options(as_of, sorted({*exempt, *undated})))
-        more = _undated(messages) - undated
-        if not more:
-            return Dated(lock, _without_warnings(messages), undated, limited=True)
-        undated |= more
-        if requested and requested <= undated:
-            break
-    lock, messages = compile_closure(["--quiet"])
-    return Dated(lock, messages, undated, limited=False)
-
-
-def _options(as_of: str, exempt: list[str]) -> list[str]:
-    options = ["--exclude-newer", as_of]
-    for name in exempt:
-        options += ["--exclude-newer-package", f"{name}=false"]
-    return options
-
-
-def _undated(messages: str) -> frozenset[str]:
-    """The normalised names of the packages that uv left out files of because they have no date."""
-    matches = (_UNDATED.fullmatch(line) for line in messages.splitlines())
-    return frozenset(_package(match["file"]) for match in matches if match)
-
-
-def _package(file: str) -> str:
-    """The package of a wheel or a source distribution, by its file name."""
-    name = file.partition("-")[0] if file.endswith(".whl") else _SUFFIX.sub("", file).rpartition("-")[0]
-    return canonical(name)
-
-
-def _without_warnings(messages: str) -> str:
-    """The messages that are left with ``--quiet``, without which uv tells of packages that have no date."""
-    lines = messages.splitlines()
-    return "\n".join(line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line))).strip()
-
-
-# The uv that this program brings along, and what the user's settings mean to it.
-
-_FIND_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
-
-
-def path() -> str:
-    """The path of the program."""
-    from uv import find_uv_bin
-
-    with _FIND_LOCK:
-        return find_uv_bin()
-
-
-def only_wheels() -> bool:
-    """True unless the user's environment lets the code of packages run on this machine, which no file of a project
-    may."""
-    return os.environ.get("UV_NO_BUILD", "").lower() not in {"0", "false", "no"}
-
-
-def options_of_user() -> tuple[str, ...]:
-    """The options that the user's environment decides."""
-    return ("--no-build",) if only_wheels() else ()
-
-
-def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
-    """The user's settings as uv's own variables: an address may hold a password, and arguments anybody may list.
-    ``links`` are the folders and addresses with wheels."""
-    named = {
-        "SSL_CERT_FILE": str(settings.ca_file or ""),
-        "UV_DEFAULT_INDEX": settings.index_url,
-        "UV_INDEX": " ".join(settings.extra_index_urls),
-        "UV_FIND_LINKS": ",".join(links),
-    }
-    return {name: value for name, value in named.items() if value}
-
-
-# Python packages: uv resolves the whole closure for the target platform, with the hashes of all files that suit it.
-
 _COMPILE = ["--format", "pylock.toml", "--generate-hashes", "--no-annotate", "--no-header"]
 _COMPILE += ["--no-python-downloads", "--color", "never"]
 _NO_WHEEL = re.compile(r"no usable wheels|building from source is disabled|[Bb]uilding source distributions")
 MACHINES = {"linux/amd64": "x86_64", "linux/arm64": "aarch64"}
+
+
+def markers(platform: str, version: str) -> dict[str, str]:
+    """The environment (PEP 508) of the Python of this version (``3.12``) on ``platform``."""
+    return {
+        "extra": "",
+        "os_name": "posix",
+        "platform_machine": MACHINES.get(platform, ""),
+        "platform_system": "Linux",
+        "python_full_version": f"{version}.0",
+        "python_version": version,
+        "sys_platform": "linux",
+    }
 
 
 @dataclass(frozen=True)
@@ -226,37 +83,28 @@ def requested_packages(
     wants = definition.python
     if wants is None:
         return ()
+    base = []
+    if definition.parent or inherited:
+        text = "".join(f"{package.name}=={package.version}\n" for package in inherited)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        base = [f"on {definition.parent or definition.base}: {len(inherited)} packages, sha256 {digest}"]
+    wheels = sorted(source.requirement for source in definition.wheel_sources.values())
     files = []
     for name, source in definition.git_sources.items():
         commit = sources[name].commit if name in sources else None
         files += [f"{file} of {name} {commit}" for file in source.requirements]
-    wheels = sorted(source.requirement for source in definition.wheel_sources.values())
-    base = (
-        [f"on {definition.parent or definition.base}: {len(inherited)} packages, sha256 {_digest(inherited)}"]
-        if definition.parent or inherited
-        else []
-    )
-    return (*_environment(wants), *base, *wheels, *wants.packages, *files, *_limits(wants))
+    return _recorded(wants, (*base, *wheels, *wants.packages, *files))
 
 
 def requested_build_packages(wants: PythonRequirements) -> tuple[str, ...]:
     """Returns all that is requested for building the sources taken from git, as images.lock records it."""
-    return (*_environment(wants), *wants.build, *_limits(wants))
+    return _recorded(wants, wants.build)
 
 
-def _environment(wants: PythonRequirements) -> tuple[str, ...]:
-    return (f"python {wants.version}, glibc {wants.glibc}",)
-
-
-def _digest(packages: tuple[LockedPackage, ...]) -> str:
-    import hashlib
-
-    text = "".join(f"{package.name}=={package.version}\n" for package in packages)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _limits(wants: PythonRequirements) -> tuple[str, ...]:
+def _recorded(wants: PythonRequirements, requested: tuple[str, ...]) -> tuple[str, ...]:
     return (
+        f"python {wants.version}, glibc {wants.glibc}",
+        *requested,
         *([f"as of {wants.as_of}"] if wants.as_of != AS_OF_SOURCE else []),
         *(f"without {name}" for name in wants.without),
         *(f"{name} from {index.url}" for index in wants.indexes for name in index.packages),
@@ -266,15 +114,16 @@ def _limits(wants: PythonRequirements) -> tuple[str, ...]:
 def resolve_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...] = ()
 ) -> ResolvedClosure:
-    """Resolves the closure of all requested packages; those that are ``inherited`` keep their version.
+    """Resolves the closure of all requested packages; those that are ``inherited`` keep their version. Inherited
+    packages without hashes come with a base image: no index needs to have them, and one that is requested itself moves
+    where the base's version does not satisfy that. Raises SourceError if there is none, or an index does not answer."""
+    from packaging.requirements import Requirement
 
-    Inherited packages without hashes come with a base image: no index needs to have them, and one that is requested
-    itself moves where the base's version does not satisfy that.
-
-    Raises SourceError if there is none, or an index does not answer.
-    """
     wants, platform = request.wants, request.platform
-    _refuse_repositories(request.requirements)
+    for requirement in map(Requirement, request.requirements):
+        if "+" in (requirement.url or "").partition(":")[0]:
+            # `git+ADDRESS`: uv would check it out on this machine, with the settings of the user's git.
+            raise _own_address(requirement.name)
     # A day to come leaves nothing out, and an index without dates need not be asked for them.
     as_of = request.as_of if request.as_of < words.now() else ""
     target = target_options(wants, platform)
@@ -286,37 +135,28 @@ def resolve_closure(
         request.exempt | {package.name for package in inherited if package.hashes},
         _names(request.requirements) - request.exempt - own if as_of else frozenset(),
     )
-    lock, error = dated.lock, dated.messages
-    if not lock:
+    if not dated.lock:
         hint = "change `python:` in the definition's image.yaml, or look whether the package index answers"
         if dated.limited:
             hint = (
                 f"nothing newer than {as_of} is taken, but for packages that `python.packages` names with an"
                 " exact version (NAME==VERSION): name what has to be newer, or write `as_of: today` under `python:`"
             )
-        if only_wheels() and _NO_WHEEL.search(error):
+        if only_wheels() and _NO_WHEEL.search(dated.messages):
             hint = (
                 "request a version that has a wheel. To tell what a source distribution needs, its own code would run"
                 " on this machine: `UV_NO_BUILD=0` in the environment allows that to all packages"
             )
         raise SourceError(
-            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{error}", hint=hint
+            f"the Python packages cannot be resolved for {platform}, Python {wants.version}:\n{dated.messages}",
+            hint=hint,
         )
-    addresses = {package["name"]: package["wheels"][0]["url"] for package in lock["packages"] if package.get("wheels")}
-    undated = tuple(sorted(dated.undated & {canonical(package["name"]) for package in lock["packages"]}))
+    listed = dated.lock["packages"]
+    addresses = {package["name"]: package["wheels"][0]["url"] for package in listed if package.get("wheels")}
+    undated = tuple(sorted(dated.undated & {canonical(package["name"]) for package in listed}))
     effective = "" if as_of and not dated.limited else request.as_of
-    pin = replace(_pin(lock, request.requested), as_of=effective, undated=undated if effective else ())
+    pin = replace(_pin(dated.lock, request.requested), as_of=effective, undated=undated if effective else ())
     return ResolvedClosure(pin, addresses)
-
-
-def _refuse_repositories(requirements: tuple[str, ...]) -> None:
-    """Raises SourceError for a package from a repository (`NAME @ git+ADDRESS`). No pin could hold it, and uv would
-    check it out on this machine first, with the settings of the user's git."""
-    from packaging.requirements import Requirement
-
-    for requirement in map(Requirement, requirements):
-        if "+" in (requirement.url or "").partition(":")[0]:
-            raise _own_address(requirement.name)
 
 
 def target_options(wants: PythonRequirements, platform: str) -> list[str]:
@@ -327,31 +167,32 @@ def target_options(wants: PythonRequirements, platform: str) -> list[str]:
 def compile_closure(
     request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...], options: list[str]
 ) -> tuple[dict[str, Any], str]:
-    """Runs `uv pip compile`; returns the lock that it writes (pylock.toml, PEP 751), an empty one where it finds none,
-    and its messages."""
+    """Runs `uv pip compile`; returns its lock (pylock.toml, PEP 751), empty where it finds none, and its messages."""
     import subprocess
     import tempfile
     import tomllib
 
-    with tempfile.TemporaryDirectory(prefix="builder-") as folder:
-        project = Path(folder) / "pyproject.toml"
-        brought = resolvable(package for package in inherited if not package.hashes)
+    with tempfile.TemporaryDirectory(prefix="builder-") as name:
+        folder = Path(name)
+        project, constraints, lock = (folder / file for file in ("pyproject.toml", "constraints.txt", "pylock.toml"))
+        # Distributions give some versions that no resolver can compare.
+        brought = [package for package in inherited if not package.hashes and parse_version(package.version)]
         direct = _names(request.requirements) if brought else frozenset()
-        preferred = (*(package for package in brought if package.name in direct), *request.previous)
-        lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]))
-        lines += project_lines(brought)
-        links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
+        lines = _project(request, local_wheel_names(settings, MACHINES[request.platform]), brought)
         project.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
         if brought:
-            write(Path(folder) / "stubs", brought)
-            links.append(str(Path(folder) / "stubs"))
-        constraints = Path(folder) / "constraints.txt"
+            write(folder / "stubs", brought)
+            links.append(str(folder / "stubs"))
         fixed = [package for package in inherited if package.hashes]
         fixed += [package for package in brought if package.name not in direct]
         constraints.write_text("".join(f"{p.name}=={p.version}\n" for p in fixed), encoding="utf-8")
-        lock = Path(folder) / "pylock.toml"
-        if preferred:
-            lock.write_text(_preferences(preferred), encoding="utf-8")
+        if preferred := (*(package for package in brought if package.name in direct), *request.previous):
+            # An output file of an earlier run, as far as uv reads it: versions in it are kept while they satisfy.
+            lines = ['lock-version = "1.0"', 'created-by = "builder"']
+            for package in preferred:
+                lines += ["[[packages]]", f"name = {quoted(package.name)}", f"version = {quoted(package.version)}"]
+            lock.write_text("\n".join(lines) + "\n", encoding="utf-8")
         options = [*options, *options_of_user(), "--output-file", str(lock)]
         options += ["--constraints", str(constraints), "--python-version", request.wants.version]
         process = subprocess.run(
@@ -372,19 +213,8 @@ def compile_closure(
 def _names(requirements: tuple[str, ...]) -> frozenset[str]:
     """Returns the canonical names of the packages that requirements are for."""
     from packaging.requirements import Requirement
-    from packaging.utils import canonicalize_name
 
-    return frozenset(canonicalize_name(Requirement(text).name) for text in requirements)
-
-
-def _preferences(packages: tuple[LockedPackage, ...]) -> str:
-    """Returns an output file of an earlier run, as far as uv reads it: versions in it are kept while they satisfy."""
-    from json import dumps as quoted
-
-    lines = ['lock-version = "1.0"', 'created-by = "builder"']
-    for package in packages:
-        lines += ["[[packages]]", f"name = {quoted(package.name)}", f"version = {quoted(package.version)}"]
-    return "\n".join(lines) + "\n"
+    return frozenset(canonical(Requirement(text).name) for text in requirements)
 
 
 def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
@@ -402,11 +232,9 @@ def local_wheel_names(settings: UserSettings, machine: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _project(request: ClosureRequest, local: frozenset[str]) -> list[str]:
+def _project(request: ClosureRequest, local: frozenset[str], brought: Iterable[LockedPackage]) -> list[str]:
     """Returns the lines of a pyproject.toml that requires the packages, each index serving only its own; a local wheel
-    takes precedence where the index allows it."""
-    from json import dumps as quoted  # a JSON string of ASCII is a TOML string
-
+    takes precedence where the index allows it. The packages ``brought`` need nothing, wherever uv finds them."""
     wants = request.wants
     never = [f"{name}; sys_platform == 'never'" for name in wants.without]
     lines = [
@@ -424,29 +252,24 @@ def _project(request: ClosureRequest, local: frozenset[str]) -> list[str]:
         lines += [f"{quoted(name)} = {{index = 'index-{number}'}}" for name in own]
     for number, index in enumerate(wants.indexes, start=1):
         lines += ["[[tool.uv.index]]", f"name = 'index-{number}'", f"url = {quoted(index.url)}", "explicit = true"]
+    for package in brought:
+        lines += ["[[tool.uv.dependency-metadata]]", f"name = {quoted(package.name)}"]
+        lines += [f"version = {quoted(package.version)}", "requires-dist = []"]
     return lines
 
 
 def _pin(lock: dict[str, Any], requested: tuple[str, ...]) -> PythonPin:
-    from datetime import UTC, datetime
-
     packages: list[LockedPackage] = []
     newest = datetime(1980, 1, 1, tzinfo=UTC)
     for package in lock["packages"]:
-        files = _files(package)
-        hashes = (sha256_of(package["name"], file) for file in files)
-        packages.append(LockedPackage(package["name"], package["version"], tuple(sorted(hashes))))
-        newest = max([newest, *(f["upload-time"] for f in files if "upload-time" in f)])
+        name = package["name"]
+        files = package.get("wheels") or [package[key] for key in ("sdist",) if key in package]
+        if not files:  # NAME @ ADDRESS, PEP 508
+            raise _own_address(name)
+        packages.append(LockedPackage(name, package["version"], tuple(sorted(sha256_of(name, file) for file in files))))
+        newest = max([newest, *(file["upload-time"] for file in files if "upload-time" in file)])
     stamp = words.timestamp_of(newest)
     return PythonPin(requested, stamp, tuple(sorted(packages, key=lambda package: package.name)))
-
-
-def _files(package: dict[str, Any]) -> list[dict[str, Any]]:
-    """The files of a package of the lock. Raises SourceError for one that no index has: ``NAME @ ADDRESS``, PEP 508."""
-    files: list[dict[str, Any]] = package.get("wheels") or [package[key] for key in ("sdist",) if key in package]
-    if not files:
-        raise _own_address(package["name"])
-    return files
 
 
 def _own_address(name: str) -> SourceError:
@@ -464,11 +287,119 @@ def sha256_of(name: str, file: dict[str, Any]) -> str:
     return str(digest)
 
 
+# The uv that this program brings along, and what the user's settings mean to it.
+
+_FIND_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
+
+
+def path() -> str:
+    """The path of the program."""
+    from uv import find_uv_bin
+
+    with _FIND_LOCK:
+        return find_uv_bin()
+
+
+def only_wheels() -> bool:
+    """True unless the user's environment lets the code of packages run on this machine."""
+    return os.environ.get("UV_NO_BUILD", "").lower() not in {"0", "false", "no"}
+
+
+def options_of_user() -> tuple[str, ...]:
+    """The options that the user's environment decides."""
+    return ("--no-build",) if only_wheels() else ()
+
+
+def variables(settings: UserSettings, links: Sequence[str]) -> dict[str, str]:
+    """The user's settings as uv's own variables: an address may hold a password, and arguments anybody may list.
+    ``links`` are the folders and addresses with wheels."""
+    named = {
+        "SSL_CERT_FILE": str(settings.ca_file or ""),
+        "UV_DEFAULT_INDEX": settings.index_url,
+        "UV_INDEX": " ".join(settings.extra_index_urls),
+        "UV_FIND_LINKS": ",".join(links),
+    }
+    return {name: value for name, value in named.items() if value}
+
+
+# Upload dates of packages: a closure as of a day, and what an index without dates means for it. uv leaves out every
+# file that is newer than a date, and also every file that its index gives no date of (PEP 700), but for those in a
+# folder of wheels. Left at that, an index without dates would have nothing at all, or only old versions that need
+# none of its packages.
+
+_UNDATED = re.compile(r"warning: `(?P<file>[^`]+)` is missing an upload date.*")
+_PROGRESS = re.compile(r"Resolved \d+ packages? in .*")
+_SUFFIX = re.compile(r"(\.tar\.\w+|\.zip|\.tgz)$")
+# Each run of uv finds packages without a date that those before it did not come to. An index that gives none takes as
+# many as its packages are nested; beyond these, no date is asked for.
+_RUNS = 12
+
+
+class Dated(NamedTuple):
+    """The outcome of resolving a closure as of a day: uv's lock, its messages, and the packages whose index gives no
+    dates. Without ``limited`` it is the closure of today."""
+
+    lock: dict[str, Any]
+    messages: str
+    undated: frozenset[str]
+    limited: bool
+
+
+def compile_as_of(
+    compile_closure: Callable[[list[str]], tuple[dict[str, Any], str]],
+    as_of: str,
+    exempt: Collection[str],
+    requested: frozenset[str],
+) -> Dated:
+    """Runs ``compile_closure`` with the options of uv for nothing newer than ``as_of`` (RFC 3339; empty for no limit)
+    but the packages ``exempt``. Packages whose index gives no dates are taken whatever their age; where all that is
+    ``requested`` is among them, no index is asked for a date any more."""
+    undated: frozenset[str] = frozenset()
+    for _ in range(_RUNS if as_of else 0):
+        lasting = [f"--exclude-newer-package={name}=false" for name in sorted({*exempt, *undated})]
+        lock, messages = compile_closure(["--exclude-newer", as_of, *lasting])
+        lines = messages.splitlines()
+        more = {_package(match["file"]) for match in map(_UNDATED.fullmatch, lines) if match} - undated
+        if not more:
+            # What is left with ``--quiet``, without which uv tells of packages that have no date.
+            left = (line for line in lines if not (line.startswith("warning: ") or _PROGRESS.fullmatch(line)))
+            return Dated(lock, "\n".join(left).strip(), undated, limited=True)
+        undated |= more
+        if requested and requested <= undated:
+            break
+    lock, messages = compile_closure(["--quiet"])
+    return Dated(lock, messages, undated, limited=False)
+
+
+def _package(file: str) -> str:
+    """The package of a wheel or a source distribution, by its file name."""
+    name = file.partition("-")[0] if file.endswith(".whl") else _SUFFIX.sub("", file).rpartition("-")[0]
+    return canonical(name)
+
+
+# Wheels that only say which packages there are already, for the resolver. A base image of others has packages that no
+# index has: built there, or patched since. As wheels without anything in them they take part in the resolution as
+# they are, and ask for nothing.
+
+
+def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
+    """Writes a wheel for each package into a new ``folder``."""
+    folder.mkdir()
+    for package in packages:
+        stem = f"{re.sub('[-_.]+', '_', package.name)}-{package.version}"
+        metadata = f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n"
+        with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
+            archive.writestr(f"{stem}.dist-info/METADATA", metadata)
+            archive.writestr(
+                f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            archive.writestr(f"{stem}.dist-info/RECORD", "")
+
+
 # Download of one file from an address that anybody can read, with the user's proxies and certificates.
 
 _PAUSES = (1.0, 3.0)  # seconds before the second and third try
 _BUSY = (429, 500, 502, 503, 504)  # a server that asks to come back later
-_NETWORK = "look at the network and at HTTPS_PROXY, and run this again"
 
 
 def download_web_file(address: str, largest: int, ca_file: Path | None, notify: Callable[[str], None]) -> bytes:
@@ -484,7 +415,7 @@ def download_web_file(address: str, largest: int, ca_file: Path | None, notify: 
                 raise SourceError(f"{shown} cannot be fetched: {error}") from None
             if tries > len(_PAUSES):
                 message = f"{shown} does not answer ({tries} tries): {error}"
-                raise SourceError(message, hint=_NETWORK) from None
+                raise SourceError(message, hint="look at the network and at HTTPS_PROXY, and run this again") from None
             notify(f"{shown} does not answer: {error}; trying again in {_PAUSES[tries - 1]:g} s")
             time.sleep(_PAUSES[tries - 1])
 

@@ -1,8 +1,7 @@
 """This page finds wheels and reads single files from them.
 
-The lookup of a version comes first, then wheels of one commit, local wheels, and the reader of an archive.
-The commit, the date, the files and the requirements of a wheel follow.
-Only the necessary byte ranges of a remote wheel are fetched.
+The lookup of a version comes first, then wheels of one commit, the date of a release, local wheels, what single files
+of a wheel say, and the reader of an archive: of a remote wheel only the byte ranges that are needed are fetched.
 """
 
 from __future__ import annotations
@@ -21,8 +20,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 from builder.base import files, http_client, words
 from builder.base.errors import SourceError
-from builder.base.files import read_plain_file, write_state
 from builder.base.http_client import NoAnswerError
+from builder.base.python_versions import parse_requirement
+from builder.definitions.fields import canonical
 from builder.definitions.image import Index, PythonRequirements
 from builder.sources import python
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 # The wheels of one exact version, looked up by uv on the user's indexes, once for each version.
 
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
-# bytes
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
 
@@ -64,14 +63,19 @@ class WheelRequest:
 
 
 def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
-    """Finds the requested wheel. The answer of an index is stored in ``cache``.
-
-    Raises SourceError if there is no wheel, none with such a hash, or no answer.
-    """
-    wheel = _suitable(request, _remembered(cache, request, settings))
+    """Finds the requested wheel. The answer of an index is stored in ``cache``. Raises SourceError if there is no
+    wheel, none with such a hash, or no answer."""
+    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
+    target = (request.python.glibc, request.platform) if request.installable else ()
+    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
+    answer = cache / "found" / f"{key}.json"
+    wheel = _suitable(request, _remembered(answer))
     if wheel is None:
         wheels = _query_index(request, settings)
-        _remember(cache, request, settings, wheels)
+        if not any(
+            each.address.startswith("file:") for each in wheels
+        ):  # a local wheel may be made anew, an upload not
+            files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
         raise SourceError(f"none of the wheels of {request.requirement} that are found is the pinned one")
@@ -80,11 +84,9 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
 
 def _suitable(request: WheelRequest, wheels: tuple[Wheel, ...]) -> Wheel | None:
     machine = python.MACHINES[request.platform]
-    candidates = [wheel for wheel in wheels if wheel.sha256 in request.hashes] if request.hashes else wheels
+    candidates = [wheel for wheel in wheels if not request.hashes or wheel.sha256 in request.hashes]
     return min(
-        candidates,
-        key=lambda candidate: (machine not in candidate.address, "-none-any." not in candidate.address),
-        default=None,
+        candidates, key=lambda each: (machine not in each.address, "-none-any." not in each.address), default=None
     )
 
 
@@ -100,27 +102,13 @@ def _query_index(request: WheelRequest, settings: UserSettings) -> tuple[Wheel, 
     return tuple(Wheel(file["url"], python.sha256_of(request.requirement, file)) for file in files)
 
 
-def _remembered(cache: Path, request: WheelRequest, settings: UserSettings) -> tuple[Wheel, ...]:
+def _remembered(answer: Path) -> tuple[Wheel, ...]:
     try:
-        content = files.read_plain_file(_cache_path(cache, request, settings), _LARGEST)
-        wheels = tuple(Wheel(*fields) for fields in json.loads(content))
+        wheels = tuple(Wheel(*fields) for fields in json.loads(files.read_plain_file(answer, _LARGEST)))
         # No file of this machine is ever remembered: such an address was planted.
         return wheels if all(wheel.address.startswith(("https://", "http://")) for wheel in wheels) else ()
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return ()
-
-
-def _remember(cache: Path, request: WheelRequest, settings: UserSettings, wheels: tuple[Wheel, ...]) -> None:
-    if not any(wheel.address.startswith("file:") for wheel in wheels):  # a local wheel may be made anew, an upload not
-        content = json.dumps([[wheel.address, wheel.sha256] for wheel in wheels]).encode()
-        files.write_state(_cache_path(cache, request, settings), content)
-
-
-def _cache_path(cache: Path, request: WheelRequest, settings: UserSettings) -> Path:
-    indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
-    target = (request.python.glibc, request.platform) if request.installable else ()
-    key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
-    return cache / "found" / f"{key}.json"
 
 
 # The wheel of one commit: vLLM publishes one for each commit of its main line, on an index of that commit's own.
@@ -149,8 +137,7 @@ class CommitWheel:
     sha256: str
 
     def line(self, package: str) -> str:
-        """The entry in a requirement file: by its address, so that it is found whatever index the image installs
-        from."""
+        """The entry in a requirement file: by its address, whatever index the image installs from."""
         return f"{package} @ {self.address} \\\n    --hash=sha256:{self.sha256}\n"
 
 
@@ -161,8 +148,7 @@ def named(version: str) -> str:
 
 
 def template(text: str, version: str) -> str:
-    """The address of the index in ``text`` that is of the commit which ``version`` names, with ``COMMIT`` in its place;
-    empty where there is none."""
+    """The address of the index in ``text`` for the commit of ``version``, with ``COMMIT`` in its place, or nothing."""
     digits = named(version)
     of_commit = (match for match in _INDEX.finditer(text) if digits and match["commit"].startswith(digits))
     return next((match[0].replace(match["commit"], COMMIT) for match in of_commit), "")
@@ -171,8 +157,7 @@ def template(text: str, version: str) -> str:
 def find_commit_wheel(
     cache: Path, package: str, index: str, commit: str, wants: PythonRequirements, platform: str, settings: UserSettings
 ) -> CommitWheel:
-    """The wheel of ``package`` that the index has of ``commit``, for this Python and platform. Raises SourceError where
-    there is none, or it is of another commit."""
+    """The wheel of ``package`` that the index has of ``commit``, for this Python and platform. Raises SourceError."""
     from urllib.parse import unquote
 
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -197,6 +182,20 @@ def find_commit_wheel(
     return CommitWheel(version, wheel.address, wheel.sha256)
 
 
+def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
+    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
+    for; empty if its index gives none. Raises SourceError if there is no such package. Of several wheels it is the
+    first one's, as others are added to a release for months."""
+    request = python.ClosureRequest(wants, (), (requirement,), platform)
+    options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
+    lock, error = python.compile_closure(request, settings, (), options)
+    if not lock:
+        raise SourceError(f"{requirement} is not found:\n{error}")
+    files = [file for package in lock["packages"] for file in package.get("wheels", ())]
+    times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
+    return min(times, default="")
+
+
 # Local wheels that a build needs, found by hash and copied into a folder that becomes a build context.
 
 
@@ -205,10 +204,9 @@ def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings:
     group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
     if one cannot be copied."""
     staged = False
-    if not any(hashes_by_group.values()):
-        return staged
-    for wheel in settings.local_wheels():
-        digest = _sha256(wheel)
+    for wheel in settings.local_wheels() if any(hashes_by_group.values()) else ():
+        with wheel.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
         for group, hashes in hashes_by_group.items():
             if digest in hashes:
                 _copy(wheel, folder / group / wheel.name)
@@ -227,9 +225,102 @@ def _copy(wheel: Path, target: Path) -> None:
         raise SourceError(f"{wheel} cannot be copied to {target.parent}: {error.strerror}") from None
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+# The commit that a wheel was built from, read from its ``_version.py`` alone: kilobytes of hundreds of megabytes.
+
+# As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
+_COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
+
+
+def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
+    """Returns the first digits (7 to 40) of the commit that a wheel names, or None. Raises SourceError."""
+    with open_wheel(address, ca_file) as archive:
+        names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
+        matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
+    return next((match[1] for match in matches if match), None)
+
+
+# Files of a wheel: read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash.
+
+# A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
+_LARGEST = 64 << 20  # bytes
+_DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+
+
+def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
+    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. Raises SourceError if it
+    cannot be read. Files that were read once, and the list of all names, are in ``cache`` and take no network."""
+    folder = cache / wheel.sha256
+    listing = _cached(folder / "names")
+    if listing is not None:
+        names = frozenset(listing.decode().split("\n"))
+        wanted = [path for path in paths if path in names]
+        contents = read_cached(cache, wheel.sha256, wanted)
+        if len(contents) == len(wanted):
+            return contents
+    with open_wheel(wheel.address, ca_file) as archive:
+        members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
+        contents = {path: archive.read(members[path]) for path in paths if path in members}
+    for path, content in contents.items():
+        files.write_state(_file(folder, path), content)
+    files.write_state(folder / "names", "\n".join(members).encode())
+    return contents
+
+
+def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
+    """Returns the contents of those of ``paths`` that were read of this wheel before. Takes no network."""
+    contents = {path: _cached(_file(cache / sha256, path)) for path in paths}
+    return {path: content for path, content in contents.items() if content is not None}
+
+
+def _file(folder: Path, path: str) -> Path:
+    """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
+    return folder / hashlib.sha256(path.encode()).hexdigest()
+
+
+def _cached(path: Path) -> bytes | None:
+    try:
+        return files.read_plain_file(path, _LARGEST)
+    except OSError:
+        return None
+
+
+# The packages that a wheel needs, by its own metadata, compared with those that an image has.
+
+
+def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
+    """The requirements of a wheel (``Requires-Dist``), read in place. Raises SourceError where it cannot be read."""
+    stem = f"{package.replace('-', '_')}-{wheel.version}"
+    return read_requirements(cache, Wheel(wheel.address, wheel.sha256), stem, ca_file)
+
+
+def read_requirements(cache: Path, wheel: Wheel, stem: str, ca_file: Path | None) -> tuple[str, ...]:
+    """The same for a wheel whose file name begins with ``stem`` (``NAME-VERSION``)."""
+    from email.parser import BytesHeaderParser
+
+    file = f"{stem}.dist-info/METADATA"
+    metadata = read_wheel_files(cache, wheel, [file], ca_file).get(file, b"")
+    return tuple(map(str, BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist", [])))
+
+
+def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
+    """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
+    where there is none. A package that is not there at all was left out on purpose."""
+    target = python.markers(platform, wants.version)
+    unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
+    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
+
+
+def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:
+    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the package there
+    does not meet: what is needed, and the version that is there. None where it is met, or cannot be read, or there is
+    no such package. ``installed`` has names as indexes have them (PEP 503)."""
+    requirement = parse_requirement(text)
+    version = installed.get(canonical(requirement.name)) if requirement else None
+    if not requirement or not version or (requirement.marker and not requirement.marker.evaluate(dict(target))):
+        return None
+    if requirement.specifier.contains(version, prereleases=True):
+        return None
+    return f"{requirement.name}{requirement.specifier}", version
 
 
 # Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched.
@@ -250,6 +341,8 @@ def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
 
 @contextlib.contextmanager
 def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
+    import netrc
+    import os
     from urllib.parse import unquote, urlsplit
 
     location = urlsplit(address)
@@ -257,24 +350,16 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
         with Path(unquote(location.path)).open("rb") as file:
             yield file
         return
-    login = None if location.username else _login_from_netrc()
+    import httpx2
+
+    login = None
+    if not location.username:
+        # The user's logins by host, which uv follows as well.
+        with contextlib.suppress(OSError, RuntimeError, netrc.NetrcParseError):
+            login = httpx2.NetRCAuth(str(Path(os.environ.get("NETRC") or "~/.netrc").expanduser()))
     # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
     with http_client.following(ca_file, login=login) as client:
         yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
-
-
-def _login_from_netrc() -> httpx2.Auth | None:
-    """Returns the user's logins by host, which uv follows as well; None if there are none that can be read."""
-    import netrc
-    import os
-
-    import httpx2
-
-    path = Path(os.environ.get("NETRC") or "~/.netrc")
-    try:
-        return httpx2.NetRCAuth(str(path.expanduser()))
-    except (OSError, RuntimeError, netrc.NetrcParseError):
-        return None
 
 
 class _RemoteFile(io.RawIOBase):
@@ -323,130 +408,3 @@ class _RemoteFile(io.RawIOBase):
                 raise NoAnswerError("the server sends whole files only")
             # An answer that is read to its end leaves the connection for the next request.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))
-
-
-# The commit that a wheel was built from, read from its ``_version.py`` alone: kilobytes of hundreds of megabytes.
-
-# As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
-_COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
-
-
-def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
-    """Returns the first digits (7 to 40) of the commit that the wheel at ``address`` (https: or file:) was built from;
-    None if it names none. Raises SourceError if the wheel cannot be read."""
-    with open_wheel(address, ca_file) as archive:
-        names = [name for name in archive.namelist() if re.fullmatch(r"[^/]+/_version\.py", name)]
-        matches = [_COMMIT.search(archive.read(name).decode("utf-8", "replace")) for name in names]
-    return next((match[1] for match in matches if match), None)
-
-
-# The day of a release: when the first of its wheels was uploaded.
-
-
-def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
-    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
-    for; empty if its index gives none. Raises SourceError if there is no such package.
-
-    Of several wheels it is the first one's, as others are added to a release for months.
-    """
-    request = python.ClosureRequest(wants, (), (requirement,), platform)
-    options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
-    lock, error = python.compile_closure(request, settings, (), options)
-    if not lock:
-        raise SourceError(f"{requirement} is not found:\n{error}")
-    files = [file for package in lock["packages"] for file in package.get("wheels", ())]
-    times = [words.timestamp_of(file["upload-time"]) for file in files if "upload-time" in file]
-    return min(times, default="")
-
-
-# Files of a wheel: read in place, a few kilobytes of hundreds of megabytes, and cached by the wheel's hash.
-
-# A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
-_LARGEST = 64 << 20  # bytes
-_DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
-
-
-def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that the wheel installs into site-packages. Raises SourceError if it
-    cannot be read.
-
-    Files that were read once, and the list of all names, are in ``cache`` and take no network.
-    """
-    folder = cache / wheel.sha256
-    listing = _cached(folder / "names")
-    if listing is not None:
-        names = frozenset(listing.decode().split("\n"))
-        contents = {path: _cached(_file(folder, path)) for path in paths if path in names}
-        files = {path: content for path, content in contents.items() if content is not None}
-        if len(files) == len(contents):
-            return files
-    with open_wheel(wheel.address, ca_file) as archive:
-        members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
-        files = {path: archive.read(members[path]) for path in paths if path in members}
-    for path, content in files.items():
-        write_state(_file(folder, path), content)
-    write_state(folder / "names", "\n".join(members).encode())
-    return files
-
-
-def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, bytes]:
-    """Returns the contents of those of ``paths`` that were read of this wheel before. Takes no network."""
-    contents = {path: _cached(_file(cache / sha256, path)) for path in paths}
-    return {path: content for path, content in contents.items() if content is not None}
-
-
-def _file(folder: Path, path: str) -> Path:
-    """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
-    return folder / hashlib.sha256(path.encode()).hexdigest()
-
-
-def _cached(path: Path) -> bytes | None:
-    try:
-        return read_plain_file(path, _LARGEST)
-    except OSError:
-        return None
-
-
-# The packages that a wheel needs, by its own metadata, against those that an image has.
-
-
-def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
-    """The requirements of a wheel (``Requires-Dist``), read in place. Raises SourceError where it cannot be read."""
-    from email.parser import BytesHeaderParser
-
-    file = f"{package.replace('-', '_')}-{wheel.version}.dist-info/METADATA"
-    metadata = read_wheel_files(cache, Wheel(wheel.address, wheel.sha256), [file], ca_file).get(file, b"")
-    return tuple(map(str, BytesHeaderParser().parsebytes(metadata).get_all("Requires-Dist", [])))
-
-
-def conflict(needs: Iterable[str], installed: Mapping[str, str], wants: PythonRequirements, platform: str) -> str:
-    """The first need of a wheel that an image with these packages (name to version) does not meet, in words; empty
-    where there is none. A package that is not there at all was left out on purpose."""
-    target = {
-        "extra": "",
-        "python_version": wants.version,
-        "python_full_version": f"{wants.version}.0",
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": python.MACHINES[platform],
-    }
-    unmet = filter(None, (unmet_need(text, installed, target) for text in needs))
-    return next((f"needs {needed}, and not {version}" for needed, version in unmet), "")
-
-
-def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str]) -> tuple[str, str] | None:
-    """A need (``Requires-Dist``) that applies to the machine ``target`` (markers, PEP 508) and that the package there
-    does not meet: what is needed, and the version that is there. None where it is met, or cannot be read, or there is
-    no such package. ``installed`` has names as indexes have them (PEP 503)."""
-    from packaging.requirements import InvalidRequirement, Requirement
-    from packaging.utils import canonicalize_name
-
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement:
-        return None
-    version = installed.get(canonicalize_name(requirement.name))
-    applies = requirement.marker is None or requirement.marker.evaluate(dict(target))
-    if not version or not applies or requirement.specifier.contains(version, prereleases=True):
-        return None
-    return f"{requirement.name}{requirement.specifier}", version

@@ -6,13 +6,14 @@ import itertools
 import os
 import re
 import subprocess
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.engine.client import Endpoint, environment
 from builder.plan import rules
-from builder.plan.making import TemplateInputs, TemplateSource, render_dockerfile
+from builder.plan.making import TemplateSource, render_dockerfile
 from builder.plan.rules import BuildMachine, CompileJobs
 from tests.plan import shipped
 from tests.shared import unique_name
@@ -99,28 +100,18 @@ COPY --from=flashinfer-wheel /span /flashinfer
 SPAN = "date +%s%N > /span; sleep 0.5; date +%s%N >> /span"
 
 
-def inputs(template: str) -> TemplateInputs:
+def rendered(template: str) -> str:
     tf5 = shipped.plan("tf5", "git", "linux/arm64").definition
     sources = {
         name: TemplateSource("git", "1", "a" * 40, f"{name}-source", gib_per_job=rules.GIB_PER_JOB[name])
         for name in ("flashinfer", "vllm")
     }
-    return TemplateInputs(
-        name="compiled",
-        description="",
-        platform="linux/amd64",
-        base="",
-        args={"build_jobs": 16},
-        python_version="",
-        groups=(),
-        sources=sources,
-        mods=(),
-        texts={**tf5.parts, "dockerfiles/compiled/Dockerfile.j2": template},
-    )
+    definition = replace(tf5, name="compiled", platform="linux/amd64", args={"build_jobs": 16}, template=template)
+    return render_dockerfile(definition, "", (), sources, ())
 
 
 def dockerfile(flashinfer: str = SPAN, vllm: str = SPAN) -> str:
-    return render_dockerfile(inputs(TEMPLATE)).replace(": FLASHINFER", flashinfer).replace(": VLLM", vllm)
+    return rendered(TEMPLATE).replace(": FLASHINFER", flashinfer).replace(": VLLM", vllm)
 
 
 def script(text: str, source: str) -> str:
@@ -208,7 +199,7 @@ def test_an_image_limits_what_is_compiled_at_start_and_keeps_what_its_base_says(
     endpoint: Endpoint, tmp_path: Path
 ) -> None:
     template = '{% import "_parts/toolchain.j2" as toolchain %}{{ toolchain.start_jobs() }}\n'
-    ours = render_dockerfile(inputs(template))
+    ours = rendered(template)
     head, tail = "FROM debian:bookworm-slim AS base\n", "RUN env > /env\nFROM scratch\nCOPY --from=image /env /env\n"
     (tmp_path / "Dockerfile").write_text(f"{head}ENV MAX_JOBS=16\nFROM base AS image\n{ours}{tail}")
     argv = [*endpoint.buildx, "build", f"--output={tmp_path}", str(tmp_path)]

@@ -1,7 +1,7 @@
 """This page compares the contents of two images, the most likely culprits first.
 
-The changes come first, then the contents of an image, the two images, and the build of today.
-Differences as text, upstream commits, and edits in a build directory follow.
+The changes come first, then the contents of an image, the two images, the build of today, differences of files as
+text, upstream commits, and edits in a build directory.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report, ignore
+from builder.base.python_versions import parse_version
 from builder.building import resolve
 from builder.building.resolve import BuildRequest
 from builder.definitions.build_target import definition_of, find_target
@@ -27,22 +28,24 @@ from builder.numbers import adopted, build_directory
 from builder.plan import making, plan_model, rules
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from _typeshed import SupportsRichComparison
+
     from builder.base.project import Project
-    from builder.lock.model import ImageName, Lock, LockedPackage, NumberedImage, Pairing
+    from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.build_directory import BuildDirectory, BuildPart
     from builder.numbers.workspace import Workspace
     from builder.sources.mirror import CommitFilter, CommitRange
 
 
-# Differences between the contents of two images, as plain data, the likeliest culprits first.
-
 Kind = Literal["added", "removed", "changed"]
 PackageKind = Literal["down", "up", "in", "out", "other files"]
 _ORDER: tuple[PackageKind, ...] = ("down", "up", "in", "out", "other files")
+K = TypeVar("K", bound="SupportsRichComparison")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -101,41 +104,39 @@ class Changes:
 
 def changes_between(before: ImageContents, after: ImageContents) -> Changes:
     """Returns the differences between the contents of two images."""
+    sources = (
+        SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
+        for name, old, new in differing(before.sources, after.sources)
+    )
+    pulls = (
+        PullChange(pull.source, pull.number, kind_of(old, new), old, new)
+        for pull, old, new in differing(before.pulls, after.pulls)
+    )
     return Changes(
-        sources=tuple(_sources(before, after)),
-        pulls=tuple(_pulls(before, after)),
+        sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
+        pulls=tuple(pulls),
         packages=_packages(before.packages, after.packages),
         build_packages=_packages(before.build, after.build),
         base=next(values({"base": before.base}, {"base": after.base}), None),
     )
 
 
+def differing(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, V | None, V | None]]:
+    """Yields the keys of which the values differ, sorted, with the value on either side."""
+    for key in sorted(before.keys() | after.keys()):
+        if (old := before.get(key)) != (new := after.get(key)):
+            yield key, old, new
+
+
 def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueChange]:
-    """Yields the values that differ, sorted by name."""
-    for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name) or None, after.get(name) or None
-        if old != new:
-            yield ValueChange(name, old, new)
+    """Yields the texts that differ, sorted by name; an empty one is none."""
+    present = ({name: text for name, text in side.items() if text} for side in (before, after))
+    return (ValueChange(name, old, new) for name, old, new in differing(*present))
 
 
 def kind_of(before: object, after: object) -> Kind:
     """Returns the kind of a change between two values, of which the one that is missing is None."""
     return "added" if before is None else "removed" if after is None else "changed"
-
-
-def _sources(before: ImageContents, after: ImageContents) -> Iterator[SourceChange]:
-    # vLLM before FlashInfer: it changes most, and breaks most.
-    for name in sorted(before.sources.keys() | after.sources.keys(), reverse=True):
-        old, new = before.sources.get(name), after.sources.get(name)
-        if old != new:
-            yield SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
-
-
-def _pulls(before: ImageContents, after: ImageContents) -> Iterator[PullChange]:
-    for pull in sorted(before.pulls.keys() | after.pulls.keys()):
-        old, new = before.pulls.get(pull), after.pulls.get(pull)
-        if old != new:
-            yield PullChange(pull.source, pull.number, kind_of(old, new), old, new)
 
 
 def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
@@ -147,19 +148,15 @@ def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Pack
 
 
 def _direction(old: str | None, new: str | None) -> PackageKind:
-    from packaging.version import InvalidVersion, Version
-
     if old is None or new is None:
         return "in" if old is None else "out"
     if old == new:
         return "other files"
-    try:
-        return "up" if Version(old) < Version(new) else "down"
-    except InvalidVersion:
-        return "up" if old < new else "down"
+    before, after = parse_version(old), parse_version(new)
+    return "up" if (before < after if before and after else old < new) else "down"
 
 
-# The contents of an image, in one form, whether they come from a build directory or from the pins of a definition.
+# The contents of an image, whether they come from a build directory or from the pins of a definition.
 
 _PULL = "pull request "
 UPSTREAM = {
@@ -189,21 +186,6 @@ class ImageContents:
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
-    def installed_only(self) -> ImageContents:
-        """Returns the same contents as far as they can be compared with those of an adopted image: the sources, and the
-        versions of the other packages."""
-        made = {name for source in self.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
-        packages = {name: at.partition(" ")[0] for name, at in self.packages.items() if name not in made}
-        return ImageContents(sources=self.sources, git=self.git, packages=packages)
-
-    def limited_to(self, packages: Collection[str]) -> ImageContents:
-        """Returns the same contents, of the packages only those that are named."""
-        return replace(self, packages={name: at for name, at in self.packages.items() if name in packages})
-
-    def versions_only(self) -> ImageContents:
-        """Returns the same contents, without what only a build directory shows."""
-        return ImageContents(sources=self.sources, git=self.git)
-
 
 def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> ImageContents:
     """Returns the contents of a numbered image. Without its build directory only the versions are known, and the
@@ -211,37 +193,30 @@ def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins)
     git = _addresses(pins)
     if directory is None:
         return ImageContents(sources=image.versions, git=git)
-    parts = directory.parts
-    return ImageContents(
-        base=next((_base(part) for part in parts if "base" in part.takes), ""),
-        sources=image.versions,
-        git={**git, **{name: url for part in parts for name, (url, _) in part.contexts.items()}},
-        pulls=dict(pull for part in parts for pull in _contents_pulls(part)),
-        packages={
-            name: at
-            for part in parts
-            for step in ("base packages", "python packages")
-            for name, at in part.takes.get(step, {}).items()
-        },
-        build={name: at for part in parts for name, at in part.takes.get("build packages", {}).items()},
-    )
-
-
-def of_adopted(image: NumberedImage, inside: AdoptedContents | None) -> ImageContents:
-    """Returns the contents of an adopted image; ``inside`` is what was read out of it, None where that is gone. Its
-    sources are taken to be of their own projects, where the commits between two of them can be looked up."""
-    return ImageContents(sources=image.versions, git=UPSTREAM, packages=inside.packages if inside else {})
+    base = ""
+    pulls: dict[PullRequest, str] = {}
+    packages: dict[str, str] = {}
+    build: dict[str, str] = {}
+    for part in directory.parts:
+        if not base and (takes := part.takes.get("base")) is not None:
+            base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
+        git |= {name: url for name, (url, _) in part.contexts.items()}
+        pulls |= {PullRequest(source, int(number)): sha256 for source, number, sha256 in _patch_hashes(part)}
+        packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
+        build |= part.takes.get("build packages", {})
+    return ImageContents(base, image.versions, git, pulls, packages, build)
 
 
 def of_pins(pins: Pins) -> ImageContents:
     """Returns the contents of an image built with ``pins``."""
     git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
+    brought = {package.name: package.version for package in pins.base.packages} if pins.base else {}
     return ImageContents(
         base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git=_addresses(pins),
         pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
-        packages={**_brought(pins), **_closure(pins.python)},
+        packages={**brought, **_closure(pins.python)},
         build=_closure(pins.build),
     )
 
@@ -250,26 +225,16 @@ def _addresses(pins: Pins) -> dict[str, str]:
     return {name: pin.git for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
 
 
-def _brought(pins: Pins) -> dict[str, str]:
-    """The packages that come with the base image."""
-    return {package.name: package.version for package in pins.base.packages} if pins.base else {}
-
-
 def _closure(pin: PythonPin | None) -> dict[str, str]:
     return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
 
 
-def _base(part: BuildPart) -> str:
-    takes = part.takes["base"]
-    return f"{takes.get('image', '')} {takes.get('content', '')}".strip()
-
-
-def _contents_pulls(part: BuildPart) -> Iterator[tuple[PullRequest, str]]:
+def _patch_hashes(part: BuildPart) -> Iterator[tuple[str, str, str]]:
+    """The source, the number and the SHA-256 of each pull request that a part of a build directory takes."""
     for source, takes in part.takes.items():
         for key, sha256 in takes.items():
-            number = key.removeprefix(_PULL)
-            if key.startswith(_PULL) and number.isdecimal():
-                yield PullRequest(source, int(number)), sha256.removeprefix("sha256:")
+            if key.startswith(_PULL) and (number := key.removeprefix(_PULL)).isdecimal():
+                yield source, number, sha256.removeprefix("sha256:")
 
 
 # Two numbered images to be compared, and their contents as far as they are known of both.
@@ -314,17 +279,26 @@ def compared_image(project: Project, lock: Lock, name: ImageName) -> tuple[Compa
 
 def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) -> tuple[ImageContents, ImageContents]:
     """The contents of each image, limited to what is known of both."""
-    both = [contents_of(lock, side) for side in (before, after)]
-    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in (before, after)):
-        both = [image_contents.versions_only() for image_contents in both]
+    sides, both = (before, after), [contents_of(lock, side) for side in (before, after)]
+    if any(side.directory is None and not (side.adopted and side.adopted.packages) for side in sides):
+        both = [ImageContents(sources=each.sources, git=each.git) for each in both]
     elif before.adopted or after.adopted:
-        both = [image_contents.installed_only() for image_contents in both]
+        both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
         # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
         # be in both, as pip and wheel of Debian are.
-        for side, own in zip((before, after), tuple(both), strict=True):
+        for side, own in zip(sides, tuple(both), strict=True):
             if side.directory and not side.knows_base:
-                both = [image_contents.limited_to(own.packages) for image_contents in both]
+                both = [
+                    replace(each, packages={name: at for name, at in each.packages.items() if name in own.packages})
+                    for each in both
+                ]
     return both[0], both[1]
+
+
+def _versions(contents: ImageContents) -> dict[str, str]:
+    """The versions of the packages that are not made from the sources."""
+    made = {name for source in contents.sources for name in (source, *PACKAGES_BUILT_FROM.get(source, ()))}
+    return {name: at.partition(" ")[0] for name, at in contents.packages.items() if name not in made}
 
 
 def are_same(before: ComparedImage, after: ComparedImage) -> bool:
@@ -334,11 +308,13 @@ def are_same(before: ComparedImage, after: ComparedImage) -> bool:
 
 
 def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
-    """All that is known of the contents of an image."""
-    if side.image.adopted:
-        return of_adopted(side.image, side.adopted)
-    pins = lock.pins_of(side.image.definition, side.image.platform)
-    return of_image(side.image, side.directory, pins)
+    """All that is known of the contents of an image. The sources of an adopted one are taken to be of their own
+    projects, where the commits between two of them can be looked up."""
+    image = side.image
+    if image.adopted:
+        packages = side.adopted.packages if side.adopted else {}
+        return ImageContents(sources=image.versions, git=UPSTREAM, packages=packages)
+    return of_image(image, side.directory, lock.pins_of(image.definition, image.platform))
 
 
 # Comparison of a numbered image with what a build of its recipe or definition would make today.
@@ -347,10 +323,8 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
 @dataclass(frozen=True)
 class OriginalBuild:
     """The build that an image came from, as far as its record shows: ``target`` is its recipe or its definition.
-
     ``mods`` are those in the image that neither of these requests today (they were given with ``--mod``, or the recipe
-    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one.
-    """
+    has dropped them since); ``platform`` is empty if a build without ``--platform`` is for the same one."""
 
     target: str
     mods: tuple[str, ...]
@@ -364,8 +338,7 @@ class OriginalBuild:
 
 
 def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
-    """Returns the build that would make the image ``name`` today. Raises the errors of its recipe and definitions, and
-    EngineError if no engine answers."""
+    """Returns the build that would make the image today. Raises EngineError, and the errors of its files."""
     text = image.recipe or image.definition
     build_target = find_target(workspace.project, text)
     definition = definition_of(workspace.project, build_target)
@@ -381,7 +354,7 @@ def rebuild_reasons(
     workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild
 ) -> tuple[str, ...]:
     """Returns the inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it
-    would make the same image. Raises what `resolution.resolve` and `planning.plan_all` raise."""
+    would make the same image. Raises what `resolve.resolve_images` and `resolve.plan_all` raise."""
     request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
     quiet = replace(workspace, report=ignore)
     (planned,) = resolve.plan_all(quiet, resolve.resolve_images(quiet, request))
@@ -434,11 +407,10 @@ def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
 def of_files(before: Path, after: Path, name: str) -> FileChange | None:
     """Returns the difference between two files; None if there is none. A file that cannot be read counts as missing."""
     old, new = _content(before), _content(after)
-    if old == new:
-        if old is None or _executable(before) == _executable(after):
-            return None
-        return of_mode(name, executable=_executable(after))
-    return of_contents(old, new, name)
+    if old != new:
+        return of_contents(old, new, name)
+    executable = [_executable(path) for path in (before, after)] if old is not None else []
+    return of_mode(name, executable=executable[1]) if len(set(executable)) > 1 else None
 
 
 def of_mode(name: str, *, executable: bool) -> FileChange:
@@ -449,11 +421,11 @@ def of_mode(name: str, *, executable: bool) -> FileChange:
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
     """The difference between the contents of two files, of which at most one is missing."""
     kind = kind_of(old, new)
-    if kind != "changed":
+    if old is None or new is None:
         return FileChange(name, kind, (), f"{len(old or new or b''):,} bytes")
-    lines = _lines(old or b""), _lines(new or b"")
+    lines = _lines(old), _lines(new)
     if lines[0] is None or lines[1] is None:
-        return FileChange(name, kind, (), f"{len(old or b''):,} → {len(new or b''):,} bytes")
+        return FileChange(name, kind, (), f"{len(old):,} → {len(new):,} bytes")
     diff = difflib.unified_diff(lines[0], lines[1], n=CONTEXT, lineterm="")
     return FileChange(name, kind, tuple(diff)[2:], "")
 
@@ -498,41 +470,38 @@ class UpstreamCommits:
 def commits_of(
     project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """Returns every source that moved, with its commits."""
-    return tuple(_commits_of(project, change, commit_filter, report) for change in changes.sources)
-
-
-def _commits_of(project: Project, change: SourceChange, commit_filter: CommitFilter, report: Report) -> UpstreamCommits:
-    """Returns the commits of a change. A repository that does not answer is noted and is no error."""
-    reason = _unknown_reason(change)
-    if reason:
-        return UpstreamCommits(change, unknown_reason=reason)
+    """Returns every source that moved, with its commits. A repository that does not answer is noted and is no error."""
     from builder.sources import mirror
 
-    old, new = _commit(change.before), _commit(change.after)
-
-    def between(start: str, end: str) -> CommitRange:
+    def between(change: SourceChange, start: str, end: str) -> CommitRange:
         return mirror.commits_between(
             project.mirrors, change.git, start, end, commit_filter, lambda text: report(Message(text))
         )
 
-    try:
-        gained = between(old, new)
-        return UpstreamCommits(change, gained, between(new, old) if gained.dropped else None)
-    except SourceError as error:
-        return UpstreamCommits(change, unknown_reason=error.message)
+    commits = []
+    for change in changes.sources:
+        old, new = _commit(change.before), _commit(change.after)
+        reason, gained, lost = _unknown_reason(change, old, new), None, None
+        try:
+            if not reason:
+                gained = between(change, old, new)
+                lost = between(change, new, old) if gained.dropped else None
+        except SourceError as error:
+            reason, gained = error.message, None
+        commits.append(UpstreamCommits(change, gained, lost, reason))
+    return tuple(commits)
 
 
-def _unknown_reason(change: SourceChange) -> str:
+def _unknown_reason(change: SourceChange, old: str, new: str) -> str:
     from builder.sources.mirror import is_commit
 
     if change.before is None or change.after is None:
         return "it is in one of the two only"
-    if change.before.commit == change.after.commit:
-        return "both are of the same commit" if change.before.commit else "neither names its commit"
+    if old == new:
+        return "both are of the same commit" if old else "neither names its commit"
     if not change.git:
         return "it was not taken from git, so only versions are known"
-    if not all(is_commit(_commit(version)) for version in (change.before, change.after)):
+    if not (is_commit(old) and is_commit(new)):
         return "a wheel does not name its whole commit, so only versions are known"
     return ""
 
@@ -552,82 +521,67 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
         yield "plan.json does not have the input hash that images.lock records"
     for part in directory.parts:
         prefix = f"{part.definition}/" if part.definition else ""
-        for edit in (*_texts(part), *_patches(part), *_build_directory_edits_packages(part), *_mods(part)):
+        for edit in (*_edited_texts(part), *_edited_packages(part), *_edited_mods(part)):
             yield f"{prefix}{edit}"
     deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory))
     yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
     yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
 
 
-def _texts(part: BuildPart) -> Iterator[str]:
-    for step in ("Dockerfile", "build-metadata.yaml"):
-        for key, sha256 in part.takes.get(step, {"text": ""}).items():
-            name = step if key == "text" else key
-            if problem := _problem(part.folder / name, sha256):
-                yield f"{name} {problem}"
+def _edited_texts(part: BuildPart) -> Iterator[str]:
+    """The Dockerfile, the metadata, scripts and patches that are not what their step takes."""
+    hashes = {
+        step if key == "text" else key: sha256
+        for step in ("Dockerfile", "build-metadata.yaml")
+        for key, sha256 in part.takes.get(step, {"text": ""}).items()
+    }
+    hashes |= {f"patches/{source}-{number}.patch": sha256 for source, number, sha256 in _patch_hashes(part)}
+    for name, sha256 in hashes.items():
+        try:
+            content = files.read_plain_file(part.folder / name, plan_model.LARGEST_FILE)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                yield f"{name} was edited"
+        except FileNotFoundError:
+            yield f"{name} is gone"
+        except OSError as error:
+            yield f"{name} cannot be read: {error.strerror}"
 
 
-def _patches(part: BuildPart) -> Iterator[str]:
-    for source, takes in part.takes.items():
-        for key, sha256 in takes.items():
-            if key.startswith(_PULL):
-                name = f"patches/{source}-{key.removeprefix(_PULL)}.patch"
-                if problem := _problem(part.folder / name, sha256.removeprefix("sha256:")):
-                    yield f"{name} {problem}"
-
-
-def _problem(path: Path, sha256: str) -> str:
-    """Describes the problem with a file that should have this hash; empty if there is none."""
-    try:
-        content = files.read_plain_file(path, plan_model.LARGEST_FILE)
-    except FileNotFoundError:
-        return "is gone"
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    return "" if hashlib.sha256(content).hexdigest() == sha256 else "was edited"
-
-
-def _build_directory_edits_packages(part: BuildPart) -> Iterator[str]:
+def _edited_packages(part: BuildPart) -> Iterator[str]:
     runtime = part.takes.get("python packages")
     if runtime is None:
         return
-    listed: dict[str, dict[str, LockedPackage]] = {}
+    listed: dict[str, dict[str, str]] = {}
     for path in sorted((part.folder / "python").glob("*.txt")):
         try:
             packages = making.read_requirements(files.read_plain_file(path, plan_model.LARGEST_FILE).decode())
         except (OSError, ValueError) as error:
             yield f"python/{path.name} was edited: {error}"
             return
-        listed[path.name] = {package.name: package for package in packages}
-    to_build, installed = listed.pop("build.txt", {}), _joined(listed)
-    if names := _differences(runtime, installed):
-        yield f"python/ was edited: {names}"
+        listed[path.name] = {package.name: making.requirement_identity(package) for package in packages}
+    to_build, usual = listed.pop("build.txt", {}), listed.pop("packages.txt", {})
     # Packages with a requirements file of their own are installed from that one before a build, too.
-    elsewhere = _joined({file: packages for file, packages in listed.items() if file != "packages.txt"})
+    elsewhere = {name: at for packages in listed.values() for name, at in packages.items()}
+    if names := _differences(runtime, {**usual, **elsewhere}):
+        yield f"python/ was edited: {names}"
     required = part.takes.get("build packages", {})
-    if names := _differences(
-        required, {**{name: at for name, at in elsewhere.items() if name in required}, **to_build}
-    ):
+    own = {name: at for name, at in elsewhere.items() if name in required}
+    if names := _differences(required, {**own, **to_build}):
         yield f"python/build.txt was edited: {names}"
 
 
-def _joined(files: Mapping[str, Mapping[str, LockedPackage]]) -> dict[str, LockedPackage]:
-    return {name: package for packages in files.values() for name, package in packages.items()}
-
-
-def _differences(takes: Mapping[str, str], packages: Mapping[str, LockedPackage]) -> str:
-    now = {name: making.requirement_identity(package) for name, package in packages.items()}
+def _differences(takes: Mapping[str, str], now: Mapping[str, str]) -> str:
     names = sorted(name for name in takes.keys() | now.keys() if takes.get(name) != now.get(name))
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _mods(part: BuildPart) -> Iterator[str]:
+def _edited_mods(part: BuildPart) -> Iterator[str]:
     for name in part.mods:
         folder = part.mod(name)
         try:
             staged = {
                 path.relative_to(folder).as_posix(): plan_model.StagedFile(
-                    files.read_plain_file(path, plan_model.LARGEST_FILE), bool(path.stat().st_mode & 0o100)
+                    files.read_plain_file(path, plan_model.LARGEST_FILE), _executable(path)
                 )
                 for path in build_directory.build_directory_files(folder)
             }
@@ -642,25 +596,16 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
     """Yields what is in the bake file as this program writes it, but not as it wrote it for this image."""
     for part in directory.parts:
         name = part.definition or making.TARGET
-        if part.target.get("args") != {"SOURCE_DATE_EPOCH": _epoch(part)}:
+        try:
+            built = datetime.fromisoformat(build_directory.read_metadata(part.folder)["build_date"])
+            epoch = str(int(built.timestamp()))
+        except (ValueError, KeyError, TypeError):
+            epoch = ""  # it is damaged
+        if part.target.get("args") != {"SOURCE_DATE_EPOCH": epoch}:
             yield f"`args` of target {name}"
-        if any(source not in part.contexts for source in _mounted_sources(part)):
+        # The sources whose trees the Dockerfile mounts.
+        mounted = set(re.findall(rb"from=([^\s,]+)", _content(part.folder / "Dockerfile") or b""))
+        if any(
+            making.source_context(source).encode() in mounted and source not in part.contexts for source in part.takes
+        ):
             yield f"`contexts` of target {name}"
-
-
-def _mounted_sources(part: BuildPart) -> Iterator[str]:
-    """Yields the sources whose trees the Dockerfile mounts."""
-    try:
-        text = files.read_plain_file(part.folder / "Dockerfile", plan_model.LARGEST_FILE).decode()
-    except (OSError, UnicodeDecodeError):
-        return
-    mounted = set(re.findall(r"from=([^\s,]+)", text))
-    yield from (name for name in part.takes if making.source_context(name) in mounted)
-
-
-def _epoch(part: BuildPart) -> str:
-    """Returns the date of the image as the bake file gives it, from the metadata; empty if that is damaged."""
-    try:
-        return str(int(datetime.fromisoformat(build_directory.read_metadata(part.folder)["build_date"]).timestamp()))
-    except (ValueError, KeyError, TypeError):
-        return ""

@@ -1,4 +1,4 @@
-"""Patches tried on a pinned commit: in already, not applying, in conflict with each other."""
+"""Patches tried on a pinned commit: one after the other."""
 
 from __future__ import annotations
 
@@ -55,30 +55,20 @@ def test_one_that_does_not_apply_is_named_with_file_and_hunk(vllm: Vllm) -> None
     ours.commit("refs/pull/50000/head", "Of another time", on_old, parent=vllm.history.v0_19_1)
     (problem,) = problems(vllm, patches(vllm, 1, 50000))
     where = f"{INC}, hunk 2 of 2 (@@ -27,7 +27,7 @@ line 26)"
-    assert problem == f"pull request 50000 does not apply to {vllm.history.main[:7]}: {where}"
+    assert problem == f"pull request 50000 does not apply to {vllm.history.main[:7]} after pull request 1: {where}"
 
 
-def test_one_that_was_merged_as_another_commit_is_already_in(vllm: Vllm) -> None:
-    expected = f"pull request 40002 is already in {vllm.history.main[:7]}: drop it"
-    assert problems(vllm, patches(vllm, 40002)) == [expected]
-
-
-def test_two_that_conflict_are_both_named_in_the_order_given(vllm: Vllm) -> None:
+def test_one_that_conflicts_with_another_is_named_with_those_before_it(vllm: Vllm) -> None:
     (problem,) = problems(vllm, patches(vllm, 40898, 40004, 40727))
     assert problem.startswith(
-        f"pull request 40898 and pull request 40727 conflict: {DRAFTER}, hunk 1 of 1 (@@ -7,8 +7,8 @@"
+        f"pull request 40727 does not apply to {vllm.history.main[:7]} after pull request 40898, pull request 40004:"
+        f" {DRAFTER}, hunk 1 of 1 (@@ -7,8 +7,8 @@"
     )
     (problem,) = problems(vllm, patches(vllm, 40727, 40898))
     assert problem.startswith(
-        f"pull request 40727 and pull request 40898 conflict: {DRAFTER}, hunk 1 of 2 (@@ -7,7 +7,7 @@"
+        f"pull request 40898 does not apply to {vllm.history.main[:7]} after pull request 40727: {DRAFTER},"
+        " hunk 1 of 2 (@@ -7,7 +7,7 @@"
     )
-
-
-def test_one_that_holds_another_makes_it_needless(vllm: Vllm) -> None:
-    add(vllm, 1, {"README.md": "one\n"})
-    add(vllm, 2, {"README.md": "one\n", "two.txt": "2\n"})
-    assert problems(vllm, patches(vllm, 2, 1)) == ["pull request 1 is already in pull request 2: drop it"]
-    assert problems(vllm, patches(vllm, 1, 2)) == ["pull request 1 is already in pull request 2: drop it"]
 
 
 def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm) -> None:
@@ -93,7 +83,8 @@ def test_one_that_conflicts_only_with_two_together_is_named_with_them(vllm: Vllm
     pulls.check_pull(vllm.mirrors, vllm.url, vllm.history.main, [second, patch])
     (problem,) = problems(vllm, [first, second, patch])
     assert problem.startswith(
-        "patch x does not apply after pull request 1, pull request 2: twice.txt, hunk 1 of 1 (@@ -2,7"
+        f"patch x does not apply to {vllm.history.main[:7]} after pull request 1, pull request 2: twice.txt,"
+        " hunk 1 of 1 (@@ -2,7"
     )
 
 
@@ -106,7 +97,7 @@ def test_a_patch_that_leads_out_of_the_source_is_refused(vllm: Vllm) -> None:
 
 def test_all_problems_are_found_at_once(vllm: Vllm) -> None:
     reported = problems(vllm, patches(vllm, 40003, 40898, 40727, 40002))
-    assert [line.split(" ")[2] for line in reported] == ["40003", "40898", "40002"]
+    assert [line.split(" ")[2] for line in reported] == ["40003", "40727", "40002"]
 
 
 def test_files_that_are_there_or_are_not_are_named(vllm: Vllm) -> None:

@@ -207,7 +207,6 @@ def test_a_hook_that_runs_the_program_does_not_lead_it_astray(vllm: Vllm, monkey
 
 
 def test_git_that_is_missing_is_named(vllm: Vllm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("git.cmd.Git.GIT_PYTHON_GIT_EXECUTABLE", "no-such-git")
     monkeypatch.setenv("PATH", str(vllm.server.root))
     with pytest.raises(SourceError, match="git is not installed"):
         resolve(vllm, "main")
