@@ -325,7 +325,7 @@ def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     source = Path(file) if Path(file).is_file() else recipe.find_recipe(project, file) or Path(file)
     shown = project.relative(source)
     before = read_text(source, shown)
-    after = recipe.mended(before, recipe.keys())
+    after = recipe.mended(before)
     change = changes.of_contents(before.encode(), after.encode(), shown) if after != before else None
     if name is None and source.resolve().is_relative_to(project.recipes.resolve()):
         return MendedRecipe(source, after, change, replaces=True)
