@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import yaml
 
@@ -95,7 +96,7 @@ def _profile(name: str, settings: Mapping[str, Any]) -> BenchProfile:
     return BenchProfile(name, **values)
 
 
-# The options of a container as written on the command line or in builder.yaml; `container_options` reads them.
+# The options of a container as written on the command line or in builder.yaml; `container` reads them.
 
 
 @dataclass(frozen=True)
@@ -117,9 +118,8 @@ class RequestedOptions:
 NOTHING_REQUESTED = RequestedOptions()
 
 
-# The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml.
-# requires: {prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}} This module reads what is
-# written; if it is met, ``evidence.requirements`` tells.
+# The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml, such as
+# ``{prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}}``.
 
 KEYS = ("prove", "probe", "bench")
 # The figures of a bench run; probes may print others.
@@ -150,9 +150,8 @@ class RequiredFigure:
     @property
     def condition(self) -> str:
         """The bound as it is written: ``>= 95 % of current``."""
-        return f"{'>=' if self.at_least else '<='} {_required_evidence_plain(self.limit)}" + (
-            " % of current" if self.of_current else ""
-        )
+        limit = f"{self.limit:.6f}".rstrip("0").rstrip(".")
+        return f"{'>=' if self.at_least else '<='} {limit}{' % of current' if self.of_current else ''}"
 
     def __str__(self) -> str:
         return f"{self.figure} {self.condition}"
@@ -200,12 +199,10 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
-    from builder.base.yaml_file import location_of, locations
-
-    places = locations(text, file)
+    places = yaml_file.locations(text, file)
     for figure, condition in bench.items():
         if isinstance(condition, str) and isinstance(complaint := _figure(str(figure), condition), str):
-            yield Problem(location_of((*path, "bench", figure), places, file), complaint)
+            yield Problem(yaml_file.location_of((*path, "bench", figure), places, file), complaint)
 
 
 def _figure(figure: str, condition: str) -> RequiredFigure | str:
@@ -221,11 +218,6 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
         return f"`{condition}` is no condition: `>= 40`, `<= 2000` or `>= 95 % of current`"
     depth, concurrency = (None if part is None else int(part) for part in (name[2], name[3]))
     return RequiredFigure(name[1], depth, concurrency, bound[1] == ">=", float(bound[2]), bound[3] is not None)
-
-
-def _required_evidence_plain(limit: float) -> str:
-    """A number without an exponent, and without zeros that say nothing."""
-    return f"{limit:.6f}".rstrip("0").rstrip(".")
 
 
 # ``builder.yaml``: a project's registry, its nodes, and the buildx instance that builds its images; optional.
@@ -360,14 +352,15 @@ def _unfit_addresses(engines: Mapping[str, str], text: str) -> Iterator[Problem]
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
-    of_all = {key: value for key, value in data.items() if key in KEYS}
-    of_models = {key: value or {} for key, value in data.items() if key not in KEYS}
-    places: dict[tuple[str, ...], dict[str, Any]] = {("requires",): of_all}
-    places |= {("requires", model): value for model, value in of_models.items()}
-    wrong = [problem for path, value in places.items() for problem in problems(value, path, text, FILE)]
+    required = {"": {key: value for key, value in data.items() if key in KEYS}}
+    required |= {key: value or {} for key, value in data.items() if key not in KEYS}
+    wrong = [
+        problem
+        for model, value in required.items()
+        for problem in problems(value, ("requires", model) if model else ("requires",), text, FILE)
+    ]
     if wrong:
         raise FileProblemsError(tuple(wrong))
-    required = {"": of_all, **of_models}
     return {model: parsed(value) for model, value in required.items()}
 
 
@@ -408,123 +401,95 @@ def address_of(node: Node) -> str:
 
 # The text of ``builder.yaml`` with other settings in it: whatever else is there stays as it was written.
 
-_NODES = "nodes"
-_ENV = "env"
 _STEP = 2
-
-
-@dataclass(frozen=True)
-class _TextEdit:
-    """A replacement of the text from ``start`` to ``end``."""
-
-    start: int
-    end: int
-    text: str
 
 
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns ``text`` with these settings of these nodes set or added. Comments stay, but in a file that is laid out
     so unusually that it has to be written anew."""
-    expected = _merged(yaml.safe_load(text) or {}, settings)
-    edited = _edited(text, settings)
-    return edited if _reads_as(edited, expected) else _dumped(expected)
+    data = yaml.safe_load(text) or {}
+    nodes = dict(data.get("nodes") or {})
+    for name, values in settings.items():
+        before = nodes.get(name, {})
+        nodes[name] = {**({"engine": before} if isinstance(before, str) else before), **values}
+    expected = {**data, "nodes": nodes}
+    edited = text
+    for name, values in settings.items():
+        edited = _edited(edited, ("nodes", name), values, expected)
+    return _checked(edited, expected)
 
 
 def with_environment(text: str, variables: Mapping[str, str | None]) -> str:
     """Returns ``text`` with these variables set or added under ``env``, where comments stay as well."""
     data = yaml.safe_load(text) or {}
-    expected = {**data, _ENV: {**(data.get(_ENV) or {}), **variables}}
-    root = yaml.compose(text)
-    edited = text
-    if root is None or (isinstance(root, yaml.MappingNode) and not root.flow_style):
-        key, _ = _entry(root, _ENV) if root is not None else (None, None)
-        if root is None or key is None:
-            edited = _ended(text) + _block({_ENV: dict(variables)}, 0)
-        elif data.get(_ENV):
-            edited = _apply(text, _node_edits(text, root, _ENV, variables))
-    return edited if _reads_as(edited, expected) else _dumped(expected)
+    expected = {**data, "env": {**(data.get("env") or {}), **variables}}
+    return _checked(_edited(text, ("env",), variables, expected), expected)
 
 
-def _reads_as(text: str, expected: Mapping[str, Any]) -> bool:
-    try:
-        return bool(yaml.safe_load(text) == expected)
-    except yaml.YAMLError:
-        return False
+def _checked(edited: str, expected: Mapping[str, Any]) -> str:
+    """The edited text, or else all that it should say, written anew."""
+    with suppress(yaml.YAMLError):
+        if yaml.safe_load(edited) == expected:
+            return edited
+    return yaml.safe_dump(dict(expected), sort_keys=False, allow_unicode=True, width=10_000)
 
 
-def _merged(data: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    nodes = dict(data.get(_NODES) or {})
-    for name, values in settings.items():
-        before = nodes.get(name, {})
-        nodes[name] = {**({"engine": before} if isinstance(before, str) else before), **values}
-    return {**data, _NODES: nodes}
-
-
-def _edited(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
-    root = yaml.compose(text)
-    if root is None:
-        return _ended(text) + _block({_NODES: _merged({}, settings)[_NODES]}, 0)
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        return text
-    key, nodes = _entry(root, _NODES)
+def _edited(text: str, path: tuple[str, ...], values: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """``text`` with ``values`` in the mapping at ``path``; ``expected`` is all that it then says."""
+    key, node = None, yaml.compose(text)
+    wanted: Any = expected
+    for depth, name in enumerate(path):
+        if not _is_block(node):
+            break
+        if (entry := _entry(node, name)) is None:
+            end = _line_end(text, _leaf_end(node)) if depth else len(text.removesuffix("\n"))
+            block = _block({name: wanted[name]}, node.start_mark.column)
+            return _ended(f"{text[:end]}\n{block}{text[end:]}")
+        (key, node), wanted = entry, wanted[name]
+    if _is_block(node):
+        return _with_values(text, node, values)
+    if node is None:
+        return _ended(text) + _block({path[0]: wanted[path[0]]}, 0) + "\n"
     if key is None:
-        return _ended(text) + _block({_NODES: _merged({}, settings)[_NODES]}, 0)
-    if not isinstance(nodes, yaml.MappingNode) or nodes.flow_style:
-        written = yaml.safe_load(text) or {}
-        everything = _merged(written, settings)[_NODES]
-        return _apply(text, [_replaced_by_block(text, key, nodes, everything)])
-    edits = [edit for name, values in settings.items() for edit in _node_edits(text, nodes, name, values)]
-    new = {name: dict(values) for name, values in settings.items() if _entry(nodes, name)[0] is None}
-    if new:
-        indent = nodes.value[0][0].start_mark.column
-        end = _line_end(text, _leaf_end(nodes))
-        edits.append(_TextEdit(end, end, "\n" + _block(new, indent).rstrip("\n")))
-    return _apply(text, edits)
+        return text
+    # A block takes the place of what stands on the line; a comment at its end stays there.
+    end = _leaf_end(node)
+    comment = text[end : _line_end(text, end)].rstrip()
+    block = _block(wanted, key.start_mark.column + _STEP)
+    return _ended(f"{text[: _value_start(text, key)]}{comment}\n{block}{text[_line_end(text, end) :]}")
 
 
-def _node_edits(text: str, nodes: yaml.MappingNode, name: str, values: Mapping[str, Any]) -> list[_TextEdit]:
-    key, node = _entry(nodes, name)
-    if key is None or node is None:
-        return []
-    if not isinstance(node, yaml.MappingNode) or node.flow_style:
-        before = yaml.safe_load(text[node.start_mark.index : node.end_mark.index])
-        merged = _merged({_NODES: {name: before}}, {name: values})[_NODES][name]
-        return [_replaced_by_block(text, key, node, merged)]
+def _with_values(text: str, mapping: yaml.MappingNode, values: Mapping[str, Any]) -> str:
+    """``text`` with ``values`` in a mapping that is written as a block."""
     edits = []
     new: dict[str, Any] = {}
-    for setting, value in values.items():
-        old_key, old = _entry(node, setting)
-        if old_key is None or old is None:
-            new[setting] = value
-        elif _plain(old) != value:
-            edits.append(_replacement(text, old_key, old, value))
+    for name, value in values.items():
+        if (entry := _entry(mapping, name)) is None:
+            new[name] = value
+        elif yaml.safe_load(yaml.serialize(entry[1])) != value:
+            column = entry[0].start_mark.column + _STEP
+            written = f"\n{_block(value, column)}" if value and isinstance(value, dict) else f" {_inline(value)}"
+            edits.append((_value_start(text, entry[0]), _leaf_end(entry[1]), written))
     if new:
         # After the first entry that stands on one line: those of several lines have no certain end.
-        anchor = next(value for _, value in node.value if isinstance(value, yaml.ScalarNode))
-        end = _line_end(text, anchor.end_mark.index)
-        edits.append(_TextEdit(end, end, "\n" + _block(new, node.value[0][0].start_mark.column).rstrip("\n")))
-    return edits
+        anchor = next((value for _, value in mapping.value if isinstance(value, yaml.ScalarNode)), mapping)
+        end = _line_end(text, _leaf_end(anchor))
+        edits.append((end, end, f"\n{_block(new, mapping.start_mark.column)}"))
+    for start, end, written in sorted(edits, reverse=True):
+        text = text[:start] + written + text[end:]
+    return _ended(text)
 
 
-def _replacement(text: str, key: yaml.Node, old: yaml.Node, value: Any) -> _TextEdit:
-    start = text.index(":", key.end_mark.index) + 1
-    if isinstance(value, dict):
-        indent = key.start_mark.column + _STEP
-        return _TextEdit(start, _leaf_end(old), "\n" + _block(value, indent).rstrip("\n"))
-    return _TextEdit(start, _leaf_end(old), f" {_inline(value)}")
+def _is_block(node: yaml.Node | None) -> TypeGuard[yaml.MappingNode]:
+    return isinstance(node, yaml.MappingNode) and not node.flow_style
 
 
-def _replaced_by_block(text: str, key: yaml.Node, old: yaml.Node | None, value: Mapping[str, Any]) -> _TextEdit:
-    """Puts a block below ``key`` in place of what stands on its line; a comment at the end of the line stays there."""
-    start = text.index(":", key.end_mark.index) + 1
-    end = _leaf_end(old) if old is not None else start
-    comment = text[end : _line_end(text, end)].rstrip()
-    block = _block(value, key.start_mark.column + _STEP).rstrip("\n")
-    return _TextEdit(start, _line_end(text, end), f"{comment}\n{block}")
+def _entry(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    return next(((key, value) for key, value in mapping.value if key.value == name), None)
 
 
-def _entry(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node | None, yaml.Node | None]:
-    return next(((key, value) for key, value in mapping.value if key.value == name), (None, None))
+def _value_start(text: str, key: yaml.Node) -> int:
+    return text.index(":", key.end_mark.index) + 1
 
 
 def _leaf_end(node: yaml.Node) -> int:
@@ -536,10 +501,6 @@ def _leaf_end(node: yaml.Node) -> int:
     return end
 
 
-def _plain(node: yaml.Node) -> Any:
-    return yaml.safe_load(yaml.serialize(node))
-
-
 def _line_end(text: str, at: int) -> int:
     end = text.find("\n", at)
     return len(text) if end < 0 else end
@@ -549,31 +510,20 @@ def _ended(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def _apply(text: str, edits: list[_TextEdit]) -> str:
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return _ended(text)
-
-
 def _block(values: Mapping[str, Any], indent: int) -> str:
     lines = []
     for key, value in values.items():
         start = f"{' ' * indent}{_inline(key)}:"
         if isinstance(value, dict) and value:
-            lines.append(f"{start}\n{_block(value, indent + _STEP)}".rstrip("\n"))
+            lines.append(f"{start}\n{_block(value, indent + _STEP)}")
         else:
             lines.append(f"{start} {_inline(value)}")
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
 
 
 def _inline(value: Any) -> str:
-    return (
-        yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("...\n").strip()
-    )
-
-
-def _dumped(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=10_000)
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
 
 
 # Probes of a project: ``probes/NAME/probe.yaml``, a command that checks a served model.
