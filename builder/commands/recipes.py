@@ -128,34 +128,34 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         return CheckedRecipe(file, None, (Problem(Location(file), error.message.removeprefix(f"{file}: ")),))
     if parsed.recipe is None:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
-    launch = _at_launch(project, lock, parsed.recipe)
-    problems = {*parsed.problems, *recipe_problems.recipe_problems(parsed.recipe), *launch.problems}
-    if recipe_problems.is_built_here(project, parsed.recipe):
-        problems |= {*recipe_problems.missing_mods(project, parsed.recipe)}  # no build can begin
-    every_note = {*notes(project, lock, parsed), *launch.notes}
-    return CheckedRecipe(file, parsed.recipe, tuple(sorted(problems)), tuple(sorted(every_note)))
-
-
-def _at_launch(project: Project, lock: Lock, checked: Recipe) -> LaunchFindings:
-    """Finds what is known against a launch of a recipe; nothing where its command cannot be rendered."""
-    try:
+    checked = parsed.recipe
+    problems = {*parsed.problems, *recipe_problems.recipe_problems(checked)}
+    if recipe_problems.is_built_here(project, checked):
+        problems |= {*recipe_problems.missing_mods(project, checked)}  # no build can begin
+    every_note = {*notes(project, lock, parsed)}
+    with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
-    except (FileProblemsError, UsageError):
-        return LaunchFindings((), ())
+        launch = _at_launch(project, lock, checked, rendered)
+        problems |= {*launch.problems}
+        every_note |= {*launch.notes, *command.contradictions(checked, rendered.words)}
+    return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
+
+
+def _at_launch(project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand) -> LaunchFindings:
+    """Finds what is known against a launch of a recipe."""
     volumes: tuple[str, ...] = ()
     with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
         volumes = configuration.load_configuration(project).container.volumes
     facts = recipe_problems.image_facts(project, checked)
     mounting = replace(checked, volumes=(*checked.volumes, *volumes))
     findings = recipe_problems.find_launch_problems(mounting, rendered, facts)
-    unknown: list[Problem] = []
+    problems, further = [*findings.problems], [*findings.notes]
     if choices := vllm_choices.at_hand(project, lock, facts.definitions):
         label, values = choices.label, choices.values
-        unknown += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
-    further = [*command.contradictions(checked, rendered.words)]
+        problems += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
     if vllm := _pinned_vllm(lock, checked, facts):
         further += recipe_problems.streamed_calls(checked, rendered, vllm)
-    return LaunchFindings((*findings.problems, *unknown), (*findings.notes, *further))
+    return LaunchFindings(tuple(problems), tuple(further))
 
 
 def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
@@ -503,8 +503,8 @@ def export_recipe(project: Project, request: ExportRequest, environ: Mapping[str
     selected = _selected(project, lock, request.text)
     warnings = [selection.selection_warning(selected)]
     if request.format == "recipe":
-        left = "left for the launcher to apply"
-        warnings += [f"{mod} is not in {selected.name}: {left}" for mod in selected.missing_mods]
+        lacking = (f"{mod} is not in {selected.name}: left for the launcher to apply" for mod in selected.missing_mods)
+        warnings += lacking
         if selection.serve_settings(project, selected).keep_entrypoint:
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
@@ -532,8 +532,11 @@ def _selected(project: Project, lock: Lock, text: str) -> ServedImage:
 
 
 def _not_written(options: ContainerOptions) -> list[str]:
-    wanted = (name for name, value in options.env.items() if value is None)
-    return [f"the value of {name} is not written: whoever uses the file has it set" for name in wanted]
+    return [
+        f"the value of {name} is not written: whoever uses the file has it set"
+        for name, value in options.env.items()
+        if value is None
+    ]
 
 
 def _of_server(request: ExportRequest, selected: ServedImage, options: ContainerOptions) -> str:
