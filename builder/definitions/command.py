@@ -28,11 +28,7 @@ Backend = Literal["mp", "ray"]
 BACKEND = "--distributed-executor-backend"
 
 # The options whose product is the number of GPUs: https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html
-_PARALLELISM = {
-    "tp": ("-tp", "--tensor-parallel-size", "--tensor_parallel_size"),
-    "pp": ("-pp", "--pipeline-parallel-size", "--pipeline_parallel_size"),
-    "dp": ("-dp", "--data-parallel-size", "--data_parallel_size"),
-}
+_COUNTS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
 
 # The default port of `vllm serve`: https://docs.vllm.ai/en/stable/cli/serve.html
 VLLM_PORT = 8000
@@ -90,8 +86,9 @@ def reached_at(host: str | None) -> str:
 def parallelism(words: Sequence[str]) -> dict[str, int]:
     """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none where only the shell can
     tell."""
-    texts = {name: option(words, *options) or "" for name, options in _PARALLELISM.items()}
-    return {name: int(text) for name, text in texts.items() if text.isascii() and text.isdecimal()}
+    names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
+    texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
+    return {short: int(text) for short, text in texts.items() if text.isascii() and text.isdecimal()}
 
 
 def without(words: Sequence[str], name: str) -> tuple[str, ...]:
@@ -213,22 +210,18 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
 
 # Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html. Some also take `8k` or `auto`.
 _SHARE = "gpu-memory-utilization"
-_COUNTS = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size")
 # The least that vLLM takes; -1 stands for what it finds itself.
 _LEAST = {
-    **dict.fromkeys(
-        (*_COUNTS, "nnodes", "max-num-seqs", "max-num-batched-tokens", "block-size", "kv-cache-memory-bytes"), 1
-    ),
+    **dict.fromkeys((*_COUNTS.values(), "nnodes", "max-num-seqs", "max-num-batched-tokens", "block-size"), 1),
+    "kv-cache-memory-bytes": 1,
     **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
     **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
 }
 _PORTS = frozenset({"port", "master-port"})
-_HIGHEST_PORT = 65535
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
 _ONE_LINE = "a name has no line break and no control character"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SHORT = {"tp": _COUNTS[0], "pp": _COUNTS[1], "dp": _COUNTS[2]}
 # Each of several is taken.
 _COLLECTED = frozenset({"middleware"})
 
@@ -236,14 +229,13 @@ _COLLECTED = frozenset({"middleware"})
 def name_of(option: str) -> str:
     """The name of an option without its dashes: ``-tp`` and ``--tensor_parallel_size`` are ``tensor-parallel-size``."""
     name = option.lstrip("-").replace("_", "-")
-    return _SHORT.get(name, name)
+    return _COUNTS.get(name, name)
 
 
 def option_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
     for used in options(words):
-        message = _number_fault(name_of(used.option), used.value) if used.value is not None else ""
-        if message:
+        if used.value is not None and (message := _number_fault(name_of(used.option), used.value)):
             yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
 
 
@@ -251,23 +243,22 @@ def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
     what only a shell can tell is left to it."""
     for used in options(words):
-        several = values(words, used.option)
-        message = "" if used.value is None else _name_fault(name_of(used.option), used.value, several)
-        if message:
-            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+        name, value = name_of(used.option), used.value
+        if value is None:
+            continue
+        message = ""
+        is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= 65535
+        if name in _NAMES and any(map(_CONTROL.search, (*values(words, used.option), value))):
+            message = _ONE_LINE
+        elif name == "host" and not _HOST.fullmatch(value):
+            message = "a host name or an address is meant, such as 0.0.0.0"
+        elif name in _PORTS and not is_port:
+            message = "a port is meant: 1 to 65535"
+        if message and (name in _NAMES or not re.search(r"[$`]", value)):
+            yield Problem(of_value(recipe, used), f"{used.option} {value}: {message}")
     loaded = model(words) or ""
     if _CONTROL.search(loaded):
         yield Problem(recipe.location("command"), f"the model {loaded!r}: {_ONE_LINE}")
-
-
-def _name_fault(name: str, value: str, several: Sequence[str]) -> str:
-    is_told_by_shell = bool(re.search(r"[$`]", value))
-    if name == "host" and not _HOST.fullmatch(value) and not is_told_by_shell:
-        return "a host name or an address is meant, such as 0.0.0.0"
-    is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= _HIGHEST_PORT
-    if name in _PORTS and not is_port and not is_told_by_shell:
-        return f"a port is meant: 1 to {_HIGHEST_PORT}"
-    return _ONE_LINE if name in _NAMES and any(map(_CONTROL.search, (*several, value))) else ""
 
 
 def _number_fault(name: str, value: str) -> str:
@@ -275,7 +266,7 @@ def _number_fault(name: str, value: str) -> str:
         return ""
     if re.fullmatch(r"\d+(,\d+)+", value):
         return f"a number has no comma; {value.replace(',', '.' if name == _SHARE else '')} is meant"
-    if name in _COUNTS and not re.fullmatch(r"-?[0-9]+", value):
+    if name in _COUNTS.values() and not re.fullmatch(r"-?[0-9]+", value):
         return "a whole number is meant"
     if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
         least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
@@ -294,26 +285,19 @@ def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A note for each option that stands again with another value: vLLM takes the last one."""
     if words.count("serve") > 1:
         return  # a script that serves in one of several ways
-    latest: dict[str, UsedOption] = {}
+    latest: dict[str, tuple[str, str]] = {}
     for used in options(words):
         name = name_of(used.option)
         switch = name.removeprefix("no-") if used.value is None else name
-        earlier = latest.get(switch)
-        if earlier and name not in _COLLECTED and _value(earlier) != _value(used):
-            message = f"`{_written(used)}` CONTRADICTS `{_written(earlier)}` before it; vLLM takes the last one"
+        value, written = ("off" if name.startswith("no-") else "on"), used.option
+        if used.value is not None:
+            value = used.value
+            written += f" {value if len(value) <= 40 else f'{value[:39]}…'}"
+        earlier, earlier_written = latest.get(switch, (value, ""))
+        if name not in _COLLECTED and earlier != value:
+            message = f"`{written}` CONTRADICTS `{earlier_written}` before it; vLLM takes the last one"
             yield Problem(of_option(recipe, used), message)
-        latest[switch] = used
-
-
-def _value(used: UsedOption) -> str:
-    if used.value is not None:
-        return used.value
-    return "off" if name_of(used.option).startswith("no-") else "on"
-
-
-def _written(used: UsedOption) -> str:
-    value = used.value if used.value is None or len(used.value) <= 40 else f"{used.value[:39]}…"
-    return used.option if value is None else f"{used.option} {value}"
+        latest[switch] = (value, written)
 
 
 # The environment variables of a recipe. The community's launcher writes each into a script, between double quotes:
@@ -324,42 +308,26 @@ def _written(used: UsedOption) -> str:
 _ESCAPED = re.compile(r'\\(?:([$`"\\])|\n)')
 _EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$(?:[A-Za-z0-9_@*#?$!({-]))")
 _BARE_QUOTE = re.compile(r'((?<!\\)(?:\\\\)*)"')
-
-_SUBSTITUTION = re.compile(r"`|\$\(")
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 
 
-@dataclass(frozen=True)
-class RecipeEnvironment:
-    """The variables of a recipe: those ``fixed`` by its text, and those ``expanded`` by bash in the container, as text
-    between double quotes."""
-
-    fixed: dict[str, str]
-    expanded: dict[str, str]
-
-    def exported_by(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """The argument vector that runs ``argv`` with the variables that bash expands."""
-        if not self.expanded:
-            return argv
-        exports = "\n".join(f'export {name}="{text}"' for name, text in self.expanded.items())
-        if argv[:2] == ("bash", "-c"):
-            return (*argv[:2], f"{exports}\n{argv[2]}", *argv[3:])
-        return ("bash", "-c", f'{exports}\nexec "$@"', "bash", *argv)
-
-
-def read_environment(env: Mapping[str, Scalar]) -> RecipeEnvironment:
-    """The variables under ``env``. Values become text as Python writes them, such as ``True``; null is an empty one."""
+def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
+    """The variables whose text is fixed, and the lines of a script that export those which bash expands. Values become
+    text as Python writes them, such as ``True``; null is an empty one."""
     texts = {name: "" if value is None else str(value) for name, value in env.items()}
-    expanded = {name: _between_quotes(text) for name, text in texts.items() if _EXPANSION.search(text)}
+    expanded = {name: text for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
-    return RecipeEnvironment(fixed, expanded)
+    for name, text in expanded.items():
+        # Nothing in it may end the double quotes around it; those in a command substitution are its own.
+        if not re.search(r"`|\$\(", text):
+            expanded[name] = _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
+    return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
 
-def _between_quotes(text: str) -> str:
-    """``text`` between double quotes, which nothing in it ends; quotes in a command substitution are its own."""
-    if _SUBSTITUTION.search(text):
-        return text
-    return _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
+def _exporting(argv: tuple[str, ...], exports: str) -> tuple[str, ...]:
+    if exports and argv[:2] == ("bash", "-c"):
+        return (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
+    return ("bash", "-c", f'{exports}exec "$@"', "bash", *argv) if exports else argv
 
 
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
@@ -462,11 +430,11 @@ def _rendered(
     words = (*shell.words(parsed, given), *appended)
     if unfit := tuple(name_problems(recipe, words)):
         raise FileProblemsError(unfit)
-    variables = read_environment(recipe.env)
+    fixed, exports = _environment(recipe.env)
     argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
     return ServeCommand(
-        argv=variables.exported_by(argv),
-        env=variables.fixed,
+        argv=_exporting(argv, exports),
+        env=fixed,
         is_script=parsed.needs_shell,
         words=words,
         port=port(words),
