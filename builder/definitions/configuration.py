@@ -62,38 +62,19 @@ BUILT_IN = (
     # The community's table. Its depths are those of https://github.com/eugr/llama-benchy; spark-arena-v1 of
     # https://github.com/spark-arena/recipe-registry has its prompt, answer and concurrency, and goes on to depth 100000
     # and concurrency 10, with prefix caching.
-    BenchProfile(
-        "community",
-        depth=(0, 4096, 8192, 16384, 32768),
-        concurrency=(1, 2, 5),
-        exact=False,
-        minutes=240,
-    ),
-    BenchProfile(
-        "deep",
-        pp=(128, 4096),
-        tg=(256, 1024),
-        depth=(0, 32768, 131072),
-        concurrency=(1, 4, 8),
-        exact=False,
-        minutes=480,
-    ),
+    BenchProfile("community", depth=(0, 4096, 8192, 16384, 32768), concurrency=(1, 2, 5), exact=False, minutes=240),
+    BenchProfile("deep", (128, 4096), (256, 1024), (0, 32768, 131072), concurrency=(1, 4, 8), exact=False, minutes=480),
 )
 
 
 def of_project(data: Mapping[str, Any] | None) -> tuple[BenchProfile, ...]:
     """The profiles built in and those in ``bench:`` of builder.yaml, which may replace them."""
-    own = {name: _profile(name, settings) for name, settings in (data or {}).items()}
-    return tuple(({profile.name: profile for profile in BUILT_IN} | own).values())
-
-
-def _profile(name: str, settings: Mapping[str, Any]) -> BenchProfile:
-    lists = {"pp", "tg", "depth", "concurrency"}
-    values: dict[str, Any] = {
-        key: tuple(value if isinstance(value, list) else [value]) if key in lists else value
-        for key, value in settings.items()
-    }
-    return BenchProfile(name, **values)
+    profiles = {profile.name: profile for profile in BUILT_IN}
+    for name, settings in (data or {}).items():
+        lists = {key: settings[key] for key in ("pp", "tg", "depth", "concurrency") if key in settings}
+        lists = {key: tuple(value if isinstance(value, list) else [value]) for key, value in lists.items()}
+        profiles[name] = BenchProfile(name, **{**settings, **lists})
+    return tuple(profiles.values())
 
 
 # The options of a container as written on the command line or in builder.yaml; `container` reads them.
@@ -223,10 +204,6 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
 # ``builder.yaml``: a project's registry, its nodes, and the buildx instance that builds its images; optional.
 
 FILE = "builder.yaml"
-_UNITS = {"m": 1 << 20, "g": 1 << 30}
-DEFAULT_RESERVE = 8 << 30
-DEFAULT_RELEASE_AGE = 7
-DEFAULT_NODE_TIMEOUT = 10
 
 
 @dataclass(frozen=True)
@@ -263,9 +240,9 @@ class Configuration:
     cache: bool = False
     nodes: tuple[Node, ...] = ()
     container: RequestedOptions = NOTHING_REQUESTED
-    reserve: int = DEFAULT_RESERVE
-    node_timeout: int = DEFAULT_NODE_TIMEOUT
-    release_age: int = DEFAULT_RELEASE_AGE
+    reserve: int = 8 << 30
+    node_timeout: int = 10
+    release_age: int = 7
     commit_wheels: str | None = None
     bench: tuple[BenchProfile, ...] = BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
@@ -308,19 +285,14 @@ def load_configuration(project: Project) -> Configuration:
         return Configuration()
     text = read_text(path, FILE, project.root)
     data = document(text)
+    plain = ("registry", "builder", "cache", "node_timeout", "release_age", "commit_wheels")
+    settings = {key: data[key] for key in plain if key in data}
+    if "reserve" in data:
+        settings["reserve"] = _bytes(data["reserve"])
     return Configuration(
-        registry=data.get("registry"),
-        builder=data.get("builder"),
-        cache=data.get("cache", False),
-        nodes=tuple(
-            Node(name, settings) if isinstance(settings, str) else _node(name, settings)
-            for name, settings in data.get("nodes", {}).items()
-        ),
+        **settings,
+        nodes=tuple(_node(name, each) for name, each in data.get("nodes", {}).items()),
         container=_container(data),
-        reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
-        node_timeout=data.get("node_timeout", DEFAULT_NODE_TIMEOUT),
-        release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
-        commit_wheels=data.get("commit_wheels"),
         bench=of_project(data.get("bench")),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
@@ -329,25 +301,21 @@ def load_configuration(project: Project) -> Configuration:
 
 def document(text: str) -> dict[str, Any]:
     """The keys of builder.yaml with this text; none where it has nothing but comments. Raises FileProblemsError."""
-    is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
-    data = {} if is_bare else checked(text, FILE, "builder")
-    nodes = data.get("nodes", {}).items()
-    engines = {name: each if isinstance(each, str) else str(each["engine"]) for name, each in nodes}
-    if wrong := tuple(_unfit_addresses(engines, text)):
-        raise FileProblemsError(wrong)
-    return data
-
-
-def _unfit_addresses(engines: Mapping[str, str], text: str) -> Iterator[Problem]:
-    """Ports and addresses of IPv6 that a pattern cannot tell."""
     from urllib.parse import urlsplit
 
-    for name, engine in engines.items():
+    is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
+    data = {} if is_bare else checked(text, FILE, "builder")
+    wrong = []
+    for name, settings in data.get("nodes", {}).items():
+        engine = settings if isinstance(settings, str) else settings["engine"]
         try:
-            _ = urlsplit(engine).port
+            _ = urlsplit(engine).port  # ports and addresses of IPv6 that a pattern cannot tell
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), yaml_file.locations(text, FILE), FILE)
-            yield Problem(location, f"`{engine}` is not an address: {error}")
+            wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    return data
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
@@ -377,10 +345,13 @@ def _container(data: dict[str, Any]) -> RequestedOptions:
 
 def _bytes(size: str | int) -> int:
     """The bytes of ``8g`` or ``500m``, or of 0."""
-    return int(size[:-1]) * _UNITS[size[-1]] if isinstance(size, str) and size[-1] in _UNITS else int(size)
+    units = {"m": 1 << 20, "g": 1 << 30}
+    return int(size[:-1]) * units[size[-1]] if isinstance(size, str) and size[-1] in units else int(size)
 
 
-def _node(name: str, settings: dict[str, Any]) -> Node:
+def _node(name: str, settings: str | dict[str, Any]) -> Node:
+    if isinstance(settings, str):
+        return Node(name, settings)
     rdma = settings.get("rdma")
     env = {variable: env_text(value) for variable, value in (settings.get("env") or {}).items()}
     return Node(name, **{**settings, "rdma": None if rdma is None else tuple(rdma), "env": env})
