@@ -44,17 +44,7 @@ from builder.definitions.recipe_problems import LaunchFindings
 from builder.lab.compare import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving.copies import (
-    MOD_FILES,
-    find_repository,
-    name_of,
-    parse_address,
-    path_of,
-    plan_copy,
-    recipes_at,
-    require_name,
-    require_one,
-)
+from builder.moving import copies
 from builder.numbers import status
 from builder.plan import rules
 from builder.serving import compose, preparation, routers, selection
@@ -220,30 +210,29 @@ def plan_recipe_copies(
     def notify(line: str) -> None:
         report(Message(line))
 
-    upstream = find_repository(project, parse_address(text), notify)
-    paths = recipes_at(upstream)
-    chosen = paths if everything else (require_one(upstream, "recipe", paths),)
-    own_name = name.removesuffix(".yaml") if name else None
-    copies = tuple(
-        plan_copy(project, upstream, "recipe", path, own_name or name_of(upstream, "recipe", path), notify)
-        for path in chosen
-    )
-    return RecipeCopies(copies, *_named_mods(project, upstream, copies, notify))
+    upstream = copies.find_repository(project, copies.parse_address(text), notify)
+    paths = copies.recipes_at(upstream)
+    chosen = paths if everything else (copies.require_one(upstream, "recipe", paths),)
+    planned = []
+    for path in chosen:
+        own_name = name.removesuffix(".yaml") if name else copies.name_of(upstream, "recipe", path)
+        planned.append(copies.plan_copy(project, upstream, "recipe", path, own_name, notify))
+    return RecipeCopies(tuple(planned), *_named_mods(project, upstream, planned, notify))
 
 
 def _named_mods(
-    project: Project, upstream: Upstream, copies: Iterable[PlannedCopy], notify: Notify
+    project: Project, upstream: Upstream, recipes: Iterable[PlannedCopy], notify: Notify
 ) -> tuple[tuple[PlannedCopy, ...], dict[str, str]]:
     """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
     there: dict[str, str] = {}
-    for entry in (posixpath.normpath(entry) for copy in copies for entry in _listed(copy, "mods")):
+    for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
         # From the top of the repository, or in `mods/`.
         folders = (entry, f"mods/{entry}")
-        known = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in MOD_FILES))
+        known = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
         there[entry] = next(known, "")
 
     def plan(path: str) -> PlannedCopy:
-        return plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
+        return copies.plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
 
     present = mod.mod_names(project)
     lacking = {entry: path for entry, path in there.items() if mod.name_of(entry) not in present}
@@ -251,7 +240,7 @@ def _named_mods(
     for path in (path for entry, path in there.items() if path and entry not in lacking):
         # Here without an origin: the same there and here, where whoever copied it was killed before that; or one that
         # came with this program and nobody edited, which gives way to what the repository has.
-        if not path_of(project, "mod", posixpath.basename(path)).exists():
+        if not copies.path_of(project, "mod", posixpath.basename(path)).exists():
             with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
                 if (copy := plan(path)).is_shipped or not copy.changes:
                     mods.append(copy)
@@ -271,9 +260,9 @@ def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
             yield entry.strip()
 
 
-def together(copies: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
+def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
     """The copies in the order in which they are made: a recipe after the mods that it names."""
-    return (*(copies.mods if with_mods else ()), *copies.recipes)
+    return (*(planned.mods if with_mods else ()), *planned.recipes)
 
 
 def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
@@ -302,7 +291,7 @@ def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     if name is None and source.resolve().is_relative_to(project.recipes.resolve()):
         return MendedRecipe(source, after, change, replaces=True)
     own_name = recipe.name_of(name or source.name)
-    require_name("recipe", own_name)
+    copies.require_name("recipe", own_name)
     path = project.recipes / f"{own_name}.yaml"
     if path.exists():
         raise ConflictError(

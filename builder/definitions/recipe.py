@@ -319,7 +319,7 @@ def _foreign_format(data: Mapping[str, Any], text: str, file: str) -> Problem | 
     if not key and runtime is None and not is_complete:
         key = next((key for key in _SPARKRUN_KEYS if key in data), None)
     # sparkrun reads recipes of version 1, too, and its users add its keys to them: such a recipe works here as well.
-    is_of_both = is_complete and versions["recipe_version"] in {None, 1} and str(runtime).startswith(_VLLM)
+    is_of_both = is_complete and _version(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(_VLLM)
     if not key and runtime is not None and not is_of_both:
         key, which = "runtime", f" (runtime {runtime})" if isinstance(runtime, str) else ""
     if not key:
