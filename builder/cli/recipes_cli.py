@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# ``builder recipes``.
-
 BROKEN = 2
 
 
@@ -59,17 +57,16 @@ def list_(context: Context, as_json: bool) -> None:
     """Show the project's recipes, and the image that serves each."""
     from builder.commands import recipes
 
-    overview = recipes.list_recipes(context.workspace())
+    rows, engine_error = recipes.list_recipes(context.workspace())
     if as_json:
-        print_json({"recipes": [_row_document(row) for row in overview.rows]})
+        print_json({"recipes": [_row_document(row) for row in rows]})
         return
-    if overview.engine_error:
-        print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
-    if not overview.rows:
+    if engine_error:
+        print_note(f"no engine answers, so states are unknown: {engine_error}")
+    if rows:
+        output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), [_row(row) for row in rows])
+    else:
         print_result("no recipes in recipes/")
-        return
-    rows = [_row(row) for row in overview.rows]
-    output.print_table(("RECIPE", "IMAGE", "STATE", "MODEL"), rows)
 
 
 @recipes.command()
@@ -96,9 +93,8 @@ def show(
         return
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
-    parsed = shown.row.checked.recipe
-    if parsed is not None:
-        output.print_facts(_facts(parsed, shown.row, shown.command))
+    if shown.row.checked.recipe is not None:
+        output.print_facts(_facts(shown.row.checked.recipe, shown.row, shown.command))
     if shown.note:
         print_note(shown.note)
     for node in shown.nodes:
@@ -151,8 +147,7 @@ def add(
         mods_cli.print_scripts(planned.mods)
         with_mods = confirm(f"copy the mods that the recipe names as well ({named})?", default=True)
     together = recipes.together(planned, with_mods=with_mods)
-    make = recipes.add_recipes
-    code = mods_cli.make_copies(context, together, make, yes=yes, force=force, scripts_shown=asks)
+    code = mods_cli.make_copies(context, together, recipes.add_recipes, yes=yes, force=force, scripts_shown=asks)
     lacking = ", ".join(mod.name for mod in planned.mods if not mod.is_shipped)
     shipped = ", ".join(mod.name for mod in planned.mods if mod.is_shipped and mod.replaces)
     if lacking and not with_mods:
@@ -192,7 +187,7 @@ def _print_checked(checked: Sequence[CheckedRecipe]) -> int:
     # Those that cannot be served last, so that a terminal still shows them where there are many notes.
     for recipe in (*(each for each in checked if not each.problems), *broken):
         for note in recipe.notes:
-            print_result(f"{note.location}: note: {_one_line(note)}")
+            print_result(str(note).replace(": ", ": note: ", 1))
         for problem in recipe.problems:
             print_result(str(problem))
     print_result(f"{words.counted(len(checked), 'recipe')} checked: {_summary(checked)}")
@@ -217,20 +212,15 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     return _print_checked([checked])
 
 
-def _one_line(note: Problem) -> str:
-    return str(note).removeprefix(f"{note.location}: ")
-
-
 def _summary(checked: Sequence[CheckedRecipe]) -> str:
     """The number of recipes with problems, with notes alone, and with neither."""
     broken = [recipe for recipe in checked if recipe.problems]
-    noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
     well = len(checked) - len(broken)
-    problems = words.counted(sum(len(recipe.problems) for recipe in broken), "problem")
-    with_notes = ", with notes" if noted == well else f", {noted} of them with notes"
-    with_notes = with_notes if noted else ""
+    noted = sum(bool(recipe.notes) for recipe in checked if not recipe.problems)
+    with_notes = "" if not noted else ", with notes" if noted == well else f", {noted} of them with notes"
     if not broken:
         return f"all is well{with_notes}"
+    problems = words.counted(sum(len(recipe.problems) for recipe in broken), "problem")
     return f"{problems} in {len(broken)} of them" + (f"; the other {well} can be served{with_notes}" if well else "")
 
 
@@ -283,53 +273,28 @@ def _shell_lines(argv: tuple[str, ...]) -> str:
 
 
 def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
-    return {
-        "file": checked.file,
-        "problems": [_problem_document(problem) for problem in checked.problems],
-        "notes": [_problem_document(note) for note in checked.notes],
-    }
+    def written(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+        return [
+            {"line": each.location.line, "column": each.location.column, "message": each.message} for each in problems
+        ]
+
+    return {"file": checked.file, "problems": written(checked.problems), "notes": written(checked.notes)}
 
 
-def _problem_document(problem: Problem) -> dict[str, Any]:
-    return {"line": problem.location.line, "column": problem.location.column, "message": problem.message}
+_KEYS = ("name", "description", "model", "revision", "draft_model", "container", "mods", "volumes", "cluster")
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:
     recipe = row.checked.recipe
-    facts = (
-        {}
-        if recipe is None
-        else {
-            "name": recipe.name,
-            "description": recipe.description,
-            "model": recipe.model,
-            "revision": recipe.revision,
-            "draft_model": recipe.draft_model,
-            "container": recipe.container,
-            "mods": list(recipe.mods),
-            "volumes": list(recipe.volumes),
-            "cluster": recipe.cluster,
-            "solo_only": recipe.solo_only,
-            "cluster_only": recipe.cluster_only,
-        }
-    )
+    facts = {key: getattr(recipe, key) for key in (*_KEYS, "solo_only", "cluster_only")} if recipe else {}
     serving = {"image": str(row.image) if row.image else None, "paired": row.paired, "state": row.state}
     return {**_checked_document(row.checked), **facts, **serving}
 
 
 def _command_document(command: ServeCommand) -> dict[str, Any]:
-    return {
-        "argv": list(command.argv),
-        "env": command.env,
-        "script": command.is_script,
-        "port": command.port,
-        "host": command.host,
-        "model": command.model,
-        "served_names": list(command.served),
-    }
+    own = {key: getattr(command, key) for key in ("argv", "env", "port", "host", "model")}
+    return {**own, "script": command.is_script, "served_names": command.served}
 
-
-# ``builder export``.
 
 _WIDTH = max(map(len, FORMATS))
 _LINES = "\n".join(f"{name:<{_WIDTH}}   {each.line}" for name, each in FORMATS.items())

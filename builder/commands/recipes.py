@@ -1,7 +1,4 @@
-"""The recipes commands check, add, list and show recipes, and the export command writes them for other tools.
-
-The commands follow in this order, with the formats of the export before the export itself.
-"""
+"""The commands recipes check, add, list and show, and the command export."""
 
 from __future__ import annotations
 
@@ -47,17 +44,7 @@ from builder.definitions.recipe_problems import LaunchFindings
 from builder.lab.compare import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving.copies import (
-    MOD_FILES,
-    find_repository,
-    name_of,
-    parse_address,
-    path_of,
-    plan_copy,
-    recipes_at,
-    require_name,
-    require_one,
-)
+from builder.moving import copies
 from builder.numbers import status
 from builder.plan import rules
 from builder.serving import compose, preparation, routers, selection
@@ -78,14 +65,10 @@ if TYPE_CHECKING:
     from builder.lab.compare.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
-    from builder.numbers.status import ImageState
     from builder.numbers.workspace import Workspace
     from builder.serving.preparation import ServerSettings
     from builder.serving.selection import ServedImage
     from builder.sources.git import Notify
-
-
-# The ``recipes check`` command: finds errors in recipes: in their text, their command, and the names that they use.
 
 
 @dataclass(frozen=True)
@@ -114,17 +97,13 @@ def check_recipes(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe
 
 def _files(project: Project, text: str) -> tuple[Path, ...]:
     path = Path(text)
-    if path.is_dir():
-        return recipe.recipe_files(path)
     if path.is_file():
         return (path,)
-    named = recipe.find_recipe(project, text)
-    if named:
+    if not path.is_dir() and (named := recipe.find_recipe(project, text)):
         return (named,)
-    if (project.recipes / text).is_dir():
-        return recipe.recipe_files(project.recipes / text)
-    if path == project.recipes:
-        return ()
+    for folder in (path, project.recipes / text):
+        if folder.is_dir() or folder == project.recipes:
+            return recipe.recipe_files(folder)
     hint = did_you_mean(recipe.name_of(text), recipe.recipe_names(project))
     raise UsageError(f"{text}: no such file, folder or recipe", hint=hint)
 
@@ -139,37 +118,34 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
         return CheckedRecipe(file, None, (Problem(Location(file), error.message.removeprefix(f"{file}: ")),))
     if parsed.recipe is None:
         return CheckedRecipe(file, None, parsed.problems, parsed.notes)
-    launch = _at_launch(project, lock, parsed.recipe)
-    problems = {*parsed.problems, *recipe_problems.recipe_problems(parsed.recipe), *launch.problems}
-    if recipe_problems.is_built_here(project, parsed.recipe):
-        problems |= {*recipe_problems.missing_mods(project, parsed.recipe)}  # no build can begin
-    every_note = {*notes(project, lock, parsed), *launch.notes}
-    return CheckedRecipe(file, parsed.recipe, tuple(sorted(problems)), tuple(sorted(every_note)))
-
-
-def _at_launch(project: Project, lock: Lock, checked: Recipe) -> LaunchFindings:
-    """Finds what is known against a launch of a recipe; nothing where its command cannot be rendered."""
-    try:
+    checked = parsed.recipe
+    problems = {*parsed.problems, *recipe_problems.recipe_problems(checked)}
+    if recipe_problems.is_built_here(project, checked):
+        problems |= {*recipe_problems.missing_mods(project, checked)}  # no build can begin
+    every_note = {*notes(project, lock, parsed)}
+    with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
-    except (FileProblemsError, UsageError):
-        return LaunchFindings((), ())
+        launch = _at_launch(project, lock, checked, rendered)
+        problems |= {*launch.problems}
+        every_note |= {*launch.notes, *command.contradictions(checked, rendered.words)}
+    return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
+
+
+def _at_launch(project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand) -> LaunchFindings:
+    """Finds what is known against a launch of a recipe."""
     volumes: tuple[str, ...] = ()
     with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
         volumes = configuration.load_configuration(project).container.volumes
     facts = recipe_problems.image_facts(project, checked)
-    findings = recipe_problems.find_launch_problems(
-        replace(checked, volumes=(*checked.volumes, *volumes)), rendered, facts
-    )
-    choices = vllm_choices.at_hand(project, lock, facts.definitions)
-    unknown: tuple[Problem, ...] = ()
-    if choices:
-        unknown = tuple(
-            recipe_problems.unknown_choice_problems(checked, rendered.words, facts, choices.label, choices.values)
-        )
-    further = [*command.contradictions(checked, rendered.words)]
+    mounting = replace(checked, volumes=(*checked.volumes, *volumes))
+    findings = recipe_problems.find_launch_problems(mounting, rendered, facts)
+    problems, further = [*findings.problems], [*findings.notes]
+    if choices := vllm_choices.at_hand(project, lock, facts.definitions):
+        label, values = choices.label, choices.values
+        problems += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
     if vllm := _pinned_vllm(lock, checked, facts):
         further += recipe_problems.streamed_calls(checked, rendered, vllm)
-    return LaunchFindings((*findings.problems, *unknown), (*findings.notes, *further))
+    return LaunchFindings(tuple(problems), tuple(further))
 
 
 def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
@@ -188,21 +164,17 @@ def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:
-    """All notes on a recipe that was read, from top to bottom. ``lock`` tells the containers that have a number."""
-    further = recipe_problems.notes(project, parsed.recipe, _numbered(lock)) if parsed.recipe else ()
-    return tuple(sorted({*parsed.notes, *further}))
-
-
-def _numbered(lock: Lock) -> frozenset[str]:
-    """The repositories that have numbers, and the names that images were adopted from."""
-    repositories = {name for name, repository in lock.images.items() if repository.numbers}
+    """All notes on a recipe that was read, from top to bottom."""
+    if parsed.recipe is None:
+        return tuple(sorted(parsed.notes))
+    # The containers that have a number: repositories, and the names that images were adopted from.
+    numbered = {name for name, repository in lock.images.items() if repository.numbers}
     every = (image for repository in lock.images.values() for image in repository.numbers.values())
-    adopted = {image.adopted.image.removesuffix(":latest") for image in every if image.adopted}
-    return frozenset(repositories | adopted)
+    numbered |= {image.adopted.image.removesuffix(":latest") for image in every if image.adopted}
+    return tuple(sorted({*parsed.notes, *recipe_problems.notes(project, parsed.recipe, numbered)}))
 
 
-# The ``recipes add`` command: copies recipes of another repository into the project, and the mods that they name; or
-# takes a file with a recipe that was pasted from a page, and corrects what the page changed.
+# ``recipes add`` copies recipes of another repository, and the mods that they name, or corrects one from a page.
 
 
 @dataclass(frozen=True)
@@ -238,45 +210,42 @@ def plan_recipe_copies(
     def notify(line: str) -> None:
         report(Message(line))
 
-    upstream = find_repository(project, parse_address(text), notify)
-    paths = recipes_at(upstream)
-    chosen = paths if everything else (require_one(upstream, "recipe", paths),)
-    own_name = name.removesuffix(".yaml") if name else None
-    copies = tuple(
-        plan_copy(project, upstream, "recipe", path, own_name or name_of(upstream, "recipe", path), notify)
-        for path in chosen
-    )
+    upstream = copies.find_repository(project, copies.parse_address(text), notify)
+    paths = copies.recipes_at(upstream)
+    chosen = paths if everything else (copies.require_one(upstream, "recipe", paths),)
+    planned = []
+    for path in chosen:
+        own_name = name.removesuffix(".yaml") if name else copies.name_of(upstream, "recipe", path)
+        planned.append(copies.plan_copy(project, upstream, "recipe", path, own_name, notify))
+    return RecipeCopies(tuple(planned), *_named_mods(project, upstream, planned, notify))
+
+
+def _named_mods(
+    project: Project, upstream: Upstream, recipes: Iterable[PlannedCopy], notify: Notify
+) -> tuple[tuple[PlannedCopy, ...], dict[str, str]]:
+    """The mods to copy with the recipes, and how to get those that neither the project nor the repository has."""
+    there: dict[str, str] = {}
+    for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
+        # From the top of the repository, or in `mods/`.
+        folders = (entry, f"mods/{entry}")
+        known = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
+        there[entry] = next(known, "")
+
+    def plan(path: str) -> PlannedCopy:
+        return copies.plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
+
     present = mod.mod_names(project)
-    named = dict.fromkeys(entry for copy in copies for entry in _mods_named(copy))
-    there = {entry: _path_of(upstream, entry) for entry in named}
-    lacking = [entry for entry in there if mod.name_of(entry) not in present]
-    mods = (
-        *_mods(project, upstream, [there[entry] for entry in lacking], notify),
-        *_mods_in_place(project, upstream, [there[entry] for entry in there if entry not in lacking], notify),
-    )
-    missing = [mod.name_of(entry) for entry in lacking if not there[entry]]
-    return RecipeCopies(copies, mods, {name: mod.remedy(project, name) for name in missing})
-
-
-def _mods(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
-    for path in dict.fromkeys(filter(None, paths)):
-        yield plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
-
-
-def _mods_in_place(project: Project, upstream: Upstream, paths: Iterable[str], notify: Notify) -> Iterator[PlannedCopy]:
-    """The mods that are here and have no origin: the same there and here, where whoever copied them was killed before
-    that; and those that came with this program and nobody edited, which give way to what the repository has."""
-    for path in paths:
-        if path and not path_of(project, "mod", posixpath.basename(path)).exists():
+    lacking = {entry: path for entry, path in there.items() if mod.name_of(entry) not in present}
+    mods = [plan(path) for path in dict.fromkeys(filter(None, lacking.values()))]
+    for path in (path for entry, path in there.items() if path and entry not in lacking):
+        # Here without an origin: the same there and here, where whoever copied it was killed before that; or one that
+        # came with this program and nobody edited, which gives way to what the repository has.
+        if not copies.path_of(project, "mod", posixpath.basename(path)).exists():
             with suppress(SourceError, ConflictError):  # the project's own, that cannot be a copy of that one
-                yield from (
-                    mod for mod in _mods(project, upstream, [path], notify) if mod.is_shipped or not mod.changes
-                )
-
-
-def _mods_named(recipe: PlannedCopy) -> Iterator[str]:
-    """The mods that a recipe names."""
-    return map(posixpath.normpath, _listed(recipe, "mods"))
+                if (copy := plan(path)).is_shipped or not copy.changes:
+                    mods.append(copy)
+    missing = [mod.name_of(entry) for entry, path in lacking.items() if not path]
+    return tuple(mods), {name: mod.remedy(project, name) for name in missing}
 
 
 def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
@@ -291,17 +260,9 @@ def _listed(recipe: PlannedCopy, key: str) -> Iterator[str]:
             yield entry.strip()
 
 
-def _path_of(upstream: Upstream, entry: str) -> str:
-    """The folder of the mod ``entry`` in the repository: from its top, or in ``mods/``; empty where there is none."""
-    for folder in (entry, f"mods/{entry}"):
-        if any(f"{folder}/{file}" in upstream.paths for file in MOD_FILES):
-            return folder
-    return ""
-
-
-def together(copies: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
+def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]:
     """The copies in the order in which they are made: a recipe after the mods that it names."""
-    return (*(copies.mods if with_mods else ()), *copies.recipes)
+    return (*(planned.mods if with_mods else ()), *planned.recipes)
 
 
 def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
@@ -325,12 +286,12 @@ def plan_mended(project: Project, file: str, name: str | None) -> MendedRecipe:
     source = Path(file) if Path(file).is_file() else recipe.find_recipe(project, file) or Path(file)
     shown = project.relative(source)
     before = read_text(source, shown)
-    after = recipe.mended(before, recipe.keys())
+    after = recipe.mended(before)
     change = changes.of_contents(before.encode(), after.encode(), shown) if after != before else None
     if name is None and source.resolve().is_relative_to(project.recipes.resolve()):
         return MendedRecipe(source, after, change, replaces=True)
     own_name = recipe.name_of(name or source.name)
-    require_name("recipe", own_name)
+    copies.require_name("recipe", own_name)
     path = project.recipes / f"{own_name}.yaml"
     if path.exists():
         raise ConflictError(
@@ -350,7 +311,7 @@ def put_mended(project: Project, mended: MendedRecipe) -> CheckedRecipe:
     return check_recipes(project, [str(mended.path)])[0]
 
 
-# The ``recipes list`` command: each recipe with the image that serves it.
+# ``recipes list`` and ``recipes show``: each recipe with the image that serves it, and the commands that it starts.
 
 
 @dataclass(frozen=True)
@@ -364,39 +325,24 @@ class RecipeRow:
     state: str
 
 
-@dataclass(frozen=True)
-class RecipeOverview:
-    """All recipes; ``engine_error`` says why every state is unknown, and is empty where an engine answered."""
-
-    rows: tuple[RecipeRow, ...]
-    engine_error: str
+def list_recipes(workspace: Workspace) -> tuple[tuple[RecipeRow, ...], str]:
+    """Reads the project's recipes, with the images that serve them. The second value says why every state is unknown,
+    and is empty where an engine answered."""
+    return _rows(workspace, lock_file.read_project_lock(workspace.project), check_recipes(workspace.project, ()))
 
 
-def list_recipes(workspace: Workspace) -> RecipeOverview:
-    """Reads the project's recipes, and the states of their images. Where no engine answers, the states are unknown."""
-    return recipes_overview(
-        workspace, lock_file.read_project_lock(workspace.project), check_recipes(workspace.project, ())
-    )
-
-
-def recipes_overview(workspace: Workspace, lock: Lock, recipes: Iterable[CheckedRecipe]) -> RecipeOverview:
-    """The image that serves each of ``recipes``, with its state."""
+def _rows(workspace: Workspace, lock: Lock, recipes: Iterable[CheckedRecipe]) -> tuple[tuple[RecipeRow, ...], str]:
     images = status.status_overview(workspace, lock)
     states = {row.name: row.state for row in images.rows}
-    return RecipeOverview(tuple(_status(lock, states, checked) for checked in recipes), images.engine_error)
-
-
-def _status(lock: Lock, states: Mapping[ImageName, ImageState], checked: CheckedRecipe) -> RecipeRow:
-    if checked.recipe is None:
-        return RecipeRow(checked, None, paired=False, state="none")
-    try:
-        selected = selection.for_recipe(lock, checked.recipe)
-    except ImageStateError:
-        return RecipeRow(checked, None, paired=False, state="none")
-    return RecipeRow(checked, selected.image, selected.reason == "paired", states[selected.image])
-
-
-# The ``recipes show`` command: a recipe, the commands that it starts on one machine and on several, and its image.
+    rows = []
+    for checked in recipes:
+        row = RecipeRow(checked, None, paired=False, state="none")
+        with suppress(ImageStateError):
+            if checked.recipe is not None:
+                selected = selection.for_recipe(lock, checked.recipe)
+                row = RecipeRow(checked, selected.image, selected.reason == "paired", states[selected.image])
+        rows.append(row)
+    return tuple(rows), images.engine_error
 
 
 @dataclass(frozen=True)
@@ -447,8 +393,8 @@ def show_recipe(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe
     parsed = read_recipe(workspace.project, workspace.project.root / recipe.file)
     lock = lock_file.read_project_lock(workspace.project)
     checked = CheckedRecipe(recipe.file, recipe, (), notes(workspace.project, lock, parsed))
-    overview = recipes_overview(workspace, lock, [checked])
-    return ShownRecipe(overview.rows[0], rendered, nodes, note), overview.engine_error
+    (row,), engine_error = _rows(workspace, lock, [checked])
+    return ShownRecipe(row, rendered, nodes, note), engine_error
 
 
 def _nodes(
@@ -473,7 +419,7 @@ def _nodes(
     return tuple(shown), together.note
 
 
-# The formats of `builder export`: each with its line of help, and what it takes.
+# ``export`` writes how a recipe or a model is served, in the formats of other tools.
 
 
 @dataclass(frozen=True)
@@ -496,9 +442,6 @@ FORMATS = {
     "llama-swap": ExportFormat("a configuration that starts each model when it is wanted", of_all=True),
     "litellm": ExportFormat("a model list that leads to the server of each model", of_all=True),
 }
-
-
-# The export command: writes how a recipe or a model is served in the formats of other tools.
 
 
 @dataclass(frozen=True)
@@ -546,13 +489,11 @@ def export_recipe(project: Project, request: ExportRequest, environ: Mapping[str
     if request.text is None:
         raise UsageError(f"`--format {request.format}` is for one model: name it, or a recipe")
     lock = lock_file.read_project_lock(project)
-    selected = selection.select_any(project, lock, request.text)
-    if isinstance(selected, UnnumberedImage) and selected.definition:
-        selected = selection.for_recipe(lock, selected.recipe)
+    selected = _selected(project, lock, request.text)
     warnings = [selection.selection_warning(selected)]
     if request.format == "recipe":
-        left = "left for the launcher to apply"
-        warnings += [f"{mod} is not in {selected.name}: {left}" for mod in selected.missing_mods]
+        lacking = (f"{mod} is not in {selected.name}: left for the launcher to apply" for mod in selected.missing_mods)
+        warnings += lacking
         if selection.serve_settings(project, selected).keep_entrypoint:
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
@@ -572,9 +513,19 @@ def export_recipe(project: Project, request: ExportRequest, environ: Mapping[str
     return ExportedRecipe(texts, selected.name, tuple(filter(None, warnings)))
 
 
+def _selected(project: Project, lock: Lock, text: str) -> ServedImage:
+    selected = selection.select_any(project, lock, text)
+    if isinstance(selected, UnnumberedImage) and selected.definition:
+        return selection.for_recipe(lock, selected.recipe)
+    return selected
+
+
 def _not_written(options: ContainerOptions) -> list[str]:
-    wanted = (name for name, value in options.env.items() if value is None)
-    return [f"the value of {name} is not written: whoever uses the file has it set" for name in wanted]
+    return [
+        f"the value of {name} is not written: whoever uses the file has it set"
+        for name, value in options.env.items()
+        if value is None
+    ]
 
 
 def _of_server(request: ExportRequest, selected: ServedImage, options: ContainerOptions) -> str:
@@ -624,9 +575,7 @@ def _routed_model(
 ) -> tuple[RoutedModel, list[str]]:
     """A model as a router needs it, and notes. Raises UsageError for one that several nodes serve, or whose port or
     name its command does not say."""
-    selected = selection.select_any(project, lock, text)
-    if isinstance(selected, UnnumberedImage) and selected.definition:
-        selected = selection.for_recipe(lock, selected.recipe)
+    selected = _selected(project, lock, text)
     planned = preparation.settings(project, selected, _serving(request, text), environ)
     if len(planned.containers) > 1 or planned.nodes:
         raise UsageError(f"{selected.recipe.file} is served by several nodes, which no router starts")
@@ -653,9 +602,10 @@ def _of_containers(kind: str, planned: ServerSettings, home: str) -> tuple[Expor
     texts = [render(settings, home) for settings in planned.containers]
     if len(texts) == 1:
         return (ExportedText("", "", texts[0]),)
-    ending = FORMATS[kind].ending
-    named = zip(planned.nodes, texts, strict=True)
-    return tuple(ExportedText(node.name, f"{node.name}{ending}", text) for node, text in named)
+    return tuple(
+        ExportedText(node.name, f"{node.name}{FORMATS[kind].ending}", text)
+        for node, text in zip(planned.nodes, texts, strict=True)
+    )
 
 
 def write_export(path: Path, exported: ExportedRecipe, *, executable: bool) -> tuple[Path, ...]:
@@ -664,14 +614,12 @@ def write_export(path: Path, exported: ExportedRecipe, *, executable: bool) -> t
     Each is put in place in one step: whoever reads a file meanwhile has the old one or the new one. Returns the files.
     Raises UsageError where one cannot be written.
     """
-    from builder.base.files import write_atomically
-
-    files = tuple(path / each.file if each.file else path for each in exported.texts)
+    written = tuple(path / each.file if each.file else path for each in exported.texts)
     try:
-        if len(files) > 1:
+        if len(written) > 1:
             path.mkdir(exist_ok=True)
-        for file, each in zip(files, exported.texts, strict=True):
-            write_atomically(file, each.text.encode(), mode=0o755 if executable else 0o644)
+        for file, each in zip(written, exported.texts, strict=True):
+            files.write_atomically(file, each.text.encode(), mode=0o755 if executable else 0o644)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    return files
+    return written

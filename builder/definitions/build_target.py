@@ -32,10 +32,9 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
     """
     if text in image.definition_names(project):
         return Target(text)
-    if (loaded := _load(project, text)) is not None:
+    if loaded := _load(project, text):
         return Target(image.of_repository(project, loaded.repository), loaded)
-    definition = image.of_repository(project, text)
-    if definition:
+    if definition := image.of_repository(project, text):
         return Target(definition)
     names = (*image.definition_names(project), *recipe.recipe_names(project))
     suggestion = did_you_mean(text, models or ()) or did_you_mean(recipe.name_of(text), names)
@@ -50,7 +49,7 @@ def find_recipe(project: Project, text: str) -> recipe.Recipe:
 
     Raises UsageError where it names none, FileProblemsError with all problems of an invalid one.
     """
-    if (loaded := _load(project, text)) is not None:
+    if loaded := _load(project, text):
         return loaded
     find_target(project, text)
     raise UsageError(f"`{text}` is an image definition, not a recipe", hint="`builder recipes list` shows the recipes")

@@ -69,8 +69,7 @@ def environment(node: Node, address: str, backend: Backend) -> dict[str, str]:
 def devices(node: Node, *, gpus: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The devices and capabilities for a container on ``node``. Where the node's devices are not configured, one with
     GPUs gets those that there are."""
-    uses_rdma = bool(node.rdma) or (node.rdma is None and gpus)
-    return ((RDMA_DEVICES,), (RDMA_CAPABILITY,)) if uses_rdma else ((), ())
+    return ((RDMA_DEVICES,), (RDMA_CAPABILITY,)) if node.rdma or (node.rdma is None and gpus) else ((), ())
 
 
 def combined(own: Mapping[str, str], node: Node, address: str, backend: Backend) -> dict[str, str]:
@@ -88,13 +87,11 @@ def connected(settings: ContainerSettings, node: Node, address: str, backend: Ba
         devices=(*settings.devices, *of_link),
         capabilities=(*settings.capabilities, *capabilities),
     )
-    return _limited(joined) if settings.gpus else joined
-
-
-def _limited(settings: ContainerSettings) -> ContainerSettings:
-    """``settings`` with memory of its own, so that a node that runs out of it loses the container and not itself."""
+    if not settings.gpus:
+        return joined
+    # With memory of its own, so that a node that runs out of it loses the container and not itself.
     return replace(
-        settings,
+        joined,
         ipc="private",
         shm_size=settings.shm_size or _SHM_SIZE,
         memory=settings.memory or _MEMORY,
@@ -103,11 +100,10 @@ def _limited(settings: ContainerSettings) -> ContainerSettings:
     )
 
 
-# One model served by several nodes together: which of them take part, and the command that runs on each. As the
-# community's launcher starts them (launch-cluster.sh of spark-vllm-docker): vLLM's own multi-node launch
-# (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), the same command on each node with the number of
-# nodes, the node's own rank and the address of the head node; or Ray, where the user or the recipe's ``cluster`` says
-# so.
+# The command of each node, as the community's launcher starts them (launch-cluster.sh of spark-vllm-docker): vLLM's own
+# multi-node launch (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), the same command on each node
+# with the number of nodes, the node's own rank and the address of the head node; or Ray, where the user or the recipe's
+# ``cluster`` says so.
 
 RANK = f"{LABEL}.rank"
 # The port of the head node at which the others meet it, of vLLM's launch and of Ray alike.
@@ -181,7 +177,7 @@ def cluster_of(
     """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over. They meet at
     ``MASTER_PORT`` of the head, or at the ``--master-port`` in ``extra``.
 
-    Raises UsageError where there are too few of them, or an address is not known; otherwise as ``command.render`` does.
+    Raises UsageError where there are too few of them, or an address is not known; raises as ``render_member`` does too.
     """
     require_fit(recipe, len(nodes))
     port = command.option(extra, _PORT_OPTION) or str(MASTER_PORT)
@@ -197,16 +193,16 @@ def cluster_of(
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
-        return Cluster(_joined_by_ray(used, addresses, port, alike), backend, alike, sizes, tuple(nodes[count:]), port)
-    commands = [
-        command.render_member(recipe, overrides, extra, backend, _place(rank, count, addresses[0], port))
-        for rank in range(count)
-    ]
-    members = tuple(
-        ClusterMember(node, rank, address, rendered.argv)
-        for rank, (node, address, rendered) in enumerate(zip(used, addresses, commands, strict=True))
-    )
-    return Cluster(members, backend, commands[0], sizes, tuple(nodes[count:]), port)
+        members = _joined_by_ray(used, addresses, port, alike)
+    else:
+        master = ("--master-addr", addresses[0], _PORT_OPTION, port)
+        members = []
+        for rank, (node, address) in enumerate(zip(used, addresses, strict=True)):
+            place = ("--nnodes", str(count), "--node-rank", str(rank), *master, *(("--headless",) if rank else ()))
+            rendered = command.render_member(recipe, overrides, extra, backend, place)
+            alike = alike if rank else rendered
+            members.append(ClusterMember(node, rank, address, rendered.argv))
+    return Cluster(tuple(members), backend, alike, sizes, tuple(nodes[count:]), port)
 
 
 def member_settings(settings: ContainerSettings, member: ClusterMember, backend: Backend) -> ContainerSettings:
@@ -226,30 +222,19 @@ def _product(sizes: Mapping[str, int]) -> str:
     return " x ".join(f"{name} {size}" for name, size in sizes.items())
 
 
-def _place(rank: int, count: int, head: str, port: str) -> tuple[str, ...]:
-    headless = ("--headless",) if rank else ()
-    master = ("--master-addr", head, _PORT_OPTION, port)
-    return ("--nnodes", str(count), "--node-rank", str(rank), *master, *headless)
-
-
 def _joined_by_ray(
     nodes: Sequence[Node], addresses: Sequence[str], port: str, alike: ServeCommand
-) -> tuple[ClusterMember, ...]:
+) -> list[ClusterMember]:
     head = addresses[0]
     start = ("ray", "start", "--block")
     quiet = ("--include-dashboard=false", "--disable-usage-stats")
     ray = (*start, "--head", "--port", port, *_OBJECT_STORE, "--node-ip-address", head, *quiet)
     meeting = f"--address=[{head}]:{port}" if ":" in head else f"--address={head}:{port}"
-    others = (
-        ClusterMember(
-            node,
-            rank,
-            address,
-            (*start, *_OBJECT_STORE, "--disable-usage-stats", meeting, "--node-ip-address", address),
-        )
-        for rank, (node, address) in enumerate(zip(nodes[1:], addresses[1:], strict=True), 1)
-    )
-    return (ClusterMember(nodes[0], 0, head, alike.argv, ray), *others)
+    worker = (*start, *_OBJECT_STORE, "--disable-usage-stats", meeting, "--node-ip-address")
+    members = [ClusterMember(nodes[0], 0, head, alike.argv, ray)]
+    for rank, (node, address) in enumerate(zip(nodes[1:], addresses[1:], strict=True), 1):
+        members.append(ClusterMember(node, rank, address, (*worker, address)))
+    return members
 
 
 # Ray runs beside the server; the number of its words comes first.
@@ -285,8 +270,15 @@ _SCRIPT = Path(__file__).with_name("guard_script.py")
 def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str) -> ContainerSettings:
     """``settings`` whose command ends with those of the other nodes; they meet at ``meeting_port`` of the ``head``'s
     address."""
-    script = _SCRIPT.read_text(encoding="utf-8")
-    guard = ("python3", "-ISc", script, str(rank), head, str(port(meeting_port)), settings.labels[LABEL])
+    guard = (
+        "python3",
+        "-ISc",
+        _SCRIPT.read_text(encoding="utf-8"),
+        str(rank),
+        head,
+        str(port(meeting_port)),
+        settings.labels[LABEL],
+    )
     return replace(settings, argv=(*guard, *settings.argv))
 
 

@@ -1,41 +1,34 @@
 """The serve command of a recipe becomes the argument vector that starts the server.
 
-Arguments come first, then the places and values of options, edits of the command text, and environment variables.
-The rendered command comes last. Values from the command line are always one argument.
+Arguments come first, then their places in the file, faults of their values, and the environment variables.
+Rendering comes last. Values from the command line are always one argument.
 bash runs only a command that is a shell script; this program splits any other command into words.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import dropwhile, pairwise, takewhile
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError
 from builder.definitions import shell
-from builder.definitions.shell import CommandProblem, LiteralPiece, Piece, Placeholder, Scalar, TypedValues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from builder.definitions.recipe import Recipe
-    from builder.definitions.shell import ParsedCommand
+    from builder.definitions.shell import CommandProblem, ParsedCommand, Placeholder, Scalar, Unit
 
-
-# The arguments of a serve command: options, the model, the port.
 
 # What joins several machines, as vLLM's option calls it: its own processes on each of them, or Ray.
 Backend = Literal["mp", "ray"]
 BACKEND = "--distributed-executor-backend"
 
 # The options whose product is the number of GPUs: https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html
-_PARALLELISM = {
-    "tp": ("-tp", "--tensor-parallel-size", "--tensor_parallel_size"),
-    "pp": ("-pp", "--pipeline-parallel-size", "--pipeline_parallel_size"),
-    "dp": ("-dp", "--data-parallel-size", "--data_parallel_size"),
-}
+_COUNTS = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
 
 # The default port of `vllm serve`: https://docs.vllm.ai/en/stable/cli/serve.html
 VLLM_PORT = 8000
@@ -93,13 +86,9 @@ def reached_at(host: str | None) -> str:
 def parallelism(words: Sequence[str]) -> dict[str, int]:
     """The sizes that the words give, by their short names ``tp``, ``pp`` and ``dp``; none where only the shell can
     tell."""
-    texts = {name: option(words, *options) or "" for name, options in _PARALLELISM.items()}
-    return {name: int(text) for name, text in texts.items() if text.isascii() and text.isdecimal()}
-
-
-def without_backend(words: Sequence[str]) -> tuple[str, ...]:
-    """``words`` without the option that says what joins several machines."""
-    return without(words, BACKEND)
+    names = {short: (f"-{short}", f"--{name}", f"--{name.replace('-', '_')}") for short, name in _COUNTS.items()}
+    texts = {short: option(words, *spellings) or "" for short, spellings in names.items()}
+    return {short: int(text) for short, text in texts.items() if text.isascii() and text.isdecimal()}
 
 
 def without(words: Sequence[str], name: str) -> tuple[str, ...]:
@@ -114,7 +103,7 @@ def without(words: Sequence[str], name: str) -> tuple[str, ...]:
     return tuple(kept)
 
 
-# The places of options and their values in a recipe's file: in its command, or in the default that brings a value.
+# The places of options and their values in a recipe: in its command, or in the default that brings a value.
 
 _PLACEHOLDER = re.compile(r"(?<!\{)\{([A-Za-z_][A-Za-z0-9_-]*)[^{}]*\}(?!\})")
 _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
@@ -204,51 +193,35 @@ def _within(text: str, start: Location, value: str, at: int) -> Location | None:
     index = sum(map(len, text.splitlines(keepends=True)[: start.line - 1])) + start.column - 1
     lines = value.split("\n")
     before = value[:at].split("\n")
-    for double in (str, _doubled):
+    for double in (str, lambda line: line.replace("{", "{{").replace("}", "}}")):
         row = text.find(double(lines[0]), index) if lines[0] else -1
         if row < 0 or (text.count("\n", index, row) > 1 and len(lines[0]) < 2):
             continue
-        if len(before) == 1:
-            return _location(text, start.file, row + len(double(before[0])))
         line = text.count("\n", 0, row) + len(before)
-        content = text.splitlines()[line - 1 : line]
-        column = content[0].find(double(lines[len(before) - 1])) if content else -1
-        return Location(start.file, line, max(column, 0) + len(double(before[-1])) + 1)
+        if len(before) == 1:
+            column = row - text.rfind("\n", 0, row)
+        else:
+            column = max("".join(text.splitlines()[line - 1 : line]).find(double(lines[len(before) - 1])), 0) + 1
+        return Location(start.file, line, column + len(double(before[-1])))
     return None
-
-
-def _doubled(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def _location(text: str, file: str, index: int) -> Location:
-    return Location(file, text.count("\n", 0, index) + 1, index - text.rfind("\n", 0, index))
 
 
 # Values of options that vLLM refuses when it parses them, and options that contradict each other.
 
-# Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html
-_SHARES = frozenset({"gpu-memory-utilization"})
-_COUNTS = frozenset({"tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size"})
-# Some of these also take `8k` or `auto`.
-_OTHER_NUMBERS = frozenset(
-    {"max-model-len", "max-num-seqs", "max-num-batched-tokens", "block-size", "seed", "nnodes", "node-rank"}
-    | {"cpu-offload-gb", "swap-space", "kv-cache-memory-bytes", "max-logprobs"}
-)
+# Options of vLLM that take a number: https://docs.vllm.ai/en/stable/cli/serve.html. Some also take `8k` or `auto`.
+_SHARE = "gpu-memory-utilization"
 # The least that vLLM takes; -1 stands for what it finds itself.
 _LEAST = {
-    **dict.fromkeys(("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "nnodes"), 1),
-    **dict.fromkeys(("max-num-seqs", "max-num-batched-tokens", "block-size", "kv-cache-memory-bytes"), 1),
+    **dict.fromkeys((*_COUNTS.values(), "nnodes", "max-num-seqs", "max-num-batched-tokens", "block-size"), 1),
+    "kv-cache-memory-bytes": 1,
     **dict.fromkeys(("node-rank", "swap-space", "cpu-offload-gb"), 0),
     **dict.fromkeys(("max-model-len", "max-logprobs"), -1),
 }
 _PORTS = frozenset({"port", "master-port"})
-_HIGHEST_PORT = 65535
 _HOST = re.compile(r"(?!-)[A-Za-z0-9._:%-]*")
 _NAMES = frozenset({"served-model-name", "model", "revision", "tokenizer"})
 _ONE_LINE = "a name has no line break and no control character"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
 # Each of several is taken.
 _COLLECTED = frozenset({"middleware"})
 
@@ -256,14 +229,13 @@ _COLLECTED = frozenset({"middleware"})
 def name_of(option: str) -> str:
     """The name of an option without its dashes: ``-tp`` and ``--tensor_parallel_size`` are ``tensor-parallel-size``."""
     name = option.lstrip("-").replace("_", "-")
-    return _SHORT.get(name, name)
+    return _COUNTS.get(name, name)
 
 
 def option_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no numbers where vLLM takes one, and numbers beyond their range."""
     for used in options(words):
-        message = _number_fault(name_of(used.option), used.value) if used.value is not None else ""
-        if message:
+        if used.value is not None and (message := _number_fault(name_of(used.option), used.value)):
             yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
 
 
@@ -271,40 +243,36 @@ def name_problems(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """The values that are no host, port or name of a model. They go into addresses, labels and files of other programs;
     what only a shell can tell is left to it."""
     for used in options(words):
-        several = values(words, used.option)
-        message = "" if used.value is None else _name_fault(name_of(used.option), used.value, several)
-        if message:
-            yield Problem(of_value(recipe, used), f"{used.option} {used.value}: {message}")
+        name, value = name_of(used.option), used.value
+        if value is None:
+            continue
+        message = ""
+        is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= 65535
+        if name in _NAMES and any(map(_CONTROL.search, (*values(words, used.option), value))):
+            message = _ONE_LINE
+        elif name == "host" and not _HOST.fullmatch(value):
+            message = "a host name or an address is meant, such as 0.0.0.0"
+        elif name in _PORTS and not is_port:
+            message = "a port is meant: 1 to 65535"
+        if message and (name in _NAMES or not re.search(r"[$`]", value)):
+            yield Problem(of_value(recipe, used), f"{used.option} {value}: {message}")
     loaded = model(words) or ""
     if _CONTROL.search(loaded):
         yield Problem(recipe.location("command"), f"the model {loaded!r}: {_ONE_LINE}")
 
 
-def _name_fault(name: str, value: str, several: Sequence[str]) -> str:
-    is_told_by_shell = bool(re.search(r"[$`]", value))
-    if name == "host" and not _HOST.fullmatch(value) and not is_told_by_shell:
-        return "a host name or an address is meant, such as 0.0.0.0"
-    is_port = re.fullmatch("[0-9]{1,5}", value) and 1 <= int(value) <= _HIGHEST_PORT
-    if name in _PORTS and not is_port and not is_told_by_shell:
-        return f"a port is meant: 1 to {_HIGHEST_PORT}"
-    return _ONE_LINE if name in _NAMES and any(map(_CONTROL.search, (*several, value))) else ""
-
-
 def _number_fault(name: str, value: str) -> str:
-    if name not in _SHARES | _COUNTS | _OTHER_NUMBERS or re.search(r"[$`]", value):
+    if name not in {*_LEAST, "seed", _SHARE} or re.search(r"[$`]", value):
         return ""
     if re.fullmatch(r"\d+(,\d+)+", value):
-        meant = value.replace(",", "." if name in _SHARES else "")
-        return f"a number has no comma; {meant} is meant"
-    if name in _COUNTS and not re.fullmatch(r"-?[0-9]+", value):
+        return f"a number has no comma; {value.replace(',', '.' if name == _SHARE else '')} is meant"
+    if name in _COUNTS.values() and not re.fullmatch(r"-?[0-9]+", value):
         return "a whole number is meant"
-    least = _LEAST.get(name)
-    if least is not None and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
+    if name in _LEAST and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
+        least = 1 if name == "max-model-len" and float(value) == 0 else _LEAST[name]
         if float(value) < least:
             return f"{least} or more is meant"
-        if name == "max-model-len" and float(value) == 0:
-            return "1 or more is meant"
-    if name not in _SHARES:
+    if name != _SHARE:
         return ""
     try:
         share = float(value)
@@ -317,125 +285,50 @@ def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
     """A note for each option that stands again with another value: vLLM takes the last one."""
     if words.count("serve") > 1:
         return  # a script that serves in one of several ways
-    latest: dict[str, UsedOption] = {}
+    latest: dict[str, tuple[str, str]] = {}
     for used in options(words):
         name = name_of(used.option)
         switch = name.removeprefix("no-") if used.value is None else name
-        earlier = latest.get(switch)
-        if earlier and name not in _COLLECTED and _value(earlier) != _value(used):
-            message = f"`{_written(used)}` CONTRADICTS `{_written(earlier)}` before it; vLLM takes the last one"
+        value, written = ("off" if name.startswith("no-") else "on"), used.option
+        if used.value is not None:
+            value = used.value
+            written += f" {value if len(value) <= 40 else f'{value[:39]}…'}"
+        earlier, earlier_written = latest.get(switch, (value, ""))
+        if name not in _COLLECTED and earlier != value:
+            message = f"`{written}` CONTRADICTS `{earlier_written}` before it; vLLM takes the last one"
             yield Problem(of_option(recipe, used), message)
-        latest[switch] = used
-
-
-def _value(used: UsedOption) -> str:
-    if used.value is not None:
-        return used.value
-    return "off" if name_of(used.option).startswith("no-") else "on"
-
-
-def _written(used: UsedOption) -> str:
-    value = used.value if used.value is None or len(used.value) <= 40 else f"{used.value[:39]}…"
-    return used.option if value is None else f"{used.option} {value}"
-
-
-# Changes to the text of a command before it is read: what launchers of recipes take out of it. By the rules of the
-# community's launcher (run-recipe.py of spark-vllm-docker), which edits the text of a script: an option may stand
-# anywhere in it, and lines that hold nothing else afterwards go with it.
-
-# The option with its value, on the same line or on the next; a placeholder is one NUL character.
-_BACKEND = re.compile(
-    rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
-    r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
-)
-_EMPTY_LINE = re.compile(r"^[ \t\r]*\\?[ \t\r]*\n", re.MULTILINE)
-
-
-def text_without_backend(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """``pieces`` without the option that says what joins several machines."""
-    return _without(pieces, _BACKEND)
-
-
-def without_empty_lines(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """``pieces`` without lines that hold nothing, or nothing but a backslash: they would end a command that goes on."""
-    return _without(pieces, _EMPTY_LINE)
-
-
-def _without(pieces: tuple[Piece, ...], pattern: re.Pattern[str]) -> tuple[Piece, ...]:
-    text = "".join("\0" if isinstance(piece, Placeholder) else piece.text for piece in pieces)
-    spans = [match.span() for match in pattern.finditer(text)]
-    return tuple(_kept(pieces, spans)) if spans else pieces
-
-
-def _kept(pieces: tuple[Piece, ...], spans: Sequence[tuple[int, int]]) -> Iterator[Piece]:
-    """The parts of ``pieces`` outside ``spans`` of their text."""
-    at = 0
-    for piece in pieces:
-        length = 1 if isinstance(piece, Placeholder) else len(piece.text)
-        inside = [(start - at, end - at) for start, end in spans if start < at + length and end > at]
-        at += length
-        if not inside:
-            yield piece
-        elif isinstance(piece, LiteralPiece):
-            begin = 0
-            for start, end in (*inside, (length, length)):
-                if start > begin:
-                    moved = 0 if piece.source else begin
-                    yield replace(piece, text=piece.text[begin:start], offset=piece.offset + moved)
-                begin = end
+        latest[switch] = (value, written)
 
 
 # The environment variables of a recipe. The community's launcher writes each into a script, between double quotes:
 # ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here they are variables of the container, and
-# only those that bash has to expand come to a script. A quote without a backslash, which ends the text there and
-# leaves broken JSON behind, is kept.
+# only those that bash has to expand come to a script. A quote without a backslash, which would end the text there and
+# leave broken JSON behind, is kept.
 
 _ESCAPED = re.compile(r'\\(?:([$`"\\])|\n)')
 _EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$(?:[A-Za-z0-9_@*#?$!({-]))")
 _BARE_QUOTE = re.compile(r'((?<!\\)(?:\\\\)*)"')
-
-_SUBSTITUTION = re.compile(r"`|\$\(")
 _LAST_BACKSLASH = re.compile(r"(?<!\\)((?:\\\\)*)\\\Z")
 
 
-@dataclass(frozen=True)
-class RecipeEnvironment:
-    """The variables of a recipe: those ``fixed`` by its text, and those ``expanded`` by bash in the container, as text
-    between double quotes."""
-
-    fixed: dict[str, str]
-    expanded: dict[str, str]
-
-    def exported_by(self, argv: tuple[str, ...]) -> tuple[str, ...]:
-        """The argument vector that runs ``argv`` with the variables that bash expands."""
-        if not self.expanded:
-            return argv
-        exports = "\n".join(f'export {name}="{text}"' for name, text in self.expanded.items())
-        if argv[:2] == ("bash", "-c"):
-            return (*argv[:2], f"{exports}\n{argv[2]}", *argv[3:])
-        return ("bash", "-c", f'{exports}\nexec "$@"', "bash", *argv)
-
-
-def read_environment(env: Mapping[str, Scalar]) -> RecipeEnvironment:
-    """The variables under ``env``. Values become text as Python writes them, such as ``True``; null is an empty one."""
+def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
+    """The variables whose text is fixed, and the lines of a script that export those which bash expands. Values become
+    text as Python writes them, such as ``True``; null is an empty one."""
     texts = {name: "" if value is None else str(value) for name, value in env.items()}
-    expanded = {name: _between_quotes(text) for name, text in texts.items() if _EXPANSION.search(text)}
+    expanded = {name: text for name, text in texts.items() if _EXPANSION.search(text)}
     fixed = {name: _ESCAPED.sub(r"\1", text) for name, text in texts.items() if name not in expanded}
-    return RecipeEnvironment(fixed, expanded)
+    for name, text in expanded.items():
+        # Nothing in it may end the double quotes around it; those in a command substitution are its own.
+        if not re.search(r"`|\$\(", text):
+            expanded[name] = _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
+    return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
 
-def _between_quotes(text: str) -> str:
-    """``text`` between double quotes, which nothing in it ends; quotes in a command substitution are its own."""
-    if _SUBSTITUTION.search(text):
-        return text
-    return _LAST_BACKSLASH.sub(r"\1\\\\", _BARE_QUOTE.sub(r"\1\"", text))
+def _exporting(argv: tuple[str, ...], exports: str) -> tuple[str, ...]:
+    if exports and argv[:2] == ("bash", "-c"):
+        return (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
+    return ("bash", "-c", f'{exports}exec "$@"', "bash", *argv) if exports else argv
 
-
-# The serve command of a recipe, rendered: the argument vector that starts the server in its container. The values of
-# the recipe's ``defaults`` are part of the text that bash reads, as in the community's launcher: they may hold
-# quotes, options and several words. A value from the command line is one argument whatever it contains. Only a
-# command that is a real shell script (several commands, pipes, `$…`) is run by bash; any other is split into words
-# here.
 
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -445,6 +338,15 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gpu_memory_utilization": ("--gpu-memory-utilization", ("gpu_mem", "gpu_memory")),
     "max_model_len": ("--max-model-len", ()),
 }
+
+# What the community's launcher (run-recipe.py of spark-vllm-docker) takes out of the text of a command for one machine:
+# the option that joins machines, anywhere in it, with its value on the same line or on the next. A placeholder is one
+# NUL character. Lines that hold nothing, or a backslash alone, would end a command that goes on.
+_JOINS_MACHINES = re.compile(
+    rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
+    r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
+)
+_EMPTY_LINE = re.compile(r"^[ \t\r]*\\?[ \t\r]*\n", re.MULTILINE)
 
 # Words that stand before a command, and commands that change the shell alone.
 _GRAMMAR = frozenset(
@@ -476,32 +378,32 @@ def render_command(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence
     Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
     that is none; UsageError for an override or an extra argument that the command has no place for.
     """
-    return _rendered(recipe, _alone(recipe), overrides, without_backend(extra), "mp", ())
+    return _rendered(recipe, _alone(recipe), overrides, without(extra, BACKEND), "mp", ())
 
 
 def render_member(
     recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend, place: Sequence[str] = ()
 ) -> ServeCommand:
     """Renders the command of one of several machines that ``backend`` joins; the arguments ``place``, which say which
-    of them it is, come last. Raises as ``render`` does."""
-    kept = tuple(extra) if backend == "ray" else without_backend(extra)
+    of them it is, come last. Raises as ``render_command`` does."""
+    kept = extra if backend == "ray" else without(extra, BACKEND)
     return _rendered(recipe, _defaults(recipe), overrides, kept, backend, place)
 
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
-    pieces, misread = shell.parse_placeholders(recipe.command)
-    _, wrong = _read(recipe, pieces, _defaults(recipe) if recipe.cluster_only else _alone(recipe), {}, "mp")
-    return tuple(sorted({*(_problem(recipe, problem) for problem in misread), *wrong}))
+    units, misread = shell.parse_placeholders(recipe.command)
+    _, wrong = _parsed(recipe, units, _defaults(recipe) if recipe.cluster_only else _alone(recipe), {}, "mp")
+    return tuple(sorted({*_problems(recipe, misread), *wrong}))
 
 
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
     """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
     only prepares the shell itself is left out; so is everything where the text cannot be read."""
-    pieces, _ = shell.parse_placeholders(recipe.command)
-    parsed, wrong = _read(recipe, pieces, _alone(recipe), {}, "mp")
+    units, _ = shell.parse_placeholders(recipe.command)
+    parsed, wrong = _parsed(recipe, units, _alone(recipe), {}, "mp")
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
-    if wrong or len(commands) < 1:
+    if wrong or not commands:
         return ()
     server = next((each for each in commands if _is_server(each)), commands[0])
     inside = re.findall(r"\$\((?!\().*?\)|`[^`]+`", " ".join(server))
@@ -511,8 +413,9 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
 
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
-    ``render`` does for what cannot be read."""
-    return _words(recipe, _alone(recipe), {}, (), "mp", ()).words
+    ``render_command`` does for what cannot be read."""
+    parsed, given, appended = _completed(recipe, _alone(recipe), {}, (), "mp", ())
+    return (*shell.words(parsed, given), *appended)
 
 
 def _rendered(
@@ -523,14 +426,15 @@ def _rendered(
     backend: Backend,
     place: Sequence[str],
 ) -> ServeCommand:
-    parsed, values, appended, words = _words(recipe, defaults, overrides, extra, backend, place)
+    parsed, given, appended = _completed(recipe, defaults, overrides, extra, backend, place)
+    words = (*shell.words(parsed, given), *appended)
     if unfit := tuple(name_problems(recipe, words)):
         raise FileProblemsError(unfit)
-    variables = read_environment(recipe.env)
-    argv = shell.script(parsed, values, appended) if parsed.needs_shell else words
+    fixed, exports = _environment(recipe.env)
+    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
     return ServeCommand(
-        argv=variables.exported_by(argv),
-        env=variables.fixed,
+        argv=_exporting(argv, exports),
+        env=fixed,
         is_script=parsed.needs_shell,
         words=words,
         port=port(words),
@@ -540,57 +444,78 @@ def _rendered(
     )
 
 
-class _Words(NamedTuple):
-    parsed: ParsedCommand
-    values: TypedValues
-    appended: tuple[str, ...]
-    words: tuple[str, ...]
-
-
-def _words(
+def _completed(
     recipe: Recipe,
     defaults: Mapping[str, Scalar],
     overrides: Mapping[str, str],
     extra: Sequence[str],
     backend: Backend,
     place: Sequence[str],
-) -> _Words:
-    """The command as bash reads it, the values that were typed, the arguments that are appended, and all its words."""
-    pieces, misread = shell.parse_placeholders(recipe.command)
-    given, options = _overridden(recipe, pieces, overrides) if not misread else ({}, ())
-    parsed, wrong = _read(recipe, pieces, defaults, given, backend)
+) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
+    """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
+    units, misread = shell.parse_placeholders(recipe.command)
+    given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
+    parsed, wrong = _parsed(recipe, units, defaults, given, backend)
     if misread or wrong:
-        raise FileProblemsError((*(_problem(recipe, problem) for problem in misread), *wrong))
-    values = TypedValues(given)
-    command_words = shell.words(parsed, values)
-    appended = (*options, *_revision(recipe, command_words), *extra)
-    if backend == "ray" and _takes_backend((*command_words, *appended)):
-        appended += (BACKEND, backend)
-    appended += tuple(place)
-    _require_no_nul(appended)
-    return _Words(parsed, values, appended, (*command_words, *appended))
+        raise FileProblemsError((*_problems(recipe, misread), *wrong))
+    words = shell.words(parsed, given)
+    if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
+        options += ["--revision", recipe.revision]
+    options += extra
+    if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
+        options += [BACKEND, backend]
+    options += place
+    for text in options:
+        if "\0" in text:
+            raise UsageError(f"{text!r}: an argument cannot hold a NUL character")
+    return parsed, given, tuple(options)
 
 
-def _read(
-    recipe: Recipe,
-    pieces: tuple[Piece, ...],
-    defaults: Mapping[str, Scalar],
-    given: Mapping[str, str],
-    backend: Backend,
+def _parsed(
+    recipe: Recipe, units: Sequence[Unit], defaults: Mapping[str, Scalar], given: Mapping[str, str], backend: Backend
 ) -> tuple[ParsedCommand, tuple[Problem, ...]]:
     """The command as bash reads it with the values of the recipe in it, and its problems."""
     own = {key: value for key, value in defaults.items() if key not in given}
-    unfit = _unfit(pieces, {**own, **given})
-    filled = without_empty_lines(shell.filled(pieces, own))
-    if backend == "mp":
-        filled = without_empty_lines(text_without_backend(filled))
-    parsed = shell.scan(filled)
-    wrong = (*unfit, *parsed.wrong)
+    values = {**own, **given}
+    text = _without(shell.filled(units, own), _EMPTY_LINE)
+    if backend == "mp" and (alone := _without(text, _JOINS_MACHINES)) != text:
+        text = _without(alone, _EMPTY_LINE)
+    parsed = shell.scan(text)
+    wrong = [
+        shell.CommandProblem(placeholder.written, placeholder.offset, fault)
+        for placeholder in shell.placeholders(units)
+        if (fault := _value_fault(placeholder, values))
+    ]
+    wrong += parsed.wrong
     if not wrong:
-        wrong = tuple(shell.unquotable(parsed, TypedValues(given)))
-    if not wrong and not parsed.commands:
-        return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
-    return parsed, tuple(_problem(recipe, problem) for problem in wrong)
+        wrong += shell.unquotable(parsed, given)
+        if not wrong and not parsed.commands:
+            return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
+    return parsed, tuple(_problems(recipe, wrong))
+
+
+def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
+    kept = list(units)
+    for match in reversed(list(pattern.finditer(shell.text_of_units(kept)))):
+        del kept[match.start() : match.end()]
+    return kept
+
+
+def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
+    if placeholder.key not in values:
+        return f"no value for {{{placeholder.key}}}; there are: {', '.join(sorted(values)) or 'none'}"
+    try:
+        text = shell.text_of(placeholder, values[placeholder.key])
+    except ValueError as error:
+        return f"`{placeholder.written}`: {error}"
+    return f"the value of {{{placeholder.key}}} holds a NUL character" if "\0" in text else ""
+
+
+def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> Iterator[Problem]:
+    for problem in problems:
+        earlier = recipe.command.count(problem.written, 0, problem.offset)
+        location = yaml_file.location_within(recipe.text, recipe.file, ("command",), problem.written, earlier)
+        yield Problem(location, problem.message)
 
 
 def _defaults(recipe: Recipe) -> dict[str, Scalar]:
@@ -603,11 +528,8 @@ def _alone(recipe: Recipe) -> dict[str, Scalar]:
     return {**_defaults(recipe), **({"tensor_parallel": 1} if used else {})}
 
 
-def _overridden(
-    recipe: Recipe, pieces: tuple[Piece, ...], overrides: Mapping[str, str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The overrides by the keys that the command uses for them, and the options to append for the others."""
-    used = shell.keys(pieces)
+def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The overrides by the ``used`` keys of the command, and the options to append for the others."""
     given: dict[str, str] = {}
     options: list[str] = []
     for name, value in overrides.items():
@@ -622,7 +544,7 @@ def _overridden(
             raise UsageError(
                 f"{recipe.file}: its command has no {{{name}}} to set", hint=f"it has: {', '.join(used) or 'none'}"
             )
-    return given, tuple(options)
+    return given, options
 
 
 def _canonical(key: str) -> str:
@@ -631,47 +553,5 @@ def _canonical(key: str) -> str:
     return next((name for name, (_, others) in OPTIONS.items() if plain in others), plain)
 
 
-def _revision(recipe: Recipe, words: Sequence[str]) -> tuple[str, ...]:
-    """The option for the recipe's revision, if its command loads the recipe's model and sets no revision itself."""
-    if recipe.revision is None or model(words) != recipe.model or option(words, "--revision"):
-        return ()
-    return ("--revision", recipe.revision)
-
-
-def _takes_backend(words: Sequence[str]) -> bool:
-    """True for a vLLM server that is not told yet what joins the machines."""
-    return _is_server(words) and option(words, BACKEND) is None
-
-
 def _is_server(words: Sequence[str]) -> bool:
     return "vllm serve" in " ".join(words) or any("vllm.entrypoints" in word for word in words)
-
-
-def _unfit(pieces: tuple[Piece, ...], values: Mapping[str, Scalar]) -> tuple[CommandProblem, ...]:
-    """The placeholders without a value, or with one that cannot be substituted."""
-    problems = (_unfit_value(piece, values) for piece in pieces if isinstance(piece, Placeholder))
-    return tuple(problem for problem in problems if problem)
-
-
-def _unfit_value(piece: Placeholder, values: Mapping[str, Scalar]) -> CommandProblem | None:
-    if piece.key not in values:
-        message = f"no value for {{{piece.key}}}; there are: {', '.join(sorted(values)) or 'none'}"
-    else:
-        try:
-            text = shell.text_of(piece, values[piece.key])
-            message = f"the value of {{{piece.key}}} holds a NUL character" if "\0" in text else ""
-        except ValueError as error:
-            message = f"`{piece.written}`: {error}"
-    return CommandProblem(piece.written, piece.offset, message) if message else None
-
-
-def _require_no_nul(texts: Sequence[str]) -> None:
-    for text in texts:
-        if "\0" in text:
-            raise UsageError(f"{text!r}: an argument cannot hold a NUL character")
-
-
-def _problem(recipe: Recipe, problem: CommandProblem) -> Problem:
-    earlier = recipe.command.count(problem.written, 0, problem.offset)
-    location = yaml_file.location_within(recipe.text, recipe.file, ("command",), problem.written, earlier)
-    return Problem(location, problem.message)

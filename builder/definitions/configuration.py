@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import yaml
 
@@ -61,41 +62,22 @@ BUILT_IN = (
     # The community's table. Its depths are those of https://github.com/eugr/llama-benchy; spark-arena-v1 of
     # https://github.com/spark-arena/recipe-registry has its prompt, answer and concurrency, and goes on to depth 100000
     # and concurrency 10, with prefix caching.
-    BenchProfile(
-        "community",
-        depth=(0, 4096, 8192, 16384, 32768),
-        concurrency=(1, 2, 5),
-        exact=False,
-        minutes=240,
-    ),
-    BenchProfile(
-        "deep",
-        pp=(128, 4096),
-        tg=(256, 1024),
-        depth=(0, 32768, 131072),
-        concurrency=(1, 4, 8),
-        exact=False,
-        minutes=480,
-    ),
+    BenchProfile("community", depth=(0, 4096, 8192, 16384, 32768), concurrency=(1, 2, 5), exact=False, minutes=240),
+    BenchProfile("deep", (128, 4096), (256, 1024), (0, 32768, 131072), concurrency=(1, 4, 8), exact=False, minutes=480),
 )
 
 
 def of_project(data: Mapping[str, Any] | None) -> tuple[BenchProfile, ...]:
     """The profiles built in and those in ``bench:`` of builder.yaml, which may replace them."""
-    own = {name: _profile(name, settings) for name, settings in (data or {}).items()}
-    return tuple(({profile.name: profile for profile in BUILT_IN} | own).values())
+    profiles = {profile.name: profile for profile in BUILT_IN}
+    for name, settings in (data or {}).items():
+        lists = {key: settings[key] for key in ("pp", "tg", "depth", "concurrency") if key in settings}
+        lists = {key: tuple(value if isinstance(value, list) else [value]) for key, value in lists.items()}
+        profiles[name] = BenchProfile(name, **{**settings, **lists})
+    return tuple(profiles.values())
 
 
-def _profile(name: str, settings: Mapping[str, Any]) -> BenchProfile:
-    lists = {"pp", "tg", "depth", "concurrency"}
-    values: dict[str, Any] = {
-        key: tuple(value if isinstance(value, list) else [value]) if key in lists else value
-        for key, value in settings.items()
-    }
-    return BenchProfile(name, **values)
-
-
-# The options of a container as written on the command line or in builder.yaml; `container_options` reads them.
+# The options of a container as written on the command line or in builder.yaml; `container` reads them.
 
 
 @dataclass(frozen=True)
@@ -117,9 +99,8 @@ class RequestedOptions:
 NOTHING_REQUESTED = RequestedOptions()
 
 
-# The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml.
-# requires: {prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}} This module reads what is
-# written; if it is met, ``evidence.requirements`` tells.
+# The evidence that a pairing requires before an image serves it: ``requires:`` of a recipe or of builder.yaml, such as
+# ``{prove: pass, probe: [tools-long], bench: {tg at 32768: ">= 95 % of current"}}``.
 
 KEYS = ("prove", "probe", "bench")
 # The figures of a bench run; probes may print others.
@@ -150,9 +131,8 @@ class RequiredFigure:
     @property
     def condition(self) -> str:
         """The bound as it is written: ``>= 95 % of current``."""
-        return f"{'>=' if self.at_least else '<='} {_required_evidence_plain(self.limit)}" + (
-            " % of current" if self.of_current else ""
-        )
+        limit = f"{self.limit:.6f}".rstrip("0").rstrip(".")
+        return f"{'>=' if self.at_least else '<='} {limit}{' % of current' if self.of_current else ''}"
 
     def __str__(self) -> str:
         return f"{self.figure} {self.condition}"
@@ -200,12 +180,10 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
-    from builder.base.yaml_file import location_of, locations
-
-    places = locations(text, file)
+    places = yaml_file.locations(text, file)
     for figure, condition in bench.items():
         if isinstance(condition, str) and isinstance(complaint := _figure(str(figure), condition), str):
-            yield Problem(location_of((*path, "bench", figure), places, file), complaint)
+            yield Problem(yaml_file.location_of((*path, "bench", figure), places, file), complaint)
 
 
 def _figure(figure: str, condition: str) -> RequiredFigure | str:
@@ -223,18 +201,9 @@ def _figure(figure: str, condition: str) -> RequiredFigure | str:
     return RequiredFigure(name[1], depth, concurrency, bound[1] == ">=", float(bound[2]), bound[3] is not None)
 
 
-def _required_evidence_plain(limit: float) -> str:
-    """A number without an exponent, and without zeros that say nothing."""
-    return f"{limit:.6f}".rstrip("0").rstrip(".")
-
-
 # ``builder.yaml``: a project's registry, its nodes, and the buildx instance that builds its images; optional.
 
 FILE = "builder.yaml"
-_UNITS = {"m": 1 << 20, "g": 1 << 30}
-DEFAULT_RESERVE = 8 << 30
-DEFAULT_RELEASE_AGE = 7
-DEFAULT_NODE_TIMEOUT = 10
 
 
 @dataclass(frozen=True)
@@ -271,9 +240,9 @@ class Configuration:
     cache: bool = False
     nodes: tuple[Node, ...] = ()
     container: RequestedOptions = NOTHING_REQUESTED
-    reserve: int = DEFAULT_RESERVE
-    node_timeout: int = DEFAULT_NODE_TIMEOUT
-    release_age: int = DEFAULT_RELEASE_AGE
+    reserve: int = 8 << 30
+    node_timeout: int = 10
+    release_age: int = 7
     commit_wheels: str | None = None
     bench: tuple[BenchProfile, ...] = BUILT_IN
     requires: Mapping[str, RequiredEvidence] = field(default_factory=dict)
@@ -316,19 +285,14 @@ def load_configuration(project: Project) -> Configuration:
         return Configuration()
     text = read_text(path, FILE, project.root)
     data = document(text)
+    plain = ("registry", "builder", "cache", "node_timeout", "release_age", "commit_wheels")
+    settings = {key: data[key] for key in plain if key in data}
+    if "reserve" in data:
+        settings["reserve"] = _bytes(data["reserve"])
     return Configuration(
-        registry=data.get("registry"),
-        builder=data.get("builder"),
-        cache=data.get("cache", False),
-        nodes=tuple(
-            Node(name, settings) if isinstance(settings, str) else _node(name, settings)
-            for name, settings in data.get("nodes", {}).items()
-        ),
+        **settings,
+        nodes=tuple(_node(name, each) for name, each in data.get("nodes", {}).items()),
         container=_container(data),
-        reserve=_bytes(data["reserve"]) if "reserve" in data else DEFAULT_RESERVE,
-        node_timeout=data.get("node_timeout", DEFAULT_NODE_TIMEOUT),
-        release_age=data.get("release_age", DEFAULT_RELEASE_AGE),
-        commit_wheels=data.get("commit_wheels"),
         bench=of_project(data.get("bench")),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
@@ -337,37 +301,34 @@ def load_configuration(project: Project) -> Configuration:
 
 def document(text: str) -> dict[str, Any]:
     """The keys of builder.yaml with this text; none where it has nothing but comments. Raises FileProblemsError."""
-    is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
-    data = {} if is_bare else checked(text, FILE, "builder")
-    nodes = data.get("nodes", {}).items()
-    engines = {name: each if isinstance(each, str) else str(each["engine"]) for name, each in nodes}
-    if wrong := tuple(_unfit_addresses(engines, text)):
-        raise FileProblemsError(wrong)
-    return data
-
-
-def _unfit_addresses(engines: Mapping[str, str], text: str) -> Iterator[Problem]:
-    """Ports and addresses of IPv6 that a pattern cannot tell."""
     from urllib.parse import urlsplit
 
-    for name, engine in engines.items():
+    is_bare = all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines())
+    data = {} if is_bare else checked(text, FILE, "builder")
+    wrong = []
+    for name, settings in data.get("nodes", {}).items():
+        engine = settings if isinstance(settings, str) else settings["engine"]
         try:
-            _ = urlsplit(engine).port
+            _ = urlsplit(engine).port  # ports and addresses of IPv6 that a pattern cannot tell
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), yaml_file.locations(text, FILE), FILE)
-            yield Problem(location, f"`{engine}` is not an address: {error}")
+            wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    return data
 
 
 def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
-    of_all = {key: value for key, value in data.items() if key in KEYS}
-    of_models = {key: value or {} for key, value in data.items() if key not in KEYS}
-    places: dict[tuple[str, ...], dict[str, Any]] = {("requires",): of_all}
-    places |= {("requires", model): value for model, value in of_models.items()}
-    wrong = [problem for path, value in places.items() for problem in problems(value, path, text, FILE)]
+    required = {"": {key: value for key, value in data.items() if key in KEYS}}
+    required |= {key: value or {} for key, value in data.items() if key not in KEYS}
+    wrong = [
+        problem
+        for model, value in required.items()
+        for problem in problems(value, ("requires", model) if model else ("requires",), text, FILE)
+    ]
     if wrong:
         raise FileProblemsError(tuple(wrong))
-    required = {"": of_all, **of_models}
     return {model: parsed(value) for model, value in required.items()}
 
 
@@ -384,10 +345,13 @@ def _container(data: dict[str, Any]) -> RequestedOptions:
 
 def _bytes(size: str | int) -> int:
     """The bytes of ``8g`` or ``500m``, or of 0."""
-    return int(size[:-1]) * _UNITS[size[-1]] if isinstance(size, str) and size[-1] in _UNITS else int(size)
+    units = {"m": 1 << 20, "g": 1 << 30}
+    return int(size[:-1]) * units[size[-1]] if isinstance(size, str) and size[-1] in units else int(size)
 
 
-def _node(name: str, settings: dict[str, Any]) -> Node:
+def _node(name: str, settings: str | dict[str, Any]) -> Node:
+    if isinstance(settings, str):
+        return Node(name, settings)
     rdma = settings.get("rdma")
     env = {variable: env_text(value) for variable, value in (settings.get("env") or {}).items()}
     return Node(name, **{**settings, "rdma": None if rdma is None else tuple(rdma), "env": env})
@@ -408,123 +372,95 @@ def address_of(node: Node) -> str:
 
 # The text of ``builder.yaml`` with other settings in it: whatever else is there stays as it was written.
 
-_NODES = "nodes"
-_ENV = "env"
 _STEP = 2
-
-
-@dataclass(frozen=True)
-class _TextEdit:
-    """A replacement of the text from ``start`` to ``end``."""
-
-    start: int
-    end: int
-    text: str
 
 
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns ``text`` with these settings of these nodes set or added. Comments stay, but in a file that is laid out
     so unusually that it has to be written anew."""
-    expected = _merged(yaml.safe_load(text) or {}, settings)
-    edited = _edited(text, settings)
-    return edited if _reads_as(edited, expected) else _dumped(expected)
+    data = yaml.safe_load(text) or {}
+    nodes = dict(data.get("nodes") or {})
+    for name, values in settings.items():
+        before = nodes.get(name, {})
+        nodes[name] = {**({"engine": before} if isinstance(before, str) else before), **values}
+    expected = {**data, "nodes": nodes}
+    edited = text
+    for name, values in settings.items():
+        edited = _edited(edited, ("nodes", name), values, expected)
+    return _checked(edited, expected)
 
 
 def with_environment(text: str, variables: Mapping[str, str | None]) -> str:
     """Returns ``text`` with these variables set or added under ``env``, where comments stay as well."""
     data = yaml.safe_load(text) or {}
-    expected = {**data, _ENV: {**(data.get(_ENV) or {}), **variables}}
-    root = yaml.compose(text)
-    edited = text
-    if root is None or (isinstance(root, yaml.MappingNode) and not root.flow_style):
-        key, _ = _entry(root, _ENV) if root is not None else (None, None)
-        if root is None or key is None:
-            edited = _ended(text) + _block({_ENV: dict(variables)}, 0)
-        elif data.get(_ENV):
-            edited = _apply(text, _node_edits(text, root, _ENV, variables))
-    return edited if _reads_as(edited, expected) else _dumped(expected)
+    expected = {**data, "env": {**(data.get("env") or {}), **variables}}
+    return _checked(_edited(text, ("env",), variables, expected), expected)
 
 
-def _reads_as(text: str, expected: Mapping[str, Any]) -> bool:
-    try:
-        return bool(yaml.safe_load(text) == expected)
-    except yaml.YAMLError:
-        return False
+def _checked(edited: str, expected: Mapping[str, Any]) -> str:
+    """The edited text, or else all that it should say, written anew."""
+    with suppress(yaml.YAMLError):
+        if yaml.safe_load(edited) == expected:
+            return edited
+    return yaml.safe_dump(dict(expected), sort_keys=False, allow_unicode=True, width=10_000)
 
 
-def _merged(data: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    nodes = dict(data.get(_NODES) or {})
-    for name, values in settings.items():
-        before = nodes.get(name, {})
-        nodes[name] = {**({"engine": before} if isinstance(before, str) else before), **values}
-    return {**data, _NODES: nodes}
-
-
-def _edited(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
-    root = yaml.compose(text)
-    if root is None:
-        return _ended(text) + _block({_NODES: _merged({}, settings)[_NODES]}, 0)
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        return text
-    key, nodes = _entry(root, _NODES)
+def _edited(text: str, path: tuple[str, ...], values: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
+    """``text`` with ``values`` in the mapping at ``path``; ``expected`` is all that it then says."""
+    key, node = None, yaml.compose(text)
+    wanted: Any = expected
+    for depth, name in enumerate(path):
+        if not _is_block(node):
+            break
+        if (entry := _entry(node, name)) is None:
+            end = _line_end(text, _leaf_end(node)) if depth else len(text.removesuffix("\n"))
+            block = _block({name: wanted[name]}, node.start_mark.column)
+            return _ended(f"{text[:end]}\n{block}{text[end:]}")
+        (key, node), wanted = entry, wanted[name]
+    if _is_block(node):
+        return _with_values(text, node, values)
+    if node is None:
+        return _ended(text) + _block({path[0]: wanted[path[0]]}, 0) + "\n"
     if key is None:
-        return _ended(text) + _block({_NODES: _merged({}, settings)[_NODES]}, 0)
-    if not isinstance(nodes, yaml.MappingNode) or nodes.flow_style:
-        written = yaml.safe_load(text) or {}
-        everything = _merged(written, settings)[_NODES]
-        return _apply(text, [_replaced_by_block(text, key, nodes, everything)])
-    edits = [edit for name, values in settings.items() for edit in _node_edits(text, nodes, name, values)]
-    new = {name: dict(values) for name, values in settings.items() if _entry(nodes, name)[0] is None}
-    if new:
-        indent = nodes.value[0][0].start_mark.column
-        end = _line_end(text, _leaf_end(nodes))
-        edits.append(_TextEdit(end, end, "\n" + _block(new, indent).rstrip("\n")))
-    return _apply(text, edits)
+        return text
+    # A block takes the place of what stands on the line; a comment at its end stays there.
+    end = _leaf_end(node)
+    comment = text[end : _line_end(text, end)].rstrip()
+    block = _block(wanted, key.start_mark.column + _STEP)
+    return _ended(f"{text[: _value_start(text, key)]}{comment}\n{block}{text[_line_end(text, end) :]}")
 
 
-def _node_edits(text: str, nodes: yaml.MappingNode, name: str, values: Mapping[str, Any]) -> list[_TextEdit]:
-    key, node = _entry(nodes, name)
-    if key is None or node is None:
-        return []
-    if not isinstance(node, yaml.MappingNode) or node.flow_style:
-        before = yaml.safe_load(text[node.start_mark.index : node.end_mark.index])
-        merged = _merged({_NODES: {name: before}}, {name: values})[_NODES][name]
-        return [_replaced_by_block(text, key, node, merged)]
+def _with_values(text: str, mapping: yaml.MappingNode, values: Mapping[str, Any]) -> str:
+    """``text`` with ``values`` in a mapping that is written as a block."""
     edits = []
     new: dict[str, Any] = {}
-    for setting, value in values.items():
-        old_key, old = _entry(node, setting)
-        if old_key is None or old is None:
-            new[setting] = value
-        elif _plain(old) != value:
-            edits.append(_replacement(text, old_key, old, value))
+    for name, value in values.items():
+        if (entry := _entry(mapping, name)) is None:
+            new[name] = value
+        elif yaml.safe_load(yaml.serialize(entry[1])) != value:
+            column = entry[0].start_mark.column + _STEP
+            written = f"\n{_block(value, column)}" if value and isinstance(value, dict) else f" {_inline(value)}"
+            edits.append((_value_start(text, entry[0]), _leaf_end(entry[1]), written))
     if new:
         # After the first entry that stands on one line: those of several lines have no certain end.
-        anchor = next(value for _, value in node.value if isinstance(value, yaml.ScalarNode))
-        end = _line_end(text, anchor.end_mark.index)
-        edits.append(_TextEdit(end, end, "\n" + _block(new, node.value[0][0].start_mark.column).rstrip("\n")))
-    return edits
+        anchor = next((value for _, value in mapping.value if isinstance(value, yaml.ScalarNode)), mapping)
+        end = _line_end(text, _leaf_end(anchor))
+        edits.append((end, end, f"\n{_block(new, mapping.start_mark.column)}"))
+    for start, end, written in sorted(edits, reverse=True):
+        text = text[:start] + written + text[end:]
+    return _ended(text)
 
 
-def _replacement(text: str, key: yaml.Node, old: yaml.Node, value: Any) -> _TextEdit:
-    start = text.index(":", key.end_mark.index) + 1
-    if isinstance(value, dict):
-        indent = key.start_mark.column + _STEP
-        return _TextEdit(start, _leaf_end(old), "\n" + _block(value, indent).rstrip("\n"))
-    return _TextEdit(start, _leaf_end(old), f" {_inline(value)}")
+def _is_block(node: yaml.Node | None) -> TypeGuard[yaml.MappingNode]:
+    return isinstance(node, yaml.MappingNode) and not node.flow_style
 
 
-def _replaced_by_block(text: str, key: yaml.Node, old: yaml.Node | None, value: Mapping[str, Any]) -> _TextEdit:
-    """Puts a block below ``key`` in place of what stands on its line; a comment at the end of the line stays there."""
-    start = text.index(":", key.end_mark.index) + 1
-    end = _leaf_end(old) if old is not None else start
-    comment = text[end : _line_end(text, end)].rstrip()
-    block = _block(value, key.start_mark.column + _STEP).rstrip("\n")
-    return _TextEdit(start, _line_end(text, end), f"{comment}\n{block}")
+def _entry(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+    return next(((key, value) for key, value in mapping.value if key.value == name), None)
 
 
-def _entry(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node | None, yaml.Node | None]:
-    return next(((key, value) for key, value in mapping.value if key.value == name), (None, None))
+def _value_start(text: str, key: yaml.Node) -> int:
+    return text.index(":", key.end_mark.index) + 1
 
 
 def _leaf_end(node: yaml.Node) -> int:
@@ -536,10 +472,6 @@ def _leaf_end(node: yaml.Node) -> int:
     return end
 
 
-def _plain(node: yaml.Node) -> Any:
-    return yaml.safe_load(yaml.serialize(node))
-
-
 def _line_end(text: str, at: int) -> int:
     end = text.find("\n", at)
     return len(text) if end < 0 else end
@@ -549,31 +481,20 @@ def _ended(text: str) -> str:
     return text if not text or text.endswith("\n") else f"{text}\n"
 
 
-def _apply(text: str, edits: list[_TextEdit]) -> str:
-    for edit in sorted(edits, key=lambda edit: edit.start, reverse=True):
-        text = text[: edit.start] + edit.text + text[edit.end :]
-    return _ended(text)
-
-
 def _block(values: Mapping[str, Any], indent: int) -> str:
     lines = []
     for key, value in values.items():
         start = f"{' ' * indent}{_inline(key)}:"
         if isinstance(value, dict) and value:
-            lines.append(f"{start}\n{_block(value, indent + _STEP)}".rstrip("\n"))
+            lines.append(f"{start}\n{_block(value, indent + _STEP)}")
         else:
             lines.append(f"{start} {_inline(value)}")
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
 
 
 def _inline(value: Any) -> str:
-    return (
-        yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True).removesuffix("...\n").strip()
-    )
-
-
-def _dumped(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=10_000)
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("...\n").strip()
 
 
 # Probes of a project: ``probes/NAME/probe.yaml``, a command that checks a served model.

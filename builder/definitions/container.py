@@ -1,8 +1,9 @@
-"""This page describes the container that serves a recipe, as data only.
+"""The container that serves a recipe, as data only.
 
 Ports, volumes and the settings of the user come first, then GPU memory, the container itself, and earlyoom.
 The command line overrides the recipe, the recipe overrides builder.yaml, and that overrides the defaults.
-The value of a secret is never written down. Labels, files and errors contain only its name.
+The value of a secret is never written down. Labels, files and errors contain only its name, and whoever starts the
+container has the value in the environment.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, redaction
 from builder.base.errors import FileProblemsError, Problem, UsageError
@@ -21,7 +22,7 @@ from builder.definitions.command import reached_at
 from builder.definitions.configuration import RequestedOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from builder.definitions.command import ServeCommand
     from builder.definitions.image import ServeSettings
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 # Published ports: a port of the machine that leads to one of a container with a network of its own.
 
 _FORM = re.compile(r"(?:(?:(\[[0-9A-Fa-f:]+\]|[0-9.]+):)?([0-9]{1,5}):)?([0-9]{1,5})(?:/(tcp|udp))?")
-_HIGHEST = 65535
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,14 @@ def parse_port(text: str) -> PublishedPort:
         raise ValueError("PORT:INSIDE is wanted, such as 8001:8000")
     inside = int(match[3])
     port = int(match[2] or inside)
-    for number in (port, inside):
-        if not 1 <= number <= _HIGHEST:
-            raise ValueError(f"{number} is no port")
+    if wrong := [number for number in (port, inside) if not 1 <= number <= 65535]:
+        raise ValueError(f"{wrong[0]} is no port")
     return PublishedPort(port, inside, (match[1] or "").strip("[]"), match[4] or "tcp")
 
 
 def with_server(ports: Sequence[PublishedPort], port: int | None) -> tuple[PublishedPort, ...]:
     """``ports``, and the server's own where none of them leads to it."""
-    if port is None or of_server(ports, port):
-        return tuple(ports)
-    return (*ports, PublishedPort(port, port))
+    return tuple(ports) if port is None or of_server(ports, port) else (*ports, PublishedPort(port, port))
 
 
 def of_server(ports: Sequence[PublishedPort], port: int | None) -> PublishedPort | None:
@@ -143,22 +140,15 @@ def merged(ours: Sequence[Mount], volumes: Sequence[Mount]) -> tuple[Mount, ...]
     """``ours`` and then ``volumes``. A volume takes the place of what is mounted at its path before it, and of our own
     mounts below such a one: the folder of the models holds the hub's."""
     replaced = {mount.target for mount in ours} & {volume.target for volume in volumes}
-    kept = [mount for mount in ours if not any(_is_within(mount.target, target) for target in replaced)]
+    kept = [mount for mount in ours if not any(f"{mount.target}/".startswith(f"{target}/") for target in replaced)]
     return (*kept, *{volume.target: volume for volume in volumes}.values())
 
 
-def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder}/")
-
-
-# The container settings that a user adds: volumes, environment variables, ports, memory, earlyoom. They are written
-# on the command line, in a recipe (``volumes``, ``env``) and in builder.yaml. The command line counts before the
-# recipe, the recipe before builder.yaml, and that before the defaults of `container`. The value of a secret is never
-# written down: labels, exported files and errors have its name alone, and whoever starts the container has the value
-# in the environment.
+# The container settings that a user adds, on the command line, in a recipe (``volumes``, ``env``) and in builder.yaml.
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _SIZE = re.compile(r"[1-9][0-9]*[kmg]", re.ASCII)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -172,14 +162,6 @@ class ContainerOptions:
     earlyoom: bool = False
     memory: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-
-    def without_values(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """The variables that have a value neither here nor in ``environ``."""
-        return tuple(
-            name
-            for name, value in self.env.items()
-            if value is None and name not in self.secrets and name not in environ
-        )
 
 
 NONE = ContainerOptions()
@@ -201,36 +183,71 @@ def settle_container_options(
     project, current = folders
     env_of_file, secrets_of_file = _environment(configured.env, "env", "in builder.yaml")
     env_typed, secrets_typed = _environment(typed.env, "--env", "")
+    own = []
+    problems = []
+    for index, text in enumerate(recipe.volumes):
+        try:
+            own.append(parse_volume(text, environ, project))
+        except ValueError as error:
+            problems.append(Problem(recipe.location("volumes", index), f"`{text}`: {error}"))
+    if problems:
+        raise FileProblemsError(tuple(problems))
     mounts = (
-        *_volumes(configured.volumes, environ, project, "builder.yaml: volumes"),
-        *_volumes_of_recipe(recipe, environ, project),
-        *_volumes(typed.volumes, environ, current, "--volume"),
+        *_each(configured.volumes, lambda text: parse_volume(text, environ, project), "builder.yaml: volumes"),
+        *own,
+        *_each(typed.volumes, lambda text: parse_volume(text, environ, current), "--volume"),
     )
     env = {**{name: value for name, value in env_of_file.items() if name not in recipe.env}, **env_typed}
-    known_secrets = {**secrets_of_file, **secrets_typed}
-    where = "--publish" if typed.publish else "builder.yaml: publish"
     memory = typed.memory or configured.memory
     if memory and not _SIZE.fullmatch(memory):
-        raise UsageError(
-            f"{'--memory' if typed.memory else 'builder.yaml: memory'} {memory}: a size such as 100g is wanted"
-        )
-    earlyoom = configured.earlyoom if typed.earlyoom is None else typed.earlyoom
+        where = "--memory" if typed.memory else "builder.yaml: memory"
+        raise UsageError(f"{where} {memory}: a size such as 100g is wanted")
+    published = ("--publish", typed.publish) if typed.publish else ("builder.yaml: publish", configured.publish)
     options = ContainerOptions(
         volumes=merged((), mounts),
         env=env,
-        publish=tuple(_published(text, where) for text in typed.publish or configured.publish),
-        earlyoom=bool(earlyoom),
+        publish=_each(published[1], parse_port, published[0]),
+        earlyoom=bool(configured.earlyoom if typed.earlyoom is None else typed.earlyoom),
         memory=memory,
-        secrets={name: value for name, value in known_secrets.items() if env.get(name, "") is None},
+        secrets={n: value for n, value in {**secrets_of_file, **secrets_typed}.items() if env.get(n, "") is None},
     )
     return options, replace(recipe, env={name: value for name, value in recipe.env.items() if name not in env_typed})
+
+
+def _each(texts: Sequence[str], parse: Callable[[str], T], where: str) -> tuple[T, ...]:
+    """What ``parse`` reads from each of ``texts``. Raises UsageError, with ``where`` they stand."""
+    result = []
+    for text in texts:
+        try:
+            result.append(parse(text))
+        except ValueError as error:
+            raise UsageError(f"{where} {text}: {error}") from None
+    return tuple(result)
+
+
+def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[str, str | None], dict[str, str]]:
+    """The variables, None for a secret's value, and the secrets. What stands after the `=` is in no message."""
+    env: dict[str, str | None] = {}
+    values: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not _NAME.fullmatch(name) or "\0" in value:
+            shown = f"{name}=…" if sign else "…"
+            raise UsageError(" ".join(filter(None, [f"{option} {shown}", where])) + ": NAME=VALUE, or NAME, is wanted")
+        values.pop(name, None)
+        env[name] = value if sign and not redaction.looks_secret(name, value) else None
+        if sign and env[name] is None:
+            values[name] = value
+    return env, values
 
 
 def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """``typed`` for a label, for when the server is started again from any folder: without the values of secrets."""
     env, _ = _environment(typed.env, "--env", "")
     parts = {
-        "volumes": [str(mount) for mount in _volumes(typed.volumes, environ, folder, "--volume")],
+        "volumes": [
+            str(each) for each in _each(typed.volumes, lambda text: parse_volume(text, environ, folder), "--volume")
+        ],
         "env": [name if value is None else f"{name}={value}" for name, value in env.items()],
         "publish": list(typed.publish),
         "earlyoom": typed.earlyoom,
@@ -257,66 +274,17 @@ def typed_variables(typed: RequestedOptions) -> ContainerOptions:
 
 def with_variables(env: Mapping[str, str], options: ContainerOptions) -> dict[str, str]:
     """``env`` with the variables of ``options`` in it, but without those whose value comes from the environment."""
-    variables = {**env, **options.env}
-    return {name: value for name, value in variables.items() if value is not None}
+    return {name: value for name, value in {**env, **options.env}.items() if value is not None}
 
 
 def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> None:
     """Raises UsageError where a variable should come from ``environ`` and is not there."""
-    if missing := options.without_values(environ):
-        first = missing[0]
+    taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
+    if missing := [name for name in taken if name not in environ]:
         raise UsageError(
             f"{', '.join(missing)}: wanted from your environment, and not set there",
-            hint=f"set it, or give `--env {first}=…`; the value of what looks like a secret is kept nowhere",
+            hint=f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere",
         )
-
-
-def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[str, str | None], dict[str, str]]:
-    """The variables, None for a secret's value, and the secrets. What stands after the `=` is in no message."""
-    env: dict[str, str | None] = {}
-    values: dict[str, str] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not _NAME.fullmatch(name) or "\0" in value:
-            shown = f"{name}=…" if sign else "…"
-            raise UsageError(" ".join(filter(None, [f"{option} {shown}", where])) + ": NAME=VALUE, or NAME, is wanted")
-        values.pop(name, None)
-        if sign and not redaction.looks_secret(name, value):
-            env[name] = value
-        else:
-            env[name] = None
-            if sign:
-                values[name] = value
-    return env, values
-
-
-def _volumes(texts: Sequence[str], environ: Mapping[str, str], folder: Path, where: str) -> list[Mount]:
-    mounts = []
-    for text in texts:
-        try:
-            mounts.append(parse_volume(text, environ, folder))
-        except ValueError as error:
-            raise UsageError(f"{where} {text}: {error}") from None
-    return mounts
-
-
-def _volumes_of_recipe(recipe: Recipe, environ: Mapping[str, str], folder: Path) -> list[Mount]:
-    mounts, problems = [], []
-    for index, text in enumerate(recipe.volumes):
-        try:
-            mounts.append(parse_volume(text, environ, folder))
-        except ValueError as error:
-            problems.append(Problem(recipe.location("volumes", index), f"`{text}`: {error}"))
-    if problems:
-        raise FileProblemsError(tuple(problems))
-    return mounts
-
-
-def _published(text: str, where: str) -> PublishedPort:
-    try:
-        return parse_port(text)
-    except ValueError as error:
-        raise UsageError(f"{where} {text}: {error}") from None
 
 
 # The GPU memory that a serve command asks for, as far as its words tell.
@@ -352,8 +320,7 @@ class GpuMemory:
 def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
     """The memory that the words of a command ask for; None where only the shell can tell, or no model is served."""
     cache = command.option(words, *_CACHE) is not None
-    amount = command.option(words, *_GIBIBYTES)
-    share = command.option(words, *_SHARE)
+    amount, share = command.option(words, *_GIBIBYTES), command.option(words, *_SHARE)
     if amount is not None:
         number = _number(amount)
         return GpuMemory(gibibytes=number, is_minimum=cache) if number else None
@@ -382,8 +349,7 @@ def _number(text: str) -> float:
     return number if 0 < number < float("inf") else 0.0
 
 
-# The container that serves a recipe: everything needed to start it, or to describe it to another tool. Data only, the
-# same for `run` and for every format of `export`.
+# The container: everything needed to start it, or to describe it to another tool, the same for both.
 
 LABEL = "builder.serve"
 # Owners stop and watch their servers by it: `docker ps --filter name=vllm`.
@@ -482,7 +448,21 @@ def settings(
     where ``options`` publish ports of a server that only its own container reaches.
     """
     image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
-    compiled = () if isinstance(image, str) else _compile_caches(environ, *image)
+    mounts = _model_caches(environ)
+    if not isinstance(image, str):
+        folder = compile_cache(environ, *image)
+        mounts += [Mount(f"{folder}/{name}", f"{HOME}/{inside}") for name, inside in COMPILE_CACHES.items()]
+    host = command.host or ""
+    if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
+        raise UsageError(
+            f"the server listens on {command.host}: only its own container reaches it, whatever is published",
+            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
+        )
+    gpus = serving.gpus == "all"
+    network = "bridge" if options.publish else serving.network
+    ports = () if network == "host" else with_server(options.publish, command.port)
+    published = of_server(ports, command.port)
+    memory = read_gpu_memory(command.words) if gpus else None
     name = service_name(recipe.name)
     labels = {
         LABEL: name,
@@ -490,30 +470,27 @@ def settings(
         f"{LABEL}.recipe": recipe.file,
         f"{LABEL}.model": recipe.model or command.model or "",
         f"{LABEL}.names": json.dumps(command.served),
-        f"{LABEL}.host": command.host or "",
+        f"{LABEL}.host": host,
+        f"{LABEL}.port": str((published.port if published else command.port) or ""),
+        PORT_INSIDE: str(published.inside) if published and published.port != published.inside else "",
+        ADDRESS: published.address if published else "",
+        GPU_MEMORY: str(memory or ""),
     }
-    gpus = serving.gpus == "all"
-    network = "bridge" if options.publish else serving.network
-    ports = () if network == "host" else with_server(options.publish, command.port)
-    if options.publish:
-        _require_reachable(command)
-    labels |= _port_labels(command, ports)
-    if gpus and (memory := read_gpu_memory(command.words)):
-        labels[GPU_MEMORY] = str(memory)
+    wanted = [name for name, value in options.env.items() if value is None]
     return ContainerSettings(
         name=container_name(name),
         image=image_name,
         argv=command.argv,
         env=with_variables(environment(command, serving), options),
-        secrets=_secrets(command, options),
+        secrets=(*wanted, *(name for name in SECRETS if name not in command.env and name not in options.env)),
         gpus=gpus,
         network=network,
         ports=ports,
         ipc=serving.ipc,
         shm_size="" if serving.ipc == "host" else serving.shm_size,
-        mounts=merged((*_model_caches(environ), *compiled), options.volumes),
+        mounts=merged(mounts, options.volumes),
         labels={key: value for key, value in labels.items() if value},
-        health=_health(command),
+        health=HealthCheck(probe(reached_at(command.host), command.port)) if command.port is not None else None,
         # Loaders pin memory for the GPU, and open many files at once.
         ulimits={"memlock": -1, "nofile": OPEN_FILES} if gpus else {},
         memory=options.memory,
@@ -521,26 +498,10 @@ def settings(
     )
 
 
-def _secrets(command: ServeCommand, options: ContainerOptions) -> tuple[str, ...]:
-    wanted = [name for name, value in options.env.items() if value is None]
-    return (*wanted, *(name for name in SECRETS if name not in command.env and name not in options.env))
-
-
-def _port_labels(command: ServeCommand, ports: tuple[PublishedPort, ...]) -> dict[str, str]:
-    """The labels that tell where clients reach the server, and where it listens if that is not the same."""
-    published = of_server(ports, command.port)
-    if published is None:
-        return {f"{LABEL}.port": str(command.port or "")}
-    inside = "" if published.port == published.inside else str(published.inside)
-    return {f"{LABEL}.port": str(published.port), PORT_INSIDE: inside, ADDRESS: published.address}
-
-
-def _require_reachable(command: ServeCommand) -> None:
-    if command.host in {"localhost", "::1"} or (command.host or "").startswith("127."):
-        raise UsageError(
-            f"the server listens on {command.host}: only its own container reaches it, whatever is published",
-            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
-        )
+def _model_caches(environ: Mapping[str, str]) -> list[Mount]:
+    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
+    inside = f"{HOME}/.cache/huggingface"
+    return [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
 
 
 def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
@@ -560,28 +521,8 @@ def container_name(server: str) -> str:
 
 def compile_cache(environ: Mapping[str, str], repository: str, number: int) -> str:
     """The folder on the host with everything that a numbered image has compiled."""
-    return str(PurePosixPath(_cache_home(environ), "builder", "compile", repository, str(number)))
-
-
-def _cache_home(environ: Mapping[str, str]) -> str:
-    return environ.get("XDG_CACHE_HOME") or str(PurePosixPath(environ.get("HOME") or HOME, ".cache"))
-
-
-def _model_caches(environ: Mapping[str, str]) -> tuple[Mount, ...]:
-    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
-    inside = f"{HOME}/.cache/huggingface"
-    return (Mount(str(home), inside), *((Mount(str(hub), f"{inside}/hub"),) if hub != home / "hub" else ()))
-
-
-def _compile_caches(environ: Mapping[str, str], repository: str, number: int) -> tuple[Mount, ...]:
-    folder = compile_cache(environ, repository, number)
-    return tuple(Mount(f"{folder}/{name}", f"{HOME}/{inside}") for name, inside in COMPILE_CACHES.items())
-
-
-def _health(command: ServeCommand) -> HealthCheck | None:
-    if command.port is None:
-        return None
-    return HealthCheck(probe(reached_at(command.host), command.port))
+    home = environ.get("XDG_CACHE_HOME") or str(PurePosixPath(environ.get("HOME") or HOME, ".cache"))
+    return str(PurePosixPath(home, "builder", "compile", repository, str(number)))
 
 
 def probe(host: str, port: int) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A recipe names a model, its image and mods, and the serve command.
 
-The search for a recipe comes first, then foreign formats, notes on the text, and the recipe itself.
+The recipe itself comes first, then how a recipe is found, other launchers' formats, and notes on keys.
 Corrections of a pasted recipe come last. Only certain errors are corrected.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
@@ -22,11 +23,195 @@ from builder.definitions.configuration import NOTHING_REQUIRED, RequiredEvidence
 from builder.definitions.fields import SCHEMAS, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from builder.base.project import Project
     from builder.base.yaml_file import Repetition
     from builder.definitions.shell import Scalar
+
+
+# Recipes: ``recipes/NAME.yaml``, the community's version 1.
+
+CHECKPOINT = "checkpoint:"
+"""Begins the `model` of a recipe that serves a checkpoint of the project."""
+
+SCHEMA = SCHEMAS / "recipe.schema.json"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
+    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
+    serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
+    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes;
+    ``requires`` is the evidence without which no new image serves the model; ``checkpoint`` names the checkpoint of the
+    project whose weights are served as the model.
+    """
+
+    file: str
+    name: str
+    description: str
+    model: str | None
+    revision: str | None
+    draft_model: str | None
+    container: str
+    mods: tuple[str, ...]
+    defaults: dict[str, Scalar]
+    env: dict[str, Scalar]
+    volumes: tuple[str, ...]
+    command: str
+    cluster: str | None
+    solo_only: bool
+    cluster_only: bool
+    ignored_build_args: tuple[str, ...]
+    text: str = field(repr=False, compare=False)
+    requires: RequiredEvidence = NOTHING_REQUIRED
+    checkpoint: str | None = None
+
+    @property
+    def repository(self) -> str:
+        """The repository that ``container`` names; ``latest`` is its tag where none is written."""
+        repository, _, tag = self.container.rpartition(":")
+        return repository if repository and (self.number or tag == "latest") else self.container
+
+    @property
+    def number(self) -> int | None:
+        """The number that ``container`` names, or None."""
+        number = self.container.rpartition(":")[2]
+        return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
+
+    def location(self, *path: str | int) -> Location:
+        """The location of a value in the file."""
+        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
+
+
+@dataclass(frozen=True)
+class ParsedRecipe:
+    """The recipe if the text is one, its problems, and notes, which keep nobody from serving it."""
+
+    recipe: Recipe | None
+    problems: tuple[Problem, ...]
+    notes: tuple[Problem, ...] = ()
+
+
+def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
+    """The project's recipes that can be read, by name. What is wrong in the others keeps none of these from working;
+    ``builder recipes check`` tells it."""
+    for path in recipe_files(project.recipes):
+        try:
+            yield name_of(project.relative(path)), load_recipe(project, path)
+        except (FileProblemsError, UsageError):
+            continue
+
+
+def load_recipe(project: Project, path: Path) -> Recipe:
+    """Reads the recipe in ``path``. Raises UsageError where there is no such file, FileProblemsError with all problems
+    of an invalid one."""
+    parsed = read_recipe(project, path)
+    if parsed.recipe is None or parsed.problems:
+        raise FileProblemsError(parsed.problems)
+    if not re.fullmatch(RECIPE_FILE, parsed.recipe.file):
+        message = "images.lock takes no name that begins like an option, or has a backslash or control character"
+        raise FileProblemsError((Problem(Location(parsed.recipe.file), message),), hint="rename the file")
+    return parsed.recipe
+
+
+def read_recipe(project: Project, path: Path) -> ParsedRecipe:
+    """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
+    file = project.relative(path)
+    # Any other file the user has named, links and all: ../x.yaml is beside the project.
+    is_ours = Path(os.path.normpath(path.absolute())).is_relative_to(project.root)
+    return _with_checkpoint(project, parse_recipe(read_text(path, file, project.root if is_ours else None), file))
+
+
+def parse_recipe(text: str, file: str) -> ParsedRecipe:
+    """Reads the text of a recipe, which errors call ``file``, together with all its problems."""
+    parsed, is_as_typed = _parsed(text, file)
+    if not is_as_typed and (changed := pasted_problem(text, file)):
+        return ParsedRecipe(None, (changed,))
+    return parsed
+
+
+def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
+    """The recipe as the text has it, and True where no page can have changed it."""
+    try:
+        data, repetitions = yaml_file.load_shared(text, file)
+    except FileProblemsError as error:
+        return ParsedRecipe(None, error.problems), False
+    problems = yaml_file.problems(data, SCHEMA, text, file)
+    if not isinstance(data, dict):
+        return ParsedRecipe(None, problems), False
+    if foreign := _foreign_format(data, text, file):
+        return ParsedRecipe(None, (foreign,)), True
+    if data.get("requires"):
+        conditions = configuration.problems(data["requires"], ("requires",), text, file)
+        problems = tuple(sorted({*problems, *conditions}))
+    unknown = tuple(_unknown_keys(data, text, file))
+    notes = (*_repeated_keys(repetitions, file), *unknown, *_version_notes(data, text, file))
+    if problems:
+        return ParsedRecipe(None, problems, notes), False
+    is_as_typed = not unknown and text.isascii() and "\t" not in text
+    return ParsedRecipe(_recipe(data, text, file), (), notes), is_as_typed
+
+
+def keys() -> tuple[str, ...]:
+    """The valid keys of a recipe."""
+    return tuple(yaml_file.schema(SCHEMA)["properties"])
+
+
+def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
+    """The recipe with what the definition of its checkpoint says: the model that this is a form of, which ``{model}``
+    stands for where the weights do not matter, and the mods that it needs."""
+    recipe = parsed.recipe
+    if recipe is None or recipe.checkpoint is None:
+        return parsed
+    from builder.definitions import checkpoint_definition
+
+    try:
+        definition = checkpoint_definition.load_checkpoint(project, recipe.checkpoint)
+    except (FileProblemsError, UsageError) as error:
+        problem = Problem(recipe.location("model"), error.message.splitlines()[0])
+        return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
+    if not re.search(r"\{model\b", recipe.command):
+        problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
+        return replace(parsed, problems=(*parsed.problems, problem))
+    listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
+    mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
+    defaults = {"model": definition.model, **recipe.defaults}
+    return replace(parsed, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
+
+
+def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
+    model: str | None = data.get("model")
+    checkpoint: str | None = None
+    defaults = dict(data.get("defaults") or {})
+    if model and model.startswith(CHECKPOINT):
+        checkpoint, model = model.removeprefix(CHECKPOINT), None
+    if model and not model[0].isalnum():
+        # A folder is no model of the Hub: it is not downloaded, and images are not paired with it.
+        defaults, model = {"model": model, **defaults}, None
+    build_args = data.get("build_args") or ()
+    return Recipe(
+        file=file,
+        name=str(data["name"]),
+        description=str(data.get("description") or ""),
+        model=model,
+        revision=data.get("model_revision"),
+        draft_model=data.get("draft_model"),
+        container=data["container"].strip(),
+        mods=tuple(data.get("mods") or ()),
+        defaults=defaults,
+        env=dict(data.get("env") or {}),
+        volumes=tuple(data.get("volumes") or ()),
+        command=data["command"],
+        cluster=data.get("cluster"),
+        solo_only=bool(data.get("solo_only")),
+        cluster_only=bool(data.get("cluster_only")),
+        ignored_build_args=(build_args,) if isinstance(build_args, str) else tuple(map(str, build_args)),
+        text=text,
+        requires=configuration.parsed(data.get("requires")),
+        checkpoint=checkpoint,
+    )
 
 
 # Recipes found by what the user types: a file, a path without its suffix, or a name. They may lie in folders of
@@ -91,20 +276,14 @@ def find_recipe(project: Project, text: str) -> Path | None:
 
     Raises UsageError for a name that several recipes in those folders have.
     """
-    has_suffix = text.endswith(SUFFIXES)
-    paths = [project.root / text, Path(text)] if has_suffix else []
-    paths += _spellings(project.recipes / text)
-    if "/" in text and not has_suffix:
-        paths += [*_spellings(project.root / text), *_spellings(Path(text))]
-    existing = next((path for path in paths if path.is_file()), None)
-    return existing or _in_folders(project, text)
-
-
-def _spellings(path: Path) -> list[Path]:
-    return [path] if path.name.endswith(SUFFIXES) else [path.parent / f"{path.name}{suffix}" for suffix in SUFFIXES]
-
-
-def _in_folders(project: Project, text: str) -> Path | None:
+    here = [project.root / text, Path(text)]
+    if text.endswith(SUFFIXES):
+        paths = [*here, project.recipes / text]
+    else:
+        folders = [project.recipes / text, *(here if "/" in text else ())]
+        paths = [path.parent / f"{path.name}{suffix}" for path in folders for suffix in SUFFIXES]
+    if existing := next((path for path in paths if path.is_file()), None):
+        return existing
     wanted = PurePath(text.removeprefix("./").removeprefix("recipes/")).parts
     if not wanted:
         return None
@@ -120,43 +299,33 @@ def _in_folders(project: Project, text: str) -> Path | None:
     return matching[0] if matching else None
 
 
-# Recipes in formats of other launchers, told by their version and keys.
+# Recipes of sparkrun (https://github.com/spark-arena/sparkrun), told by the versions of its own format, and by its keys
+# in a recipe that lacks what version 1 needs.
 
-# The versions of sparkrun's own format: https://github.com/spark-arena/sparkrun
 _SPARKRUN_VERSIONS = range(2, 5)
-_VERSION_KEYS = ("recipe_version", "sparkrun_version", "version")
 _REQUIRED = ("name", "container", "command")
-# Keys of sparkrun's. A recipe of version 1 may have them, if it has what that version needs.
-_OWN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes")
+_SPARKRUN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes")
 # Runtimes of sparkrun that start `vllm serve`.
 _VLLM = ("vllm", "eugr")
 
 
-def foreign_format_problem(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
+def _foreign_format(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
     """The one problem of a recipe that is sparkrun's; None for any other."""
-    for key in _VERSION_KEYS:
-        version = _version(data.get(key))
-        if version in _SPARKRUN_VERSIONS:
-            return _of_sparkrun(key, f", version {version}", text, file)
+    versions = {key: _version(data.get(key)) for key in ("recipe_version", "sparkrun_version", "version")}
+    key = next((key for key, version in versions.items() if version in _SPARKRUN_VERSIONS), None)
+    which = f", version {versions[key]}" if key else ""
+    is_complete = all(key in data for key in _REQUIRED)
     runtime = data.get("runtime")
-    missing = any(key not in data for key in _REQUIRED)
-    if runtime is None:
-        own = next((key for key in _OWN_KEYS if key in data), None)
-        return _of_sparkrun(own, "", text, file) if own and missing else None
-    complete = not missing and _version(data.get("recipe_version", 1)) == 1
+    if not key and runtime is None and not is_complete:
+        key = next((key for key in _SPARKRUN_KEYS if key in data), None)
     # sparkrun reads recipes of version 1, too, and its users add its keys to them: such a recipe works here as well.
-    if complete and str(runtime).startswith(_VLLM):
+    is_of_both = is_complete and _version(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(_VLLM)
+    if not key and runtime is not None and not is_of_both:
+        key, which = "runtime", f" (runtime {runtime})" if isinstance(runtime, str) else ""
+    if not key:
         return None
-    return _of_sparkrun("runtime", f" (runtime {runtime})" if isinstance(runtime, str) else "", text, file)
-
-
-def version_note(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
-    """A note on a version of the format that is not known here."""
-    written = data.get("recipe_version")
-    if written is None or _version(written) == 1:
-        return None
-    location = yaml_file.location_of(("recipe_version",), yaml_file.locations(text, file), file)
-    return Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1")
+    message = f"this is a recipe of sparkrun{which}; builder reads version 1, that of spark-vllm-docker"
+    return Problem(yaml_file.location_of((key,), yaml_file.locations(text, file), file), message)
 
 
 def _version(value: object) -> int | None:
@@ -166,40 +335,32 @@ def _version(value: object) -> int | None:
         return None
 
 
-def _of_sparkrun(key: str, which: str, text: str, file: str) -> Problem:
-    location = yaml_file.location_of((key,), yaml_file.locations(text, file), file)
-    message = f"this is a recipe of sparkrun{which}; builder reads version 1, that of spark-vllm-docker"
-    return Problem(location, message)
+def _version_notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+    written = data.get("recipe_version")
+    if written is not None and _version(written) != 1:
+        location = yaml_file.location_of(("recipe_version",), yaml_file.locations(text, file), file)
+        yield Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1")
 
-
-# Notes on the text of a recipe that keep it from nothing: keys that nothing reads, and keys that stand twice.
 
 # Below this, a suggestion would send the author to a key that means something else.
 _NEAR = 0.8
-_LONGEST = 40
 
 
-def unknown_keys(data: Mapping[str, Any], keys: Collection[str], text: str, file: str) -> Iterator[Problem]:
-    """A note for each key of the recipe that is none of the valid ``keys``: newer launchers have keys of their own."""
-    unknown = [key for key in data if key not in keys]
-    value_locations = yaml_file.locations(text, file) if unknown else {}
-    absent = [key for key in keys if key not in data]
-    for key in unknown:
-        location = yaml_file.location_of((key,), value_locations, file)
-        suggestion = _nearest(key, absent)
-        yield Problem(location, f"unknown key `{key}`; {suggestion or 'it is ignored'}")
+def _unknown_keys(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+    """A note for each key that no recipe has: newer launchers have keys of their own."""
+    absent = [key for key in keys() if key not in data]
+    for key in data:
+        if key in keys():
+            continue
+        # `solo` begins `solo_only`.
+        begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
+        nearest = did_you_mean(key, absent, code=True, near=_NEAR)
+        suggestion = f"did you mean `{begun[0]}`?" if len(begun) == 1 else nearest or "it is ignored"
+        location = yaml_file.location_of((key,), yaml_file.locations(text, file), file)
+        yield Problem(location, f"unknown key `{key}`; {suggestion}")
 
 
-def _nearest(key: str, absent: Collection[str]) -> str:
-    """A suggestion for ``key``: an ``absent`` key that it begins, such as ``solo``, or else one that is spelled nearly
-    the same."""
-    begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
-    if len(begun) == 1:
-        return f"did you mean `{begun[0]}`?"
-    return did_you_mean(key, absent, code=True, near=_NEAR)
-
-
-def repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
+def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Problem]:
     """A note for each key that stands twice: launchers take the last one, without a word."""
     for repetition in repetitions:
         name = ".".join(map(str, repetition.path))
@@ -209,228 +370,18 @@ def repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Prob
             continue
         message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts"
         if repetition.values:
-            earlier, later = map(_short, repetition.values)
+            earlier, later = map(_shown, repetition.values)
             message += f": {later}, and not {earlier}"
         else:
             message += " as a whole, and nothing of the earlier one does"
         yield Problem(location, message)
 
 
-def _short(value: str) -> str:
+def _shown(value: str) -> str:
     text = value.strip()
     if not text:
         return "nothing"
-    return text if len(text) <= _LONGEST and "\n" not in text else f"{text.splitlines()[0][: _LONGEST - 1]}…"
-
-
-# Recipes: ``recipes/NAME.yaml``, the community's version 1: a model, its image and mods, and the serve command.
-
-CHECKPOINT = "checkpoint:"
-"""Begins the `model` of a recipe that serves a checkpoint of the project."""
-
-SCHEMA = SCHEMAS / "recipe.schema.json"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
-    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
-    serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
-    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes;
-    ``requires`` is the evidence without which no new image serves the model; ``checkpoint`` names the checkpoint of the
-    project whose weights are served as the model.
-    """
-
-    file: str
-    name: str
-    description: str
-    model: str | None
-    revision: str | None
-    draft_model: str | None
-    container: str
-    mods: tuple[str, ...]
-    defaults: dict[str, Scalar]
-    env: dict[str, Scalar]
-    volumes: tuple[str, ...]
-    command: str
-    cluster: str | None
-    solo_only: bool
-    cluster_only: bool
-    ignored_build_args: tuple[str, ...]
-    text: str = field(repr=False, compare=False)
-    requires: RequiredEvidence = NOTHING_REQUIRED
-    checkpoint: str | None = None
-
-    @property
-    def repository(self) -> str:
-        """The repository that ``container`` names; ``latest`` is its tag where none is written."""
-        repository, _, tag = self.container.rpartition(":")
-        return repository if repository and (self.number or tag == "latest") else self.container
-
-    @property
-    def number(self) -> int | None:
-        """The number that ``container`` names, or None."""
-        number = self.container.rpartition(":")[2]
-        return int(number) if number.isascii() and number.isdecimal() and ":" in self.container else None
-
-    def location(self, *path: str | int) -> Location:
-        """The location of a value in the file."""
-        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
-
-
-@dataclass(frozen=True)
-class ParsedRecipe:
-    """The result of reading a recipe: its problems, and the recipe itself if the text is one. ``notes`` are worth
-    knowing, and keep nobody from serving the recipe."""
-
-    recipe: Recipe | None
-    problems: tuple[Problem, ...]
-    notes: tuple[Problem, ...] = ()
-
-
-def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
-    """The project's recipes that can be read, by name. What is wrong in the others keeps none of these from working;
-    ``builder recipes check`` tells it."""
-    for path in recipe_files(project.recipes):
-        try:
-            yield name_of(project.relative(path)), load_recipe(project, path)
-        except (FileProblemsError, UsageError):
-            continue
-
-
-def load_recipe(project: Project, path: Path) -> Recipe:
-    """Reads the recipe in ``path``. Raises UsageError where there is no such file, FileProblemsError with all problems
-    of an invalid one."""
-    parsed = read_recipe(project, path)
-    if parsed.recipe is None or parsed.problems:
-        raise FileProblemsError(parsed.problems)
-    if not re.fullmatch(RECIPE_FILE, parsed.recipe.file):
-        message = "images.lock takes no name that begins like an option, or has a backslash or control character"
-        raise FileProblemsError((Problem(Location(parsed.recipe.file), message),), hint="rename the file")
-    return parsed.recipe
-
-
-def read_recipe(project: Project, path: Path) -> ParsedRecipe:
-    """Reads the recipe in ``path``, together with all its problems. Raises UsageError where there is no such file."""
-    file = project.relative(path)
-    # Any other file the user has named, links and all: ../x.yaml is beside the project.
-    is_ours = Path(os.path.normpath(path.absolute())).is_relative_to(project.root)
-    return _with_checkpoint(project, parse_recipe(read_text(path, file, project.root if is_ours else None), file))
-
-
-def parse_recipe(text: str, file: str) -> ParsedRecipe:
-    """Reads the text of a recipe, which errors call ``file``, together with all its problems."""
-    conflict = yaml_file.conflict(text)
-    if conflict:
-        return ParsedRecipe(None, (Problem(Location(file, conflict.line), conflict.message),))
-    checked = _checked(text, file, keys())
-    is_as_typed = checked.recipe and not checked.has_unknown_keys and text.isascii() and "\t" not in text
-    if not checked.is_foreign and not is_as_typed and (changed := pasted_problem(text, file, keys())):
-        return ParsedRecipe(None, (changed,))
-    return ParsedRecipe(checked.recipe, checked.problems, checked.notes)
-
-
-def keys() -> tuple[str, ...]:
-    """The valid keys of a recipe."""
-    return tuple(yaml_file.schema(SCHEMA)["properties"])
-
-
-@dataclass(frozen=True)
-class _CheckedText:
-    """A text held against the schema of recipes; ``is_foreign`` if it is in the format of another launcher."""
-
-    recipe: Recipe | None
-    problems: tuple[Problem, ...]
-    notes: tuple[Problem, ...] = ()
-    has_unknown_keys: bool = False
-    is_foreign: bool = False
-
-
-def _checked(text: str, file: str, valid_keys: tuple[str, ...]) -> _CheckedText:
-    try:
-        data, repetitions = yaml_file.load_shared(text, file)
-    except FileProblemsError as error:
-        return _CheckedText(None, error.problems)
-    problems = yaml_file.problems(data, SCHEMA, text, file)
-    if not isinstance(data, dict):
-        return _CheckedText(None, problems)
-    if not problems:
-        problems = _nul_in_env(data, text, file)
-    if data.get("requires"):
-        conditions = configuration.problems(data["requires"], ("requires",), text, file)
-        problems = tuple(sorted({*problems, *conditions}))
-    foreign = foreign_format_problem(data, text, file)
-    if foreign:
-        return _CheckedText(None, (foreign,), is_foreign=True)
-    unknown = tuple(unknown_keys(data, valid_keys, text, file))
-    version = version_note(data, text, file)
-    notes = (*repeated_keys(repetitions, file), *unknown, *((version,) if version else ()))
-    return _CheckedText(None if problems else _recipe(data, text, file), problems, notes, bool(unknown))
-
-
-def _nul_in_env(data: dict[str, Any], text: str, file: str) -> tuple[Problem, ...]:
-    """No program can have such a variable."""
-    names = [name for name, value in dict(data.get("env") or {}).items() if "\0" in str(value)]
-    places = yaml_file.locations(text, file) if names else {}
-    return tuple(
-        Problem(yaml_file.location_of(("env", name), places, file), f"`{name}`: a variable cannot hold a NUL character")
-        for name in names
-    )
-
-
-def _with_checkpoint(project: Project, parsed: ParsedRecipe) -> ParsedRecipe:
-    """The recipe with what the definition of its checkpoint says: the model that this is a form of, which ``{model}``
-    stands for where the weights do not matter, and the mods that it needs."""
-    recipe = parsed.recipe
-    if recipe is None or recipe.checkpoint is None:
-        return parsed
-    from builder.definitions import checkpoint_definition
-
-    try:
-        definition = checkpoint_definition.load_checkpoint(project, recipe.checkpoint)
-    except (FileProblemsError, UsageError) as error:
-        problem = Problem(recipe.location("model"), error.message.splitlines()[0])
-        return replace(parsed, recipe=None, problems=(*parsed.problems, problem))
-    if not re.search(r"\{model\b", recipe.command):
-        problem = Problem(recipe.location("command"), "`{model}` has to stand where the weights of a checkpoint go")
-        return replace(parsed, problems=(*parsed.problems, problem))
-    listed = {mod.rstrip("/").rpartition("/")[2] for mod in recipe.mods}
-    mods = (*recipe.mods, *(f"mods/{mod}" for mod in definition.mods if mod not in listed))
-    defaults = {"model": definition.model, **recipe.defaults}
-    return replace(parsed, recipe=replace(recipe, model=definition.model, mods=mods, defaults=defaults))
-
-
-def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
-    model: str | None = data.get("model")
-    checkpoint: str | None = None
-    defaults = dict(data.get("defaults") or {})
-    if model and model.startswith(CHECKPOINT):
-        checkpoint, model = model.removeprefix(CHECKPOINT), None
-    if model and not model[0].isalnum():
-        # A folder is no model of the Hub: it is not downloaded, and images are not paired with it.
-        defaults, model = {"model": model, **defaults}, None
-    build_args = data.get("build_args") or ()
-    return Recipe(
-        file=file,
-        name=str(data["name"]),
-        description=str(data.get("description") or ""),
-        model=model,
-        revision=data.get("model_revision"),
-        draft_model=data.get("draft_model"),
-        container=data["container"].strip(),
-        mods=tuple(data.get("mods") or ()),
-        defaults=defaults,
-        env=dict(data.get("env") or {}),
-        volumes=tuple(data.get("volumes") or ()),
-        command=data["command"],
-        cluster=data.get("cluster"),
-        solo_only=bool(data.get("solo_only")),
-        cluster_only=bool(data.get("cluster_only")),
-        ignored_build_args=(build_args,) if isinstance(build_args, str) else tuple(map(str, build_args)),
-        text=text,
-        requires=configuration.parsed(data.get("requires")),
-        checkpoint=checkpoint,
-    )
+    return text if len(text) <= 40 and "\n" not in text else f"{text.splitlines()[0][:39]}…"
 
 
 # Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,
@@ -466,11 +417,10 @@ _ENTRY = {
 _STEP = "  "
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A line of a recipe by its index, and the key that it belongs to; ``is_key`` if it is the line with that key."""
+class _Line(NamedTuple):
+    """A line of a recipe, counted from 0, and the key that it belongs to; ``is_key`` if the key stands in it."""
 
-    index: int
+    number: int
     text: str
     key: str
     is_key: bool
@@ -481,43 +431,39 @@ class _Line:
         return bool(self.text.strip()) and not self.text.lstrip().startswith("#")
 
 
-def as_typed(text: str, keys: Collection[str]) -> str:
+def as_typed(text: str) -> str:
     """``text`` with the characters and the indentation that its author typed, line for line; the same text where
-    nothing was lost. ``keys`` are the valid keys of a recipe."""
-    lines = _lines(_without_fences(text), keys)
-    corrected = [_corrected(line) if line.is_written else line.text for line in lines]
-    for index in _without_indentation("\n".join(corrected), keys):
+    nothing was lost."""
+    corrected = [_corrected(line) if line.is_written else line.text for line in _lines(_without_fences(text))]
+    for index in _without_indentation("\n".join(corrected)):
         corrected[index] = _STEP + corrected[index]
     return "\n".join(corrected)
 
 
-def mended(text: str, keys: Collection[str]) -> str:
+def mended(text: str) -> str:
     """``text`` as it was typed, with the backslashes that pages drop at the ends of a command's lines as well. A line
     within quotes, and one with a comment, stays."""
-    text = as_typed(text, keys)
+    text = as_typed(text)
     result = text.split("\n")
     command = ""
-    for line, following in pairwise(_lines(text, keys)):
+    for line, following in pairwise(_lines(text)):
         bare = line.text.rstrip()
         goes_on = line.is_written and not line.is_key and line.key == following.key == "command"
         command += bare if goes_on else ""
         is_whole = not (command.count("'") % 2 or command.count('"') % 2 or re.search(r"\s#", bare))
         if goes_on and is_whole and following.text.lstrip().startswith("-"):
-            result[line.index] = bare if bare.endswith("\\") else f"{bare} \\"
+            result[line.number] = bare if bare.endswith("\\") else f"{bare} \\"
     return "\n".join(result)
 
 
-def pasted_problem(text: str, file: str, keys: Collection[str]) -> Problem | None:
+def pasted_problem(text: str, file: str) -> Problem | None:
     """The one problem of a text that a page changed, at the first place; None where the text is as it was typed."""
-    import shlex
-
-    pairs = zip(text.split("\n"), as_typed(text, keys).split("\n"), strict=True)
-    line, old, new = next(((n, old, new) for n, (old, new) in enumerate(pairs, 1) if old != new), (0, "", ""))
-    if not line:
-        return None
-    column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
-    command = f"builder recipes add --mend {shlex.quote(file)}"
-    return Problem(Location(file, line, column), f"this recipe was pasted from a page: `{command}` corrects that")
+    for line, (old, new) in enumerate(zip(text.split("\n"), as_typed(text).split("\n"), strict=True), 1):
+        if old != new:
+            column = next((n for n, (a, b) in enumerate(zip(old, new, strict=False), 1) if a != b), len(new) + 1)
+            mend = f"builder recipes add --mend {shlex.quote(file)}"
+            return Problem(Location(file, line, column), f"this recipe was pasted from a page: `{mend}` corrects that")
+    return None
 
 
 def _without_fences(text: str) -> str:
@@ -532,12 +478,12 @@ def _without_fences(text: str) -> str:
     return "\n".join(lines)
 
 
-def _lines(text: str, keys: Collection[str]) -> Iterator[_Line]:
+def _lines(text: str) -> Iterator[_Line]:
     """The lines of a recipe, which need not be valid YAML; those before the first key belong to ``""``."""
     key = ""
     for index, line in enumerate(text.split("\n")):
         match = _KEY.match(re.sub(f"^[{_SPACES}{_INVISIBLE}]+", "", line))
-        is_key = bool(match and match["key"] in keys)
+        is_key = bool(match and match["key"] in keys())
         foreign = _FOREIGN_KEY.match(line) if key == "command" else None
         if (begins := match if is_key else foreign) is not None:
             key = begins["key"]
@@ -577,19 +523,19 @@ def _meant(match: re.Match[str], key: str) -> str:
     return ("-" if len(name.partition(".")[0]) <= 2 and len(dashes) == 1 else "--") + name
 
 
-def _without_indentation(text: str, keys: Collection[str]) -> Iterator[int]:
-    """The indexes of the lines at the left margin that belong to the key above them, the text of a command and the
+def _without_indentation(text: str) -> Iterator[int]:
+    """The numbers of the lines at the left margin that belong to the key above them, the text of a command and the
     entries of `env` and `defaults`."""
-    for key, block in groupby(_lines(text, keys), lambda line: line.key):
+    for key, block in groupby(_lines(text), lambda line: line.key):
         head, *rest = block
         value = head.text.partition(":")[2].partition(" #")[0].strip()
         written = [line for line in rest if line.is_written]
         if key == "command" and written and (not value or value[0] in "|>"):
             # Comments at the margin end the block, which does no harm after the last line of the command.
-            inside = (line for line in rest if line.index <= written[-1].index and line.text.strip())
-            yield from (line.index for line in inside if line.text[0] not in " \t")
+            inside = (line for line in rest if line.number <= written[-1].number and line.text.strip())
+            yield from (line.number for line in inside if line.text[0] not in " \t")
         elif key in _ENTRY and not value:
             entries = [(line, match["name"]) for line in written if (match := _ENTRY[key].match(line.text))]
             # Newer launchers have keys that are not known here: a default is one that the command uses.
             if key == "env" or any(f"{{{name}" in text for _, name in entries):
-                yield from (line.index for line, _ in entries)
+                yield from (line.number for line, _ in entries)

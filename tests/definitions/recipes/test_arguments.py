@@ -60,5 +60,5 @@ def test_the_sizes_that_a_model_is_spread_by(words: str, sizes: dict[str, int]) 
 
 @pytest.mark.parametrize("option", ["--distributed-executor-backend ray", "--distributed-executor-backend=ray"])
 def test_what_joins_machines_is_taken_out(option: str) -> None:
-    assert command.without_backend(["-a", *option.split(), "-b"]) == ("-a", "-b")
-    assert command.without_backend([*option.split()[:1]]) == ()
+    assert command.without(["-a", *option.split(), "-b"], command.BACKEND) == ("-a", "-b")
+    assert command.without([*option.split()[:1]], command.BACKEND) == ()

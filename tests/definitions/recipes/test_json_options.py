@@ -25,9 +25,9 @@ def problems(folder: Path, text: str, head: str = "") -> list[str]:
         ("\"{{'a': 1}}\"", 18, "names and texts take double quotes, not single ones: {'a': 1}"),
         ("'{{\"a\": True}}'", 24, 'JSON writes `true` for `True`: {"a": True}'),
         ("'{{\"a\": 1'", 25, 'it has no end; a bracket, brace or quote is not closed: {"a": 1'),
-        ("'{{\"a\" 1}}'", 23, 'a colon belongs here: {"a" 1}'),
-        ("'{{\"a\": 1}} x'", 28, 'it ends before this: {"a": 1} x'),
-        ("'{{\"a\": \\d}}'", 25, 'a value belongs here: {"a": \\d}'),
+        ("'{{\"a\" 1}}'", 23, "Expecting ':' delimiter: {\"a\" 1}"),
+        ("'{{\"a\": 1}} x'", 28, 'Extra data: {"a": 1} x'),
+        ("'{{\"a\": \\d}}'", 25, 'Expecting value: {"a": \\d}'),
     ],
 )
 def test_a_fault_is_told_where_it_stands(tmp_path: Path, value: str, column: int, said: str) -> None:

@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 
 from builder.definitions import recipe
 
-KEYS = ("name", "description", "container", "mods", "defaults", "env", "command")
-
 
 @pytest.mark.parametrize(
     ("text", "typed"),
@@ -45,7 +43,7 @@ KEYS = ("name", "description", "container", "mods", "defaults", "env", "command"
     ],
 )
 def test_what_a_page_changed_is_what_was_typed(text: str, typed: str) -> None:
-    assert recipe.as_typed(text, KEYS) == typed
+    assert recipe.as_typed(text) == typed
 
 
 @pytest.mark.parametrize(
@@ -67,8 +65,8 @@ def test_what_a_page_changed_is_what_was_typed(text: str, typed: str) -> None:
     ],
 )
 def test_prose_and_quoted_text_may_hold_such_characters(text: str) -> None:
-    assert recipe.as_typed(text, KEYS) == text
-    assert recipe.pasted_problem(text, "r.yaml", KEYS) is None
+    assert recipe.as_typed(text) == text
+    assert recipe.pasted_problem(text, "r.yaml") is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_prose_and_quoted_text_may_hold_such_characters(text: str) -> None:
     ],
 )
 def test_lines_at_the_margin_belong_to_the_key_above(text: str, typed: str) -> None:
-    assert recipe.as_typed(text, KEYS) == typed
+    assert recipe.as_typed(text) == typed
 
 
 @pytest.mark.parametrize(
@@ -114,13 +112,13 @@ def test_lines_at_the_margin_belong_to_the_key_above(text: str, typed: str) -> N
     ],
 )
 def test_what_has_not_lost_its_indentation_stays(text: str) -> None:
-    assert recipe.as_typed(text, KEYS) == text
+    assert recipe.as_typed(text) == text
 
 
 @given(st.text("ab –—“”\u200b\u00a0\t-:'\n", max_size=60))
 def test_what_was_corrected_needs_no_correction(body: str) -> None:
     for text in (f"command: |\n{body}\n", f"env:\n{body}\n", f"name: {body}\nmods:\n{body}\n"):
-        once = recipe.as_typed(text, KEYS)
+        once = recipe.as_typed(text)
         assert len(once.split("\n")) == len(text.split("\n"))
         letters = str.maketrans("", "", "".join({*once, *text} - {"a", "b"}))
         assert once.translate(letters) == text.translate(letters)
@@ -139,19 +137,19 @@ def test_what_was_corrected_needs_no_correction(body: str) -> None:
 )
 def test_the_backslashes_of_a_command_come_back_where_an_option_follows(command: str, mended: str) -> None:
     text = f"name: x\ncommand: |\n  {command}\n"
-    assert recipe.mended(text, KEYS) == f"name: x\ncommand: |\n  {mended}\n"
+    assert recipe.mended(text) == f"name: x\ncommand: |\n  {mended}\n"
 
 
 def test_a_fence_alone_is_named() -> None:
-    told = recipe.pasted_problem("```yaml\nname: x\n```\n", "r.yaml", KEYS)
+    told = recipe.pasted_problem("```yaml\nname: x\n```\n", "r.yaml")
     assert str(told) == (
         "r.yaml:1:1: this recipe was pasted from a page: `builder recipes add --mend r.yaml` corrects that"
     )
-    assert recipe.pasted_problem("name: x\ncommand: |\n  x\n  ```\n  y\n", "r.yaml", KEYS) is None
+    assert recipe.pasted_problem("name: x\ncommand: |\n  x\n  ```\n  y\n", "r.yaml") is None
 
 
 def test_one_problem_stands_for_all_of_a_page() -> None:
-    told = recipe.pasted_problem("mods:\n  • a\nenv:\nA: “1”\ncommand: |\n–x\n", "my recipes/r.yaml", KEYS)
+    told = recipe.pasted_problem("mods:\n  • a\nenv:\nA: “1”\ncommand: |\n–x\n", "my recipes/r.yaml")
     assert str(told) == (
         "my recipes/r.yaml:2:3: this recipe was pasted from a page: "
         "`builder recipes add --mend 'my recipes/r.yaml'` corrects that"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builder.definitions import shell
-from builder.definitions.shell import LiteralPiece, Placeholder, Scalar
+from builder.definitions.shell import Placeholder, Scalar
 
 VALUES: dict[str, Scalar] = {"port": 8000, "max-num-seqs": 16, "share": 0.5, "name": "a b", "none": None, "flag": True}
 FRAGMENTS = st.sampled_from(
@@ -31,10 +31,8 @@ FRAGMENTS = st.sampled_from(
 
 
 def rendered(template: str) -> str:
-    pieces, _ = shell.parse_placeholders(template)
-    return "".join(
-        piece.text if isinstance(piece, LiteralPiece) else shell.text_of(piece, VALUES[piece.key]) for piece in pieces
-    )
+    units, _ = shell.parse_placeholders(template)
+    return shell.text_of_units(shell.filled(units, VALUES))
 
 
 @given(st.lists(FRAGMENTS, max_size=12).map("".join))
@@ -43,27 +41,22 @@ def test_it_is_python_format_and_refuses_what_python_refuses(template: str) -> N
         expected: str | None = template.format(**VALUES)
     except (ValueError, KeyError, IndexError):
         expected = None
-    pieces, wrong = shell.parse_placeholders(template)
+    units, wrong = shell.parse_placeholders(template)
     if expected is None:
-        assert wrong or set(shell.keys(pieces)) - VALUES.keys()  # "{", "x" and "}" make a key that has no value
+        assert wrong or set(shell.keys(units)) - VALUES.keys()  # "{", "x" and "}" make a key that has no value
     elif not wrong:
         assert rendered(template) == expected
 
 
-def test_every_piece_has_its_offset() -> None:
-    pieces, wrong = shell.parse_placeholders("a {port} {{b}} {max-num-seqs}")
+def test_every_character_and_placeholder_has_its_offset() -> None:
+    units, wrong = shell.parse_placeholders("a {port} {{b}} {max-num-seqs}")
     assert not wrong
-    assert pieces == (
-        LiteralPiece("a ", 0),
-        Placeholder("port", "{port}", 2),
-        LiteralPiece(" ", 8),
-        LiteralPiece("{", 9),
-        LiteralPiece("b", 11),
-        LiteralPiece("}", 12),
-        LiteralPiece(" ", 14),
-        Placeholder("max-num-seqs", "{max-num-seqs}", 15),
-    )
-    assert shell.keys(pieces) == ("port", "max-num-seqs")
+    port, seqs = Placeholder("port", "{port}", 2), Placeholder("max-num-seqs", "{max-num-seqs}", 15)
+    assert [(unit.item, unit.offset) for unit in units] == [
+        *(("a", 0), (" ", 1), (port, 2), (" ", 8)),
+        *(("{", 9), ("b", 11), ("}", 12), (" ", 14), (seqs, 15)),
+    ]
+    assert shell.keys(units) == ("port", "max-num-seqs")
 
 
 @pytest.mark.parametrize(
@@ -95,20 +88,21 @@ def test_everything_wrong_is_told_at_once() -> None:
 
 
 def test_a_format_takes_the_number_that_text_spells() -> None:
-    (piece,), _ = shell.parse_placeholders("{share:.2f}")
-    assert isinstance(piece, Placeholder)
-    assert shell.text_of(piece, "0.755") == "0.76"
+    (share,) = shell.placeholders(shell.parse_placeholders("{share:.2f}")[0])
+    assert shell.text_of(share, "0.755") == "0.76"
     with pytest.raises(ValueError, match="format code 'f'"):
-        shell.text_of(piece, "half")
+        shell.text_of(share, "half")
 
 
 def test_values_take_the_place_of_their_placeholders_at_its_offset() -> None:
-    pieces, _ = shell.parse_placeholders("a {port} {none}{name}")
-    port, name = (piece for piece in pieces if isinstance(piece, Placeholder) and piece.key in {"port", "name"})
-    assert shell.filled(pieces, {"port": 8000, "none": None}) == (
-        LiteralPiece("a ", 0),
-        LiteralPiece("8000", 2, port),
-        LiteralPiece(" ", 8),
-        LiteralPiece("None", 9, pieces[3] if isinstance(pieces[3], Placeholder) else None),
-        name,
-    )
+    units, _ = shell.parse_placeholders("a {port} {none}{name}")
+    port, none, name = shell.placeholders(units)
+    filled = list(shell.filled(units, {"port": 8000, "none": None}))
+    assert shell.text_of_units(filled) == "a 8000 None\0"
+    assert [(unit.offset, unit.source) for unit in filled[2:]] == [
+        *4 * [(2, port)],
+        (8, None),
+        *4 * [(9, none)],
+        (15, None),
+    ]
+    assert filled[-1].item == name

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.definitions import shell
-from builder.definitions.shell import ParsedCommand, ShellContext, TypedValues
+from builder.definitions.shell import ParsedCommand, ShellContext
 
 SHOW = "show() { [ $# = 0 ] || printf '%s\\0' \"$@\"; }\n"
 
@@ -21,7 +21,7 @@ def scan(text: str) -> ParsedCommand:
 
 
 def words(text: str) -> list[str]:
-    return list(shell.words(scan(text), TypedValues({})))
+    return list(shell.words(scan(text), {}))
 
 
 def bash(script: str) -> list[str]:
