@@ -130,7 +130,7 @@ def _update(
     from builder.commands import mods
 
     planned = mods.plan_copies_update(context.project, kind, names_typed, ref, print_message)
-    code = make_copies(context, planned.copies, mods.update_copies, yes=yes, force=force)
+    code = make_copies(context, planned.copies, mods.add_mods, yes=yes, force=force)
     planned.require_all()
     return code
 

@@ -115,7 +115,7 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
     Raises ConflictError where something has changed since they were planned.
     """
     for each in planned:
-        copies.put_in_place(project, each)
+        copies.replace_copy(project, each.kind, each.name, each.before, each.files, each.origin)
     return tuple(note for each in planned if each.kind == "mod" and (note := _note(project, each.name)))
 
 
@@ -544,55 +544,31 @@ def plan_copies_update(
 
     Raises UsageError for a name that is no copy.
     """
+
+    def notify(line: str) -> None:
+        report(Message(line))
+
     existing = copy_names(project, kind)
     if not names and not existing:
         raise NothingToDoError(
             f"no {kind} was copied from another repository", hint=f"`builder {kind}s add` copies one"
         )
-    planner = _Planner(project, kind, ref, report)
-    copies: list[PlannedCopy] = []
+    upstreams: dict[tuple[str, str], Upstream] = {}  # each repository is looked up once
+    planned: list[PlannedCopy] = []
     faults: list[BuilderError] = []
-    for name in [_name(kind, text) for text in names] or existing:
+    for text in names or existing:
+        name = name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
         try:
             copied = read_origin(project, kind, name)
             if copied is None:
                 hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
-            copies.append(planner.plan(name, copied))
+            key = copied.url, ref or copied.ref
+            if key not in upstreams:
+                upstreams[key] = find_repository(project, CopyAddress(copied.url, "", key[1]), notify)
+            upstream = replace(upstreams[key], address=CopyAddress(copied.url, copied.path, key[1]))
+            path = require_one(upstream, kind, mods_at(upstream) if kind == "mod" else recipes_at(upstream))
+            planned.append(plan_copy(project, upstream, kind, path, name, notify))
         except (SourceError, ConflictError, FileProblemsError) as error:
             faults.append(error)
-    return PlannedUpdate(tuple(copies), tuple(faults))
-
-
-def update_copies(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies anew; returns notes and raises as ``mods_add.run`` does."""
-    return add_mods(project, planned)
-
-
-class _Planner:
-    """Plans copies of a kind; each repository is looked up once."""
-
-    def __init__(self, project: Project, kind: Kind, ref: str | None, report: Report) -> None:
-        self._project = project
-        self._kind = kind
-        self._ref = ref
-        self._report = report
-        self._upstreams: dict[tuple[str, str], Upstream] = {}
-
-    def plan(self, name: str, copied: Origin) -> PlannedCopy:
-        """Plans the copy of what ``copied`` leads to today. Raises SourceError and ConflictError."""
-        ref = self._ref or copied.ref
-        key = (copied.url, ref)
-        if key not in self._upstreams:
-            self._upstreams[key] = find_repository(self._project, CopyAddress(copied.url, "", ref), self._notify)
-        upstream = replace(self._upstreams[key], address=CopyAddress(copied.url, copied.path, ref))
-        paths = mods_at(upstream) if self._kind == "mod" else recipes_at(upstream)
-        path = require_one(upstream, self._kind, paths)
-        return plan_copy(self._project, upstream, self._kind, path, name, self._notify)
-
-    def _notify(self, line: str) -> None:
-        self._report(Message(line))
-
-
-def _name(kind: Kind, text: str) -> str:
-    return name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
+    return PlannedUpdate(tuple(planned), tuple(faults))

@@ -10,7 +10,7 @@ from builder.moving import checkout
 
 
 def read(text: str) -> dict[str, str]:
-    return {name: each.value for name, each in checkout.parse_env_file(text, ".env").assignments.items()}
+    return checkout.parse_env_file(text, ".env").values
 
 
 def problems(text: str) -> list[str]:
