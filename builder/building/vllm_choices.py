@@ -97,15 +97,15 @@ def _cached(project: Project, hashes: Collection[str]) -> dict[str, bytes]:
 
 
 def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[str]]:
-    values = {}
-    for option, (path, name) in _REGISTERED.items():
-        # A patch to the file that registers them may add one.
-        keys = _keys(files.get(path, b""), name) if path.encode() not in patches else frozenset()
-        if keys:
-            values[option] = keys
-    path, name = _METHODS
-    methods = _literals(files.get(path, b""), name) if path.encode() not in patches else frozenset()
-    return {**values, recipe_problems.METHOD: methods} if methods else values
+    sources = {option: (*place, _keys) for option, place in _REGISTERED.items()}
+    sources[recipe_problems.METHOD] = (*_METHODS, _literals)
+    # A patch to the file that registers them may add one.
+    values = {
+        option: read(files.get(path, b""), name)
+        for option, (path, name, read) in sources.items()
+        if path.encode() not in patches
+    }
+    return {option: names for option, names in values.items() if names}
 
 
 def _literals(source: bytes, name: str) -> frozenset[str]:

@@ -378,7 +378,7 @@ def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
     entries = {entry: path for entry in named if (path := checkout.mod_at(there, entry))}
     every = {} if request.recipes else dict(there.mods)
     every |= {checkout.name_of_mod(path): path for path in entries.values()}
-    known = {*every, *mod.mod_names(project), *entries}
+    present = {*every, *mod.mod_names(project), *entries}
     mods = [taking.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
     recipes = [taking.plan_part(project, there, "recipe", name, path, upstream) for name, path in names.items()]
     checked = {
@@ -404,7 +404,7 @@ def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
         parts=(*mods, *recipes),
         problems={name: each.problems for name, each in checked.items() if each.problems},
         run_time=dict(_run_time(there, mods)),
-        missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in known},
+        missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in present},
         renamed={
             entry: name for entry, path in entries.items() if (name := checkout.name_of_mod(path)) != mod.name_of(entry)
         },

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import definitions
-from builder.base import files
+from builder.base import files, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.words import did_you_mean
@@ -28,7 +28,6 @@ from builder.definitions.mod import (
     is_address,
     load_mod,
     mod_names,
-    mod_problems,
     name_of,
     read_known_sources,
     read_script_facts,
@@ -63,14 +62,14 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.building.mod_choice import ModUse
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Mod, ModPatch
+    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.model import Lock
     from builder.moving.copies import Kind, Origin, PlannedCopy
     from builder.pins.packages import Access
 
 
-# The ``mods add`` command: copies mods of another repository into the project, with where they came from.
+# ``mods add``
 
 
 def plan_copies(
@@ -94,17 +93,17 @@ def plan_copies(
             hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
             raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
         text, name = sources[text], name or (None if everything else text)
-    upstream = copies.find_repository(project, copies.parse_address(text), notify)
-    paths = copies.mods_at(upstream)
-    chosen = paths if everything else (copies.require_one(upstream, "mod", paths),)
+    upstream = find_repository(project, copies.parse_address(text), notify)
+    paths = mods_at(upstream)
+    chosen = paths if everything else (require_one(upstream, "mod", paths),)
     return tuple(
-        copies.plan_copy(project, upstream, "mod", path, name or copies.name_of(upstream, "mod", path), notify)
+        plan_copy(project, upstream, "mod", path, name or copies.name_of(upstream, "mod", path), notify)
         for path in chosen
     )
 
 
 def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
-    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan` takes them."""
+    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan_copies` takes them."""
     sources = read_known_sources(project)
     return {name: sources[name] for name in names if name in sources}
 
@@ -131,39 +130,17 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
     """Raises ConflictError for copies that would replace something which is nowhere else."""
     for each in planned:
         if each.edited and each.replaces:
-            edited = ", ".join(each.edited)
-            message = f"{each.kind} {each.name} was edited since it was copied: {edited}"
-            raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
-        if each.loses:
+            message = f"{each.kind} {each.name} was edited since it was copied: {', '.join(each.edited)}"
+        elif each.loses:
             message = f"{each.kind}s/{each.name} is there, and was not copied from anywhere"
-            raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
+        else:
+            continue
+        raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
 
 
-# The ``mods check --against`` command: tries patches of mods on versions that the user names, without a build.
+# ``mods check --against`` tries the patches of mods on versions that the user names, without a build.
 
-DEFAULT_PACKAGE = "vllm"
 _AT_ONCE = 8
-
-
-@dataclass(frozen=True)
-class _PackageRef:
-    """A version of a ``package`` as the user names it: that of a wheel (``0.20.0``), or else a name in a repository."""
-
-    package: str
-    name: str
-
-    @property
-    def is_version(self) -> bool:
-        """True if it is written like the version of a wheel: without the ``v`` that a repository's tags have."""
-        from packaging.version import InvalidVersion, Version
-
-        if mirror.is_commit(self.name) or not self.name[:1].isdigit():
-            return False
-        try:
-            Version(self.name)
-        except InvalidVersion:
-            return False
-        return True
 
 
 def check_mods(
@@ -183,7 +160,7 @@ def check_mods(
     columns: list[list[ModVerdict]] = []
     faults: list[SourceError | UsageError] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for future in [pool.submit(_column, access, definitions, mods, ref) for ref in parsed]:
+        for future in [pool.submit(_column, access, definitions, mods, *ref) for ref in parsed]:
             try:
                 columns.append(future.result())
             except (SourceError, UsageError) as error:
@@ -198,39 +175,49 @@ def check_mods(
 def require_valid(project: Project) -> None:
     """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid, and of
     the chat templates of the others."""
-    templates = (problem for mod in readable_mods(project) for problem in template_problems(mod))
-    if problems := (*mod_problems(project), *templates):
+    readable, problems = readable_mods(project)
+    if problems := (*problems, *(problem for mod in readable for problem in template_problems(mod))):
         raise FileProblemsError(problems, hint="the other mods were checked")
 
 
-def _parse(project: Project, text: str) -> _PackageRef:
+def _parse(project: Project, text: str) -> tuple[str, str]:
+    """The package, vllm by default, and its version or a name in its repository."""
     if name_of(text) in mod_names(project):
         raise UsageError(f"`{text}` is a mod, not a version", hint="name the mods first, then --against")
     package, equals, name = text.partition("=")
-    return _PackageRef(package, name.lstrip("=")) if equals else _PackageRef(DEFAULT_PACKAGE, text)
+    return (package, name.lstrip("=")) if equals else ("vllm", text)
+
+
+def _is_version(name: str) -> bool:
+    """True for the version of a wheel, which is written without the ``v`` that a repository's tags have."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return not mirror.is_commit(name) and name[:1].isdigit() and bool(Version(name))
+    except InvalidVersion:
+        return False
 
 
 def _column(
-    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
+    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
 ) -> list[ModVerdict]:
     """Checks every mod against one version."""
-    find = packages.released if ref.is_version else packages.committed
-    package = find(access, definitions, ref.package, ref.name)
+    find = packages.released if _is_version(name) else packages.committed
+    package = find(access, definitions, package_name, name)
     tried_mods = tuple(map(mod_dry_run.as_declared, mods))
-    candidates = mod_dry_run.candidates(tried_mods, ref.package)
+    candidates = mod_dry_run.candidates(tried_mods, package_name)
     package = replace(package, tree=patches.prefetched(package.tree, candidates))
     verdicts = []
     for mod, with_patches in zip(mods, tried_mods, strict=True):
-        tried = mod_dry_run.try_all([with_patches], {ref.package: package}.get)
-        own = tuple(attempt for attempt in tried if attempt.package == ref.package)
-        unfit = rules.excluded_mods(mod, {canonical(ref.package): package.version})
+        tried = mod_dry_run.try_all([with_patches], {package_name: package}.get)
+        own = tuple(attempt for attempt in tried if attempt.package == package_name)
+        unfit = rules.excluded_mods(mod, {canonical(package_name): package.version})
         excluded = ", ".join(f"it requires {name} {mod.requires[name]}" for name in unfit)
         verdicts.append(ModVerdict(mod, package.label, own, excluded, is_hint=with_patches != mod))
     return verdicts
 
 
-# The ``mods check`` command: tries the patches of mods on the versions of images.lock. A mod is tried for each of its
-# uses, and one without a use on every definition that it could be used with.
+# ``mods check`` tries the patches of mods on the versions of images.lock.
 
 
 @dataclass(frozen=True)
@@ -317,20 +304,16 @@ def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | 
 
 def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     """Checks a mod without a use on a definition that has the packages which it patches."""
-    patches = mod_dry_run.as_declared(mod).patches
-    if not patches and not mod.requires:
+    named = {patch.package for patch in mod_dry_run.as_declared(mod).patches}
+    if not named and not mod.requires:
         return
     for chain in pinned:
-        if all(chain.find(patch.package) for patch in mod.patches) and _any_is_pinned(chain, patches):
+        has_all = all(chain.find(patch.package) for patch in mod.patches)
+        if has_all and (not named or any(map(chain.find, named))):
             of_parents: list[tuple[Mod, ...]] = [() for _ in chain.chain[1:]]
             yield chain.verdict(mod, chain.label, [*of_parents, (mod,)], requested=False)
     if not pinned:
         yield _unpinned(mod, definition, requested=False)
-
-
-def _any_is_pinned(chain: _PinnedChain, patches: Sequence[ModPatch]) -> bool:
-    packages_named = {patch.package for patch in patches}
-    return not packages_named or any(chain.find(package) for package in packages_named)
 
 
 def _no_target(mod: Mod) -> str:
@@ -360,7 +343,7 @@ def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_P
     )
 
 
-# The ``mods list`` command: each mod with its changes, its needs and its users.
+# ``mods list``
 
 
 @dataclass(frozen=True)
@@ -412,7 +395,7 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
 def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...], str]:
     """The origin of a copy, the files that were changed since, and the reason why that cannot be told."""
     try:
-        copied = copies.read_origin(project, "mod", name)
+        copied = read_origin(project, "mod", name)
         files = copies.read_copy_files(project, "mod", name) if copied else None
     except (ConflictError, FileProblemsError) as error:
         return None, (), error.message
@@ -421,29 +404,22 @@ def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...]
 
 def changes(mod: Mod) -> tuple[str, ...]:
     """The changes that a mod makes, in a few words each: ``2 patches to vllm``, ``run.sh with the network``."""
-    patched = dict.fromkeys(patch.package for patch in mod.patches)
+    hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
+    remote = f" (from {', '.join(hosts)}, pinned)" if hosts else ""
+    patched = ", ".join(dict.fromkeys(patch.package for patch in mod.patches))
+    patch_count = f"{len(mod.patches)} {'patch' if len(mod.patches) == 1 else 'patches'}"
     return (
         *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
-        *([_count(len(mod.copies), "file") + _remote(mod)] if mod.copies else []),
-        *([f"{_count(len(mod.patches), 'patch', 'patches')} to {', '.join(patched)}"] if mod.patches else []),
+        *([words.counted(len(mod.copies), "file") + remote] if mod.copies else []),
+        *([f"{patch_count} to {patched}"] if mod.patches else []),
         *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
         *([f"environment {', '.join(mod.env)}"] if mod.env else []),
     )
 
 
-def _remote(mod: Mod) -> str:
-    hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
-    return f" (from {', '.join(hosts)}, pinned)" if hosts else ""
-
-
-def _count(number: int, singular: str, plural: str = "") -> str:
-    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
-
-
-# The ``mods new`` command: makes a mod that works as it is, with every key of mod.yaml explained, and a test.
+# ``mods new``
 
 _SKELETON = Path(definitions.__file__).parent / "skeleton"
-_PLACEHOLDER = "@NAME@"
 _FOR_EDITORS = "# yaml-language-server: $schema="
 
 
@@ -462,20 +438,16 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     for source in sorted(_SKELETON.iterdir()):
-        text = source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-        (unfinished / source.name).write_text(_without_dead_end(text, unfinished), encoding="utf-8")
+        text = source.read_text(encoding="utf-8").replace("@NAME@", name)
+        first, _, rest = text.partition("\n")
+        if first.startswith(_FOR_EDITORS) and not (unfinished / first.removeprefix(_FOR_EDITORS)).is_file():
+            text = rest  # the project does not have the schema that the line names
+        (unfinished / source.name).write_text(text, encoding="utf-8")
     files.put_folder_in_place(unfinished, folder)
     return tuple(sorted(folder.iterdir()))
 
 
-def _without_dead_end(text: str, folder: Path) -> str:
-    """Removes the line that names the schema for editors, where the project does not have the schema."""
-    first, _, rest = text.partition("\n")
-    schema = first.removeprefix(_FOR_EDITORS)
-    return text if schema == first or (folder / schema).is_file() else rest
-
-
-# The ``mods pin`` command: writes into mod.yaml the digests of what its addresses have today.
+# ``mods pin``
 
 
 @dataclass(frozen=True)
@@ -520,7 +492,7 @@ def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], repor
     return tuple(pinned)
 
 
-# The ``mods update`` and ``recipes update`` commands: move copies to what their repositories have now.
+# ``mods update`` and ``recipes update``
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""A mod is a change that is baked into an image.
+"""A mod is a change that is baked into an image: ``mods/NAME/`` or ``mods/NAME.zip``, with a run.sh or a mod.yaml.
 
-Digests in mod.yaml come first, then the mod, its files, its problems, and the known sources of mods.
-The reader of folders and zip files follows, then the facts that the text of a script tells.
-A mod gives the same bytes on every checkout. Nothing on this page runs a script.
+The mod and its loading come first, then its files, its problems, the known sources of mods, the facts that the text of
+a script tells, and the digests that are written into mod.yaml. Nothing on this page runs a script.
 """
 
 from __future__ import annotations
@@ -27,62 +26,10 @@ from builder.definitions.fields import canonical, checked, conflict_mark, read_t
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from builder.base.project import Project
 
-
-# Writing the digest of a file from an address into the text of mod.yaml, which stays as it is otherwise.
-
-# Written plain, YAML would read a number: 12…, or 1e5….
-_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
-
-
-def with_digest(text: str, file: str, index: int, sha256: str) -> str:
-    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
-
-    Raises FileProblemsError where the text is written in a way that cannot be added to.
-    """
-    wanted = yaml_file.load(text, file)
-    wanted["files"][index]["sha256"] = sha256
-    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
-    with suppress(FileProblemsError, yaml.YAMLError):
-        changed = _edited(text, index, sha256)
-        if yaml_file.load(changed, file) == wanted:
-            return changed
-    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
-    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
-    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
-
-
-def _edited(text: str, index: int, sha256: str) -> str:
-    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
-    # The pure Python loader: its marks count characters, as text does.
-    entry = _value(_value(yaml.compose(text, Loader=yaml.SafeLoader), "files"), index)
-    keys = {key.value: (key, value) for key, value in entry.value}
-    if "sha256" in keys:
-        _, before = keys["sha256"]
-        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
-    if "from" not in keys:  # taken in with `<<`
-        return text
-    key, source = keys["from"]
-    end = source.end_mark.index
-    if entry.flow_style:
-        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
-    line_end = text.find("\n", end)
-    if line_end < 0:
-        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
-    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
-    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"
-
-
-def _value(node: Any, key: str | int) -> Any:
-    if isinstance(key, int):
-        return node.value[key]
-    return next(value for name, value in node.value if name.value == key)
-
-
-# A mod: a change that is baked into an image.
 
 FETCHED = ".fetched"
 """The folder, in a mod's folder of a build directory, that holds the files fetched from addresses."""
@@ -115,7 +62,6 @@ class FileCopy:
 
     @property
     def is_remote(self) -> bool:
-        """True if the file is fetched from an address."""
         return is_address(self.source)
 
     @property
@@ -220,12 +166,134 @@ class Mod:
         return yaml_file.location_of(path, yaml_file.locations(self.yaml, self.file), self.file)
 
 
-# The files of a mod, read into memory from its folder or from a zip of it; only plain files of its own are accepted.
-# The same mod gives the same bytes on every checkout: text has the line ends that git stores (LF), and only the
-# owner's execute bit counts of the modes, whatever the umask was.
+# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
+SCRIPT_SECONDS = 3600
+# A name is part of a path in the Dockerfile and of a step's name.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def mod_names(project: Project) -> tuple[str, ...]:
+    """The names of all mods in the project, sorted."""
+    if not project.mods.is_dir():
+        return ()
+    folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
+    names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
+    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
+
+
+def name_of(text: str) -> str:
+    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
+    return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
+
+
+def load_mod(project: Project, text: str) -> Mod:
+    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
+    invalid."""
+    name = name_of(text)
+    existing = mod_names(project)
+    if name not in existing:
+        hint = remedy(project, name) or did_you_mean(name, existing)
+        raise UsageError(
+            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
+            hint=hint or f"there are: {', '.join(existing) or 'none'}",
+        )
+    folder, archive = project.mods / name, project.mods / f"{name}.zip"
+    if archive.is_file() and folder.is_dir():
+        message = f"mods/{name} is there as a folder, too; remove one of them"
+        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
+    is_zip = archive.is_file()
+    contents = read_zip(archive, f"mods/{name}.zip") if is_zip else read_folder(folder, f"mods/{name}")
+    if not NAME.fullmatch(name):
+        message = "a mod's name has letters, digits and . _ + - in it, and no others"
+        raise FileProblemsError((Problem(Location(contents.shown), message),))
+    described = contents.yaml is not None
+    data: dict[str, Any] = {"run": "run.sh"}
+    if contents.yaml is not None:
+        data = checked(contents.yaml, contents.yaml_file, "mod")
+    mod = Mod(
+        name=name,
+        description=data.get("description", ""),
+        described=described,
+        run=data.get("run"),
+        network=data.get("network", not described or bool(data.get("packages"))),
+        checks=tuple(ModCheck(**check) for check in data.get("check", ())),
+        files=contents.files,
+        copies=tuple(_copy(entry["from"], entry) for entry in data.get("files", ())),
+        patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
+        packages=tuple(data.get("packages", ())),
+        env={key: str(value) for key, value in data.get("env", {}).items()},
+        requires=dict(data.get("requires", {})),
+        conflicts=tuple(map(name_of, data.get("conflicts", ()))),
+        after=tuple(map(name_of, data.get("after", ()))),
+        may_be_empty=data.get("may_be_empty", False),
+        seconds=data.get("timeout", SCRIPT_SECONDS),
+        file=contents.yaml_file if described else contents.shown,
+        yaml=contents.yaml or "",
+    )
+    wrong = tuple(mod_text_problems(mod))
+    if wrong:
+        raise FileProblemsError(wrong)
+    return mod
+
+
+def _copy(source: str, entry: dict[str, str]) -> FileCopy:
+    return FileCopy(source if is_address(source) else source.rstrip("/"), entry["to"], entry.get("sha256", ""))
+
+
+def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
+    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
+    with the problems of all that are invalid."""
+    mods: list[Mod] = []
+    unknown: list[UsageError] = []
+    wrong: list[Problem] = []
+    for name in dict.fromkeys(map(name_of, texts)):
+        try:
+            mods.append(load_mod(project, name))
+        except UsageError as error:
+            unknown.append(error)
+        except FileProblemsError as error:
+            wrong.extend(error.problems)
+    if unknown:
+        hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
+        raise UsageError("\n".join(error.message for error in unknown), hint=hints)
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    return tuple(mods)
+
+
+def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
+    """Reads all mods of the project: those that are valid, and the problems of the others."""
+    mods: list[Mod] = []
+    problems: list[Problem] = []
+    for name in mod_names(project):
+        try:
+            mods.append(load_mod(project, name))
+        except FileProblemsError as error:
+            problems.extend(error.problems)
+    return tuple(mods), tuple(problems)
+
+
+def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
+    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
+    returns the location of the text with that index."""
+    existing = mod_names(project)
+    for index, name in enumerate(map(name_of, texts)):
+        if name not in existing:
+            yield Problem(location(index), no_mod(name, existing, remedy(project, name)))
+
+
+def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
+    how to get it, where that is known."""
+    there = f"there are: {', '.join(existing) or 'none'}"
+    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"
+
+
+# The files of a mod, of which only plain files of its own are accepted. The same mod gives the same bytes on every
+# checkout: text has the line ends that git stores (LF), and only the owner's execute bit counts of the modes.
 
 DESCRIPTION = "mod.yaml"
-# Files that describe a mod, or that tools leave in a working folder, are no part of the change that it makes.
+# These describe a mod, or are left by tools in a working folder: they are no part of the change that it makes.
 _NOT_BAKED = frozenset({DESCRIPTION, "README.md", ".git", ".DS_Store", "__MACOSX", "__pycache__"})
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
@@ -282,7 +350,7 @@ def read_folder(folder: Path, shown: str) -> ModContents:
             wrong.append(Problem(Location(f"{shown}/{inside}"), str(error.strerror)))
             continue
         room -= len(content)
-        if _is_script(path.name, content) and b"\r\n" in content:
+        if _has_crlf(path.name, content):
             wrong.append(Problem(Location(f"{shown}/{inside}"), _CRLF))
         files.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
     if len(files) > MOST_FILES:
@@ -348,8 +416,7 @@ def _unfit_name(name: str) -> str:
 
 def _unfit_file(path: Path, folder: str, room: int) -> str:
     """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
-    real = os.path.realpath(path)
-    if not Path(real).is_relative_to(folder):
+    if not Path(os.path.realpath(path)).is_relative_to(folder):
         return "a link that leaves the mod's folder; copy the file in"
     if not path.is_file():
         return "a link to a folder; copy the folder in" if path.is_dir() else "not a file; a mod holds plain files"
@@ -375,8 +442,9 @@ def _as_stored(content: bytes) -> bytes:
     return content if b"\r" in unix else unix
 
 
-def _is_script(name: str, content: bytes) -> bool:
-    return name.endswith(".sh") or content.startswith(b"#!")
+def _has_crlf(name: str, content: bytes) -> bool:
+    """True for a script whose lines end in CRLF."""
+    return (name.endswith(".sh") or content.startswith(b"#!")) and b"\r\n" in content
 
 
 def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
@@ -417,7 +485,7 @@ def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown:
     with archive.open(entry) as file:
         # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
         content = file.read(entry.file_size)
-    if _is_script(entry.filename, content) and b"\r\n" in content:
+    if _has_crlf(entry.filename, content):
         raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
     executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
     return ModFile(entry.filename.removeprefix(top), executable, _as_stored(content))
@@ -427,7 +495,7 @@ def _printable(text: str) -> str:
     return _CONTROL.sub("?", text.encode(errors="replace").decode())
 
 
-# Problems of a mod that its schema cannot find: missing files, contradictory settings, changes that would be lost.
+# Problems of a mod that its schema cannot find.
 
 # Folders of the host are mounted over these when an image serves, and hide whatever is baked there.
 HOST_MOUNTS = (
@@ -437,7 +505,7 @@ HOST_MOUNTS = (
     "/root/.tilelang",
     "/root/.triton",
 )
-# The name of a file that is fetched, which becomes part of a path here.
+# A fetched file has such a name, which becomes part of a path here.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
 _TEMPLATES = (".jinja", ".jinja2")
 # Mounts of the build: files written there do not end up in the image.
@@ -447,7 +515,12 @@ _BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     """Every problem of ``mod``, with its location in mod.yaml."""
     yield from _wrong_files(mod)
-    yield from _wrong_packages(mod)
+    seen: dict[str, str] = {}
+    for index, text in enumerate(mod.packages):
+        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
+        if package in seen:
+            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
+        seen.setdefault(package, text)
     folder = mod.file.removesuffix("/mod.yaml")
     conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
     yield from (conflict for conflict in conflicts if conflict)
@@ -460,8 +533,7 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     if mod.packages and not mod.network:
         yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
     for index, copy in enumerate(mod.copies):
-        message = _unfit_target(copy.to)
-        if message:
+        if message := _unfit_target(copy.to):
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
     yield from _wrong_addresses(mod)
     yield from _wrong_requires(mod)
@@ -493,14 +565,15 @@ def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
     for index, copy in enumerate(mod.copies):
         if copy.is_remote:
             name = file_name(copy.source)
+            message = (
+                ""
+                if copy.sha256
+                else f" has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+            )
             if not _FILE_NAME.fullmatch(name):
-                message = f"{copy.source}: an address ends with the name of a file, of letters, digits and . _ + -"
-                yield Problem(mod.location("files", index, "from"), message)
-            elif not copy.sha256:
-                message = (
-                    f"{copy.source} has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
-                )
-                yield Problem(mod.location("files", index, "from"), message)
+                message = ": an address ends with the name of a file, of letters, digits and . _ + -"
+            if message:
+                yield Problem(mod.location("files", index, "from"), f"{copy.source}{message}")
         elif copy.sha256:
             message = "a sha256 belongs to a file from an address; the mod's own files need none"
             yield Problem(mod.location("files", index, "sha256"), message)
@@ -525,26 +598,12 @@ def _unfit_target(to: str) -> str:
     """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
         return "a path without `..` says where"
-    for folder in HOST_MOUNTS:
-        if _is_below(to, folder):
+    for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS):
+        if f"{to}/".startswith(f"{folder}/"):
+            if folder in _BUILD_MOUNTS:
+                return f"what is written below {folder} does not stay in an image"
             return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
-    for folder in _BUILD_MOUNTS:
-        if _is_below(to, folder):
-            return f"what is written below {folder} does not stay in an image"
     return ""
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder}/")
-
-
-def _wrong_packages(mod: Mod) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for index, text in enumerate(mod.packages):
-        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
-        if package in seen:
-            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
-        seen.setdefault(package, text)
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
@@ -570,27 +629,22 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
             yield Problem(location, message)
 
 
-# The places where mods are known to be that a recipe names and a project lacks: known_sources.yaml, and the project's
-# own in builder.yaml.
+# Where mods are known to be that a recipe names and a project lacks.
 
-FILE = Path(__file__).with_name("known_sources.yaml")
+_KNOWN_SOURCES = Path(__file__).with_name("known_sources.yaml")
 
 
-def shipped() -> Mapping[str, str]:
-    """The addresses of mods by name, as `builder mods add` takes them, each at a fixed commit."""
-    return {
+def read_known_sources(project: Project) -> dict[str, str]:
+    """The addresses of mods by name, as `builder mods add` takes them; one in builder.yaml goes before a shipped one,
+    which is at a fixed commit."""
+    sources = {
         name: f"{source['repository']}//mods/{name}@{source['commit']}"
-        for source in yaml_file.load(FILE.read_text(encoding="utf-8"), FILE.name)
+        for source in yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
         for name in source["mods"]
     }
-
-
-def read_known_sources(project: Project) -> Mapping[str, str]:
-    """The addresses of mods by name; one in builder.yaml goes before a shipped one."""
-    own: Mapping[str, str] = {}
     with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
-        own = configuration.load_configuration(project).mod_sources
-    return {**shipped(), **own}
+        sources |= configuration.load_configuration(project).mod_sources
+    return sources
 
 
 def remedy(project: Project, name: str) -> str:
@@ -603,153 +657,11 @@ def remedy(project: Project, name: str) -> str:
     return f"`{command}` brings it from where it is known to be"
 
 
-# Reading mods: ``mods/NAME/`` or ``mods/NAME.zip``. A mod may consist of a ``run.sh`` alone; a ``mod.yaml`` describes
-# it further.
-
-# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
-SCRIPT_SECONDS = 3600
-# A name is part of a path in the Dockerfile and of a step's name.
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-
-
-def mod_names(project: Project) -> tuple[str, ...]:
-    """The names of all mods in the project, sorted."""
-    if not project.mods.is_dir():
-        return ()
-    folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
-    names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
-    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
-
-
-def name_of(text: str) -> str:
-    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
-    return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
-
-
-def load_mod(project: Project, text: str) -> Mod:
-    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
-    invalid."""
-    name = name_of(text)
-    existing = mod_names(project)
-    if name not in existing:
-        hint = remedy(project, name) or did_you_mean(name, existing)
-        raise UsageError(
-            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
-            hint=hint or f"there are: {', '.join(existing) or 'none'}",
-        )
-    contents = _contents(project, name)
-    if not NAME.fullmatch(name):
-        message = "a mod's name has letters, digits and . _ + - in it, and no others"
-        raise FileProblemsError((Problem(Location(contents.shown), message),))
-    described = contents.yaml is not None
-    data: dict[str, Any] = (
-        checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
-    )
-    mod = Mod(
-        name=name,
-        description=data.get("description", ""),
-        described=described,
-        run=data.get("run"),
-        network=data.get("network", not described or bool(data.get("packages"))),
-        checks=tuple(ModCheck(**check) for check in data.get("check", ())),
-        files=contents.files,
-        copies=tuple(map(_copy, data.get("files", ()))),
-        patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
-        packages=tuple(data.get("packages", ())),
-        env={key: str(value) for key, value in data.get("env", {}).items()},
-        requires=dict(data.get("requires", {})),
-        conflicts=tuple(map(name_of, data.get("conflicts", ()))),
-        after=tuple(map(name_of, data.get("after", ()))),
-        may_be_empty=data.get("may_be_empty", False),
-        seconds=data.get("timeout", SCRIPT_SECONDS),
-        file=contents.yaml_file if described else contents.shown,
-        yaml=contents.yaml or "",
-    )
-    wrong = tuple(mod_text_problems(mod))
-    if wrong:
-        raise FileProblemsError(wrong)
-    return mod
-
-
-def _copy(entry: dict[str, str]) -> FileCopy:
-    source = entry["from"] if is_address(entry["from"]) else entry["from"].rstrip("/")
-    return FileCopy(source, entry["to"], entry.get("sha256", ""))
-
-
-def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
-    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
-    with the problems of all that are invalid."""
-    mods: list[Mod] = []
-    unknown: list[UsageError] = []
-    wrong: list[Problem] = []
-    for name in dict.fromkeys(map(name_of, texts)):
-        try:
-            mods.append(load_mod(project, name))
-        except UsageError as error:
-            unknown.append(error)
-        except FileProblemsError as error:
-            wrong.extend(error.problems)
-    if unknown:
-        hints = dict.fromkeys(error.hint for error in unknown)
-        raise UsageError("\n".join(error.message for error in unknown), hint="\n".join(hints))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
-    return tuple(mods)
-
-
-def readable_mods(project: Project) -> tuple[Mod, ...]:
-    """Reads all mods of the project but those that are invalid, which ``problems`` tells."""
-    mods: list[Mod] = []
-    for name in mod_names(project):
-        with suppress(FileProblemsError):
-            mods.append(load_mod(project, name))
-    return tuple(mods)
-
-
-def mod_problems(project: Project) -> tuple[Problem, ...]:
-    """The problems of all mods of the project that are invalid."""
-    collected: list[Problem] = []
-    for name in mod_names(project):
-        try:
-            load_mod(project, name)
-        except FileProblemsError as error:
-            collected.extend(error.problems)
-    return tuple(collected)
-
-
-def _contents(project: Project, name: str) -> ModContents:
-    folder, archive = project.mods / name, project.mods / f"{name}.zip"
-    if not archive.is_file():
-        return read_folder(folder, f"mods/{name}")
-    if folder.is_dir():
-        message = f"mods/{name} is there as a folder, too; remove one of them"
-        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
-    return read_zip(archive, f"mods/{name}.zip")
-
-
-def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
-    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
-    returns the location of the text with that index."""
-    existing = mod_names(project)
-    for index, name in enumerate(map(name_of, texts)):
-        if name not in existing:
-            yield Problem(location(index), no_mod(name, existing, remedy(project, name)))
-
-
-def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
-    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
-    how to get it, where that is known."""
-    there = f"there are: {', '.join(existing) or 'none'}"
-    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"
-
-
-# Facts about the script of a mod, read from its text: patches that it applies itself, downloads, and things that
-# belong to run time. A script can do anything, and nothing here runs it: what is read is certain only where it is
-# said to be so.
+# Facts about the script of a mod, read from its text. A script can do anything: these are hints.
 
 PATCHES = (".patch", ".diff")
 _SCRIPTS = (".sh", ".bash", ".py")
-# Of a script that is looked through; longer lines hold data, and take the patterns below too long.
+# Larger scripts are not searched. Longer lines hold data, and take the patterns below too long.
 _LARGEST = 1024 * 1024
 _LONGEST_LINE = 1000
 
@@ -839,7 +751,7 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     texts = {
         file.path: file.content.decode("utf-8", "replace")
         for file in mod.files
-        if _script_facts_is_script(mod, file.path)
+        if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
     }
     commands = _without_comments(texts.get(mod.run, ""))
     shell = _without_heredocs(commands)
@@ -850,18 +762,15 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
-        changes_nothing=_changes_nothing(commands),
+        # One that only prints, or drops caches and starts nothing that could change an image.
+        changes_nothing=_only_prints(commands)
+        or (_DROP_CACHES in commands and not _consists_of(commands, _PRINTS) and not _CHANGES.search(commands)),
         applies_patches=bool(_APPLIES.search(every)),
         patches=tuple(path for path in sorted(places, key=lambda path: (places[path], path)) if path not in declared),
         unnamed=tuple(path for path in beside if path not in places and path not in declared),
         downloads=tuple(program for program, pattern in _DOWNLOADS.items() if pattern.search(every)),
         run_time=tuple(_run_time(commands, shell)),
     )
-
-
-def _script_facts_is_script(mod: Mod, path: str) -> bool:
-    file = next(file for file in mod.files if file.path == path)
-    return (path == mod.run or path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
 
 
 def _place_of(path: str, text: str) -> int | None:
@@ -872,7 +781,7 @@ def _place_of(path: str, text: str) -> int | None:
 
 
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
-    if _consists_of(commands, _PRINTS) and _prints(commands):
+    if _only_prints(commands):
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
     settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
     if _DROP_CACHES in settings:
@@ -891,15 +800,8 @@ def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
         yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
 
 
-def _changes_nothing(commands: str) -> bool:
-    """True for a script that only prints, or drops caches and starts nothing that could change an image."""
-    if _consists_of(commands, _PRINTS):
-        return _prints(commands)
-    return _DROP_CACHES in commands and not _CHANGES.search(commands)
-
-
-def _prints(commands: str) -> bool:
-    return "echo" in commands or "printf" in commands
+def _only_prints(commands: str) -> bool:
+    return _consists_of(commands, _PRINTS) and ("echo" in commands or "printf" in commands)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
@@ -922,3 +824,49 @@ def _without_heredocs(text: str) -> str:
         opened = _HEREDOC.search(line)
         end = opened["end"] if opened else ""
     return "\n".join(kept)
+
+
+# The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
+
+# YAML would read such a digest as a number if it stood there without quotes.
+_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
+
+
+def with_digest(text: str, file: str, index: int, sha256: str) -> str:
+    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
+
+    Raises FileProblemsError where the text is written in a way that cannot be added to.
+    """
+    wanted = yaml_file.load(text, file)
+    wanted["files"][index]["sha256"] = sha256
+    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
+    with suppress(FileProblemsError, yaml.YAMLError):
+        changed = _edited(text, index, sha256)
+        if yaml_file.load(changed, file) == wanted:
+            return changed
+    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
+    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
+    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
+
+
+def _edited(text: str, index: int, sha256: str) -> str:
+    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
+    # The pure Python loader: its marks count characters, as text does.
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    top = {key.value: value for key, value in root.value}
+    entry = top["files"].value[index]
+    keys = {key.value: (key, value) for key, value in entry.value}
+    if "sha256" in keys:
+        _, before = keys["sha256"]
+        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
+    if "from" not in keys:  # taken in with `<<`
+        return text
+    key, source = keys["from"]
+    end = source.end_mark.index
+    if entry.flow_style:
+        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
+    line_end = text.find("\n", end)
+    if line_end < 0:
+        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
+    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
+    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"

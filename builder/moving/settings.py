@@ -130,7 +130,7 @@ def settle_nodes(
 
 
 def _link_notes(env: EnvFile, *, is_cluster: bool, has_own: bool) -> dict[str, list[str]]:
-    """What becomes of the keys that belong to the link between machines."""
+    """The outcome of the keys that belong to the link between machines."""
     if not is_cluster:
         keys = ("CLUSTER_NODES", "ETH_IF", "IB_IF", "LOCAL_IP")
         return {key: ["one machine: no node, and no link, is needed"] for key in keys if env.value(key)}
