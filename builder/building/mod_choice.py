@@ -21,7 +21,7 @@ from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.definitions.mod import (
     FETCHED,
     LARGEST_FILE,
-    ModFile,
+    PlainFile,
     load_all,
     load_mod,
     mod_names,
@@ -192,7 +192,7 @@ def _with_files(workspace: Workspace, mod: Mod) -> Mod:
     remote = {copy.staged: (index, copy) for index, copy in enumerate(mod.copies) if copy.is_remote}
     if not remote:
         return mod
-    files = (ModFile(staged, False, _content(workspace, mod, *each)) for staged, each in remote.items())
+    files = (PlainFile(staged, False, _content(workspace, mod, *each)) for staged, each in remote.items())
     complete = replace(mod, fetched=tuple(files))
     require_templates([complete])
     return complete

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,7 @@ class Mod:
     run: str | None
     network: bool
     checks: tuple[ModCheck, ...]
-    files: tuple[ModFile, ...]
+    files: tuple[PlainFile, ...]
     copies: tuple[FileCopy, ...]
     patches: tuple[ModPatch, ...]
     packages: tuple[str, ...]
@@ -136,7 +136,7 @@ class Mod:
     seconds: int
     file: str
     yaml: str
-    fetched: tuple[ModFile, ...] = ()
+    fetched: tuple[PlainFile, ...] = ()
 
     @property
     def content_hash(self) -> str:
@@ -293,8 +293,10 @@ def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
 # checkout: text has the line ends that git stores (LF), and only the owner's execute bit counts of the modes.
 
 DESCRIPTION = "mod.yaml"
-# These describe a mod, or are left by tools in a working folder: they are no part of the change that it makes.
-_NOT_BAKED = frozenset({DESCRIPTION, "README.md", ".git", ".DS_Store", "__MACOSX", "__pycache__"})
+# Tools leave these in a working folder.
+LITTER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
+# These are no part of the change that a mod makes.
+_NOT_BAKED = LITTER | {DESCRIPTION, "README.md"}
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
 MOST_FILES = 10_000
@@ -308,8 +310,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class ModFile:
-    """A file of a mod: its path within the mod, its execute bit, and its bytes."""
+class PlainFile:
+    """A file: its path in the folder that was asked for, its execute bit, and its bytes."""
 
     path: str
     executable: bool
@@ -324,42 +326,45 @@ class ModContents:
     shown: str
     yaml_file: str
     yaml: str | None
-    files: tuple[ModFile, ...]
+    files: tuple[PlainFile, ...]
 
 
 def read_folder(folder: Path, shown: str) -> ModContents:
-    """Reads the mod in ``folder``, which errors call ``shown``.
+    """Reads the mod in ``folder``, which errors call ``shown``. Raises FileProblemsError with every problem of its
+    files."""
+    files = read_plain_files(folder, shown, _NOT_BAKED)
+    if wrong := [Problem(Location(f"{shown}/{file.path}"), _CRLF) for file in files if _has_crlf(file)]:
+        raise FileProblemsError(tuple(wrong))
+    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
+    text = read_text(described, name, folder) if described.is_file() else None
+    return ModContents(shown, name, text, _sorted(replace(file, content=_as_stored(file.content)) for file in files))
 
-    Raises FileProblemsError with every problem of its files; a file that is too large is not read.
+
+def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
+    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, but those and the folders that are
+    called as one of ``left_out``.
+
+    Raises FileProblemsError with every problem of them; a file that is too large is not read.
     """
-    files: list[ModFile] = []
+    files: list[PlainFile] = []
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
-    for path in _below(folder):
-        inside = path.relative_to(folder)
-        if not _NOT_BAKED.isdisjoint(inside.parts):
-            continue
-        message = _unfit_name(inside.as_posix()) or _unfit_file(path, real, room)
+    for path in _below(folder, left_out):
+        inside = path.relative_to(folder).as_posix()
+        message = _unfit_name(inside) or _unfit_file(path, real, room)
+        if not message:
+            try:
+                files.append(PlainFile(inside, bool(path.stat().st_mode & 0o100), path.read_bytes()))
+                room -= len(files[-1].content)
+            except OSError as error:
+                message = str(error.strerror)
         if message:
             wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
-            continue
-        try:
-            content = path.read_bytes()
-            executable = bool(path.stat().st_mode & 0o100)
-        except OSError as error:
-            wrong.append(Problem(Location(f"{shown}/{inside}"), str(error.strerror)))
-            continue
-        room -= len(content)
-        if _has_crlf(path.name, content):
-            wrong.append(Problem(Location(f"{shown}/{inside}"), _CRLF))
-        files.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
     if len(files) > MOST_FILES:
         wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
-    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
-    text = read_text(described, name, folder) if described.is_file() else None
-    return ModContents(shown, name, text, _sorted(files))
+    return tuple(sorted(files, key=lambda file: file.path))
 
 
 def read_zip(path: Path, shown: str) -> ModContents:
@@ -390,18 +395,17 @@ def read_zip(path: Path, shown: str) -> ModContents:
     return ModContents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
 
 
-def _below(folder: Path) -> list[Path]:
-    """All files and links below ``folder`` in a fixed order, without the folders that are not baked."""
+def _below(folder: Path, left_out: Collection[str]) -> list[Path]:
+    """All files and links below ``folder`` in a fixed order."""
     paths: list[Path] = []
     for parent, folders, files in os.walk(folder):
-        here = Path(parent)
-        paths += [here / name for name in files]
-        paths += [here / name for name in folders if (here / name).is_symlink()]
-        folders[:] = sorted(set(folders) - _NOT_BAKED)
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        paths += [Path(parent, name) for name in (*files, *links) if name not in left_out]
+        folders[:] = sorted(set(folders) - set(left_out))
     return sorted(paths)
 
 
-def _sorted(files: Iterable[ModFile]) -> tuple[ModFile, ...]:
+def _sorted(files: Iterable[PlainFile]) -> tuple[PlainFile, ...]:
     return tuple(sorted(files, key=lambda file: file.path.split("/")))
 
 
@@ -442,9 +446,9 @@ def _as_stored(content: bytes) -> bytes:
     return content if b"\r" in unix else unix
 
 
-def _has_crlf(name: str, content: bytes) -> bool:
+def _has_crlf(file: PlainFile) -> bool:
     """True for a script whose lines end in CRLF."""
-    return (name.endswith(".sh") or content.startswith(b"#!")) and b"\r\n" in content
+    return (file.path.endswith(".sh") or file.content.startswith(b"#!")) and b"\r\n" in file.content
 
 
 def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
@@ -481,14 +485,15 @@ def _top_folder(names: list[str]) -> str:
     return f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
 
 
-def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> ModFile:
-    with archive.open(entry) as file:
+def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> PlainFile:
+    with archive.open(entry) as opened:
         # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
-        content = file.read(entry.file_size)
-    if _has_crlf(entry.filename, content):
-        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
+        content = opened.read(entry.file_size)
     executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
-    return ModFile(entry.filename.removeprefix(top), executable, _as_stored(content))
+    file = PlainFile(entry.filename.removeprefix(top), executable, content)
+    if _has_crlf(file):
+        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
+    return replace(file, content=_as_stored(content))
 
 
 def _printable(text: str) -> str:
@@ -548,7 +553,7 @@ def require_templates(mods: Iterable[Mod]) -> None:
 def template_problems(mod: Mod) -> Iterator[Problem]:
     """The chat templates of ``mod``, fetched ones included, that the server could not compile: it would say so only
     minutes after its start. Apart from the other problems, since compiling takes an import that a list can spare."""
-    files: tuple[ModFile, ...] = (*mod.files, *mod.fetched)
+    files: tuple[PlainFile, ...] = (*mod.files, *mod.fetched)
     templates = [file for file in files if file.path.endswith(_TEMPLATES)]
     if not templates:
         return

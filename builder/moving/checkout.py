@@ -16,10 +16,10 @@ from builder.base.errors import BuilderError, Location, Problem, UsageError
 from builder.base.words import did_you_mean
 from builder.definitions import mod, recipe
 from builder.definitions.fields import LARGEST_TEXT, read_text
+from builder.definitions.mod import PlainFile
 from builder.moving import copies
 from builder.moving.copies import DEFAULT_BRANCH, MOD_FILES, Origin
 from builder.sources import git
-from builder.sources.foreign_files import PlainFile
 from builder.sources.git import GitRepository
 
 if TYPE_CHECKING:
@@ -107,11 +107,10 @@ def read_mod(checkout: Checkout, path: Path) -> tuple[PlainFile, ...]:
     large."""
     shown = checkout.shown(path)
     if not path.is_file():
-        return copies.read_folder_files(path, shown)
+        return mod.read_plain_files(path, shown)
     contents = mod.read_zip(path, shown)
     described = [] if contents.yaml is None else [PlainFile(mod.DESCRIPTION, False, contents.yaml.encode())]
-    read = [PlainFile(file.path, file.executable, file.content) for file in contents.files]
-    return tuple(sorted([*read, *described], key=lambda file: file.path))
+    return tuple(sorted([*contents.files, *described], key=lambda file: file.path))
 
 
 def _is_mod(path: Path) -> bool:

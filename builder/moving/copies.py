@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import posixpath
 import re
 import shutil
@@ -23,10 +22,10 @@ from builder.base.files import locked, read_plain_file, replace_folder, write_at
 from builder.base.words import did_you_mean
 from builder.definitions import mod
 from builder.definitions.fields import LARGEST_TEXT, read_text
+from builder.definitions.mod import PlainFile, read_plain_files
 from builder.lab.compare import changes
 from builder.moving import shipped as shipped_files
 from builder.sources import foreign_files, git
-from builder.sources.foreign_files import PlainFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -168,8 +167,6 @@ def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> Non
 
 # The files of a mod or recipe in the project, which are compared with those of a repository, and put in place.
 
-# Tools leave these in a working folder. They are no part of a copy, and go with the folder that is replaced.
-_LITTER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
 RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and there
 
 
@@ -193,34 +190,11 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
     if not place.exists():
         return None
     if kind == "mod":
-        return read_folder_files(place, shown)
+        return read_plain_files(place, shown)
     try:
         return (PlainFile(RECIPE, executable=False, content=read_plain_file(place, LARGEST_TEXT)),)
     except OSError as error:
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
-
-
-def read_folder_files(folder: Path, shown: str) -> tuple[PlainFile, ...]:
-    """The files of the mod in ``folder``, which errors call ``shown``, sorted by path. Raises FileProblemsError with
-    every file that is none of its own or too large."""
-    collected, wrong, room = [], [], mod.LARGEST_MOD
-    for parent, folders, names in os.walk(folder):
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        folders[:] = sorted(set(folders) - _LITTER - set(links))
-        for path in (Path(parent, name) for name in (*names, *links) if name not in _LITTER):
-            inside = path.relative_to(folder).as_posix()
-            if not path.resolve().is_relative_to(folder.resolve()):
-                wrong.append(Problem(Location(f"{shown}/{inside}"), "a link that leaves the mod's folder"))
-                continue
-            try:
-                content = read_plain_file(path.resolve(), min(mod.LARGEST_FILE, room))
-                collected.append(PlainFile(inside, bool(path.stat().st_mode & 0o100), content))
-                room -= len(content)
-            except OSError as error:
-                wrong.append(Problem(Location(f"{shown}/{inside}"), str(error.strerror)))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
-    return tuple(sorted(collected, key=lambda file: file.path))
 
 
 def is_shipped_copy(project: Project, kind: Kind, name: str, files: Sequence[PlainFile] | None) -> bool:

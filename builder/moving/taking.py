@@ -23,7 +23,7 @@ from builder.base.files import read_plain_file
 from builder.definitions import image
 from builder.definitions.configuration import NOTHING_REQUIRED
 from builder.definitions.fields import LARGEST_TEXT, read_text
-from builder.definitions.mod import NAME
+from builder.definitions.mod import NAME, PlainFile
 from builder.engine import images, installed
 from builder.engine.client import EngineHTTPError
 from builder.lock import lock_file
@@ -33,7 +33,6 @@ from builder.moving import copies
 from builder.numbers import retention
 from builder.plan import making
 from builder.serving import selection
-from builder.sources.foreign_files import PlainFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 NAME = "fix-qwen3.6-chat-template"
 # The most named ones of 240 public recipes.
 MOST_NAMED = {
