@@ -205,7 +205,6 @@ def _mod_failures(container: Container, checks: Iterable[ImageCheck], seconds: f
 
 
 def _last_lines(output: str) -> str:
-    """The end of a program's output, as it stands below a message."""
     return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
 
 

@@ -65,8 +65,7 @@ def init(
         raise click.UsageError("--yes and --force go with --update")
     from builder.commands import init as command
 
-    request = command.InitRequest(folder or context.start, contents, git)
-    result = command.init_project(request, os.environ)
+    result = command.init_project(folder or context.start, contents, os.environ, git=git)
     if as_json:
         findings = list(command.machine_findings(result.project, os.environ))
         print_json(_document(result, findings))
@@ -221,8 +220,9 @@ def migrate(
     from builder.commands import init as command
 
     workspace = context.workspace()
-    request = command.MigrateRequest(path, recipes, env_file, replace, not no_adopt)
-    planned = command.plan_migration(workspace, request)
+    planned = command.plan_migration(
+        workspace, path, recipes, env_file=env_file, replace=replace, with_images=not no_adopt
+    )
     if not as_json:
         _print_plan(planned)
     result = None
@@ -256,8 +256,7 @@ def _print_plan(planned: Migration) -> None:
     if settings and settings.changed:
         print_line()
         for line in settings.difference():
-            colour = {"+": "green", "-": "red"}.get(line[:1])
-            print_line(styled(line, fg=colour) if colour else line)
+            print_line(output.line(line))
         print_line()
     for note in _notes(planned):
         print_note(f"note: {note}")

@@ -300,11 +300,8 @@ def pin(context: Context, mod: str) -> None:
 
     for pinned in pin_mod_files(context.project, mod, os.environ, print_message):
         print_result(pinned.address)
-        if pinned.before == pinned.sha256:
-            print_result(f"  sha256 {pinned.sha256}, as before")
-        else:
-            before = f" in place of {pinned.before}" if pinned.before else ""
-            print_result(f"  sha256 {pinned.sha256}{before}")
+        before = f" in place of {pinned.before}" if pinned.before else ""
+        print_result(f"  sha256 {pinned.sha256}{', as before' if pinned.before == pinned.sha256 else before}")
 
 
 @mods.command()
@@ -411,9 +408,6 @@ def _tried_json(tried: TriedPatch) -> dict[str, Any]:
     }
 
 
-# The text that ``builder mods check`` prints for each mod.
-
-
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
     """A block for each mod with a line for each target; for a mod without patches, what is known of it instead."""
     for mod, own in groupby(verdicts, lambda verdict: verdict.mod):
@@ -435,8 +429,7 @@ def verdict_text(verdict: ModVerdict) -> str:
     """Describes a verdict: the patches that apply, and file and hunk of those that do not."""
     if verdict.missing:
         return f"not tried: {verdict.missing}"
-    several = len(verdict.tried) > 1
-    texts = dict.fromkeys(_patch_text(tried, verdict.target, several) for tried in verdict.tried)
+    texts = dict.fromkeys(_patch_text(tried, verdict) for tried in verdict.tried)
     if verdict.excluded:
         texts = dict.fromkeys([f"excluded: {verdict.excluded}", *texts])
     return "; ".join(texts) or _nothing_tried(verdict)
@@ -446,20 +439,19 @@ def _rows(verdict: ModVerdict) -> Iterator[tuple[str, str, str]]:
     """The line of a verdict; for patches that a script applies, a line for each, as it may well leave some out."""
     texts = [verdict_text(verdict)]
     if verdict.is_hint and verdict.tried and not verdict.excluded:
-        several = len(verdict.tried) > 1
-        texts = [f"hint: {_hint_text(tried, verdict.target, several)}" for tried in verdict.tried]
+        texts = [f"hint: {_hint_text(tried, verdict)}" for tried in verdict.tried]
     for number, text in enumerate(texts):
         yield ("", "" if number else verdict.target or "-", text)
 
 
-def _hint_text(tried: TriedPatch, target: str, several: bool) -> str:
+def _hint_text(tried: TriedPatch, verdict: ModVerdict) -> str:
+    several = len(verdict.tried) > 1
     if tried.outcome.state != "fails":
-        text = _patch_text(tried, target, several)
+        text = _patch_text(tried, verdict)
         return text if not several or text.startswith(tried.file) else f"{tried.file}: {text}"
     first, *others = tried.outcome.problem.split("; ")
     more = f", and {words.counted(len(others), 'place')} more" if others else ""
-    file = f"{tried.file} " if several else ""
-    return f"{file}does not apply to {tried.against}: {first}{more}"
+    return f"{tried.file + ' ' if several else ''}does not apply to {tried.against}: {first}{more}"
 
 
 def _nothing_tried(verdict: ModVerdict) -> str:
@@ -501,10 +493,10 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     yield f"{is_proven} in each image that is built"
 
 
-def _patch_text(tried: TriedPatch, target: str, several: bool) -> str:
+def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
     outcome = tried.outcome
-    file = f"{tried.file}: " if several else ""
-    on = "" if tried.against == target else f" on {tried.against}"
+    file = f"{tried.file}: " if len(verdict.tried) > 1 else ""
+    on = "" if tried.against == verdict.target else f" on {tried.against}"
     if outcome.state == "not tried":
         return f"{file}not tried: {outcome.problem}"
     if outcome.state == "fails":

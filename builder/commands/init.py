@@ -106,15 +106,6 @@ _LAST = "dockerfiles"
 
 
 @dataclass(frozen=True)
-class InitRequest:
-    """A request to make a project in ``folder``. ``contents`` is None for what suits this machine."""
-
-    folder: Path
-    contents: Contents | None = None
-    git: bool = False
-
-
-@dataclass(frozen=True)
 class InitResult:
     """A project that was made. ``reason`` says why it has these contents, where the user did not say; ``first`` is the
     recipe to begin with, None where there is none; ``kept`` are files of the folder that were there and are as they
@@ -129,14 +120,17 @@ class InitResult:
     git: bool
 
 
-def init_project(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> InitResult:
-    """Makes the project. Whoever is killed meanwhile leaves no project, or all of it; run again, this completes it.
+def init_project(
+    folder: Path, contents: Contents | None, environ: Mapping[str, str], proc: Path = PROC, *, git: bool = False
+) -> InitResult:
+    """Makes a project in ``folder`` with these ``contents``, or what suits this machine, and with ``git`` a repository.
+    A process that is killed meanwhile leaves no project, or all of it; run again, this completes it.
 
     Raises ConflictError, with nothing written, where the folder is a project already, lies in one, or has other files
     of these names; UsageError for a folder that cannot be one, LockError where images.lock was lost.
     """
-    root = _folder(request.folder, environ)
-    contents, reason = (request.contents, "") if request.contents else suited(proc)
+    root = _folder(folder, environ)
+    contents, reason = (contents, "") if contents else suited(proc)
     selected = shipped.select(contents)
     project = Project(root)
     planned = shipped.plan_shipped(project, selected.files, None)
@@ -163,12 +157,11 @@ def init_project(request: InitRequest, environ: Mapping[str, str], proc: Path = 
         reason=reason,
         written=(*(each.path for each in planned if each.state != "same"), *(() if has_lock else (project.lock.name,))),
         kept=(project.lock.name,) if has_lock else (),
-        git=request.git and foreign_files.begin(root),
+        git=git and foreign_files.begin(root),
     )
 
 
 def suited(proc: Path) -> tuple[Contents, str]:
-    """The contents that suit this machine, and why."""
     if node_facts.is_spark(proc):
         return "spark", "this is a DGX Spark"
     if any(proc.glob(processes.GPUS)):
@@ -305,19 +298,6 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
 
 
 @dataclass(frozen=True)
-class MigrateRequest:
-    """A request to take over the checkout at ``path``: the ``recipes`` named, or all, with the mods that they name;
-    ``env_file`` in place of its ``.env``. With ``replace`` what differs here is replaced; without ``with_images``
-    no image gets a number."""
-
-    path: Path
-    recipes: tuple[str, ...] = ()
-    env_file: Path | None = None
-    replace: bool = False
-    with_images: bool = True
-
-
-@dataclass(frozen=True)
 class Migration:
     """The plan of a migration. ``problems`` are those of its recipes by name; ``run_time`` says of mods what belongs to
     run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each with
@@ -366,17 +346,27 @@ class MigrationResult:
     errors: tuple[tuple[str, BuilderError], ...]
 
 
-def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
-    """Plans to take over a checkout; nothing is written. Raises UsageError for a folder that is none, or a recipe that
-    it does not have."""
-    project, there = workspace.project, checkout.find_checkout(request.path)
+def plan_migration(
+    workspace: Workspace,
+    path: Path,
+    recipe_names: Sequence[str] = (),
+    *,
+    env_file: Path | None = None,
+    replace: bool = False,
+    with_images: bool = True,
+) -> Migration:
+    """Plans to take over the checkout at ``path``: the recipes named, or all, with the mods that they name; nothing is
+    written. ``env_file`` is read in place of its ``.env``. With ``replace`` what differs here is replaced; without
+    ``with_images`` no image gets a number. Raises UsageError for a folder that is no checkout, or a recipe that it does
+    not have."""
+    project, there = workspace.project, checkout.find_checkout(path)
     if there.root == project.root.resolve():
-        raise UsageError(f"{request.path} is this project itself", hint="name the checkout that is to be taken over")
+        raise UsageError(f"{path} is this project itself", hint="name the checkout that is to be taken over")
     upstream = checkout.find_upstream_commit(there.root)
-    names = {name: there.recipes[name] for name in checkout.choose_checkout(there, request.recipes)}
+    names = {name: there.recipes[name] for name in checkout.choose_checkout(there, recipe_names)}
     named = dict.fromkeys(entry for path in names.values() for entry in taking.mods_named(path))
-    entries = {entry: path for entry in named if (path := checkout.mod_at(there, entry))}
-    every = {} if request.recipes else dict(there.mods)
+    entries = {entry: place for entry in named if (place := checkout.mod_at(there, entry))}
+    every = {} if recipe_names else dict(there.mods)
     every |= {checkout.name_of_mod(path): path for path in entries.values()}
     present = {*every, *mod.mod_names(project), *entries}
     mods = [taking.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
@@ -389,15 +379,23 @@ def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
     untagged: tuple[UntaggedImage, ...] = ()
     unread, engine_error = 0, ""
     try:
-        adoptable = taking.adoptable(workspace, readable) if request.with_images else ()
+        adoptable = taking.adoptable(workspace, readable) if with_images else ()
         states = taking.container_states(workspace, readable, adoptable, ask_engine=True)
     except BuilderError as error:
         engine_error = error.message
         states = taking.container_states(workspace, readable, (), ask_engine=False)
     else:
-        if request.with_images:
+        if with_images:
             untagged, unread = taking.untagged(workspace, readable)
-    settings_plan, env_problems = _settings(workspace, there, request)
+    settings_plan: SettingsPlan | None = None
+    env_problems: tuple[Problem, ...] = ()
+    env_path = env_file or there.root / checkout.ENV_FILE
+    if env_path.exists():
+        env = checkout.read_env_file(env_path, str(env_path))
+        host = workspace.engine.host
+        own_engine = host if node_facts.is_here(host) else endpoints.DEFAULT_HOST
+        settings_plan = settings.plan_settings(project, env, own_engine, replace=replace)
+        env_problems = env.problems
     return Migration(
         checkout=there,
         upstream=upstream,
@@ -417,7 +415,7 @@ def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
         engine_error=engine_error,
         launch_scripts=checkout.edited(upstream, there.root, there.launch_scripts),
         dockerfiles=checkout.edited(upstream, there.root, there.dockerfiles) if upstream else (),
-        replace=request.replace,
+        replace=replace,
     )
 
 
@@ -458,18 +456,6 @@ def _run_time(there: Checkout, mods: Sequence[TakenPart]) -> Iterator[tuple[str,
             text = error.message
         if text:
             yield part.name, text
-
-
-def _settings(
-    workspace: Workspace, there: Checkout, request: MigrateRequest
-) -> tuple[SettingsPlan | None, tuple[Problem, ...]]:
-    path = request.env_file or there.root / checkout.ENV_FILE
-    if not path.exists():
-        return None, ()
-    env = checkout.read_env_file(path, str(path))
-    host = workspace.engine.host
-    own_engine = host if node_facts.is_here(host) else endpoints.DEFAULT_HOST
-    return settings.plan_settings(workspace.project, env, own_engine, replace=request.replace), env.problems
 
 
 def _write_settings(project: Project, planned: SettingsPlan) -> None:

@@ -201,7 +201,6 @@ def _is_version(name: str) -> bool:
 def _column(
     access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
 ) -> list[ModVerdict]:
-    """Checks every mod against one version."""
     find = packages.released if _is_version(name) else packages.committed
     package = find(access, definitions, package_name, name)
     tried_mods = tuple(map(mod_dry_run.as_declared, mods))
@@ -376,12 +375,11 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
         except FileProblemsError as error:
             loaded, problem = None, error.message
         copied, edited, wrong = _origin(project, name)
-        problem = "\n".join(filter(None, (problem, wrong)))
         mods.append(
             ListedMod(
                 name=name,
                 mod=loaded,
-                problem=problem,
+                problem="\n".join(filter(None, (problem, wrong))),
                 definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
                 recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
                 images=tuple(image for image, baked in images if name in baked),

@@ -75,7 +75,6 @@ class WheelSource:
 
     @property
     def requested(self) -> str:
-        """The requirement as images.lock records it."""
         return f"{self.requirement} from {self.index}" if self.index else self.requirement
 
 
@@ -93,7 +92,6 @@ class GitSource:
 
     @property
     def follows_vllm(self) -> bool:
-        """True if its ref is the version that the pinned vLLM names."""
         return self.ref == FROM_VLLM
 
 
@@ -137,17 +135,14 @@ class ImageDefinition:
 
     @property
     def wheel_sources(self) -> dict[str, WheelSource]:
-        """The sources that are installed as wheels."""
         return {name: source for name, source in self.sources.items() if isinstance(source, WheelSource)}
 
     @property
     def base_sources(self) -> tuple[str, ...]:
-        """The names of the sources that the base image brings."""
         return tuple(name for name, source in self.sources.items() if isinstance(source, BaseSource))
 
     @property
     def git_sources(self) -> dict[str, GitSource]:
-        """The sources that are built from git."""
         return {name: source for name, source in self.sources.items() if isinstance(source, GitSource)}
 
 
@@ -238,10 +233,8 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
 
 
 def repository_of(project: Project, name: str) -> str:
-    """The repository that the images of the definition ``name`` belong to."""
     path = project.dockerfiles / name / "image.yaml"
-    repository: str = read_checked(path, project.relative(path), "image", project.root)["repository"]
-    return repository
+    return str(read_checked(path, project.relative(path), "image", project.root)["repository"])
 
 
 def definition_repositories(project: Project) -> tuple[str, ...]:
@@ -265,7 +258,6 @@ def _repositories(project: Project) -> tuple[list[str], dict[str, FileProblemsEr
 
 
 def location(project: Project, name: str, *path: str | int) -> Location:
-    """The location of a value in the image.yaml of the definition ``name``."""
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
     return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file, project.root), file), file)
@@ -292,10 +284,9 @@ def _source(data: dict[str, Any] | str) -> Source:
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
     pulls = [pull if isinstance(pull, dict) else {"number": pull} for pull in data.get("pulls", ())]
-    follows = "version" in data
     return GitSource(
-        data.get("git", _FLASHINFER) if follows else data["git"],
-        data["version"] if follows else data["ref"],
+        data.get("git", _FLASHINFER),
+        data.get("version") or data["ref"],
         tuple(pull["number"] for pull in pulls),
         tuple(data.get("requirements", () if "git" in data else ("requirements.txt",))),
         {pull["number"]: pull["base"] for pull in pulls if "base" in pull},

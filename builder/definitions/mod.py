@@ -98,8 +98,8 @@ class ModPatch:
 
 @dataclass(frozen=True)
 class ModCheck:
-    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0; with
-    ``gpu`` it runs where the engine has an NVIDIA GPU."""
+    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0. With
+    ``gpu`` it runs only where the engine has an NVIDIA GPU."""
 
     file: str | None = None
     contains: str | None = None
@@ -173,7 +173,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def mod_names(project: Project) -> tuple[str, ...]:
-    """The names of all mods in the project, sorted."""
     if not project.mods.is_dir():
         return ()
     folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
@@ -586,13 +585,13 @@ def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
     """Files that mod.yaml names outside the mod's folder, or that do not exist."""
-    files = {file.path: file for file in mod.files}
+    files = {file.path for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
-    scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
-    scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
-    named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
-    copied = [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
-    for name, at in (*named, *copied):
+    named: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
+    named += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
+    named += [(patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches)]
+    named += [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
+    for name, at in named:
         if name.startswith("/") or ".." in name.split("/"):
             yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")
         elif name not in files and not (at[0] == "files" and name in folders):
@@ -612,9 +611,7 @@ def _unfit_target(to: str) -> str:
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
-    ranges: list[tuple[str, str, Location]] = [
-        (name, text, mod.location("requires", name)) for name, text in mod.requires.items()
-    ]
+    ranges = [(name, text, mod.location("requires", name)) for name, text in mod.requires.items()]
     required = set(map(canonical, mod.requires))
     for index, patch in enumerate(mod.patches):
         if patch.version:
@@ -716,8 +713,7 @@ _BESIDE = (
 
 @dataclass(frozen=True)
 class RunTimeUse:
-    """Something in a script that an image cannot keep: ``does`` says what (`starts a process …`), ``instead`` where it
-    belongs."""
+    """What a script ``does`` that an image cannot keep (`starts a process …`), and where that belongs ``instead``."""
 
     does: str
     instead: str
@@ -727,8 +723,8 @@ class RunTimeUse:
 class ScriptFacts:
     """Facts about the script ``name``. ``applies_patches`` if it runs patch(1) or ``git apply``; ``patches`` are the
     patches beside it that it names, in its order, ``unnamed`` the others; ``downloads`` are the programs that fetch
-    something. ``only_copies`` if all that it does is to put files in their place, ``changes_nothing`` if an image with
-    it would be the same as one without."""
+    something. ``only_copies`` if it only puts files in their place, ``changes_nothing`` if an image with it would be
+    the same as one without."""
 
     name: str
     only_copies: bool
@@ -742,11 +738,9 @@ class ScriptFacts:
     @property
     def instead(self) -> str:
         """The advice on what to use in place of a mod that belongs to run time; empty for any other."""
-        if not self.run_time:
-            return ""
         does = " and ".join(use.does for use in self.run_time)
         advice = "; ".join(dict.fromkeys(use.instead for use in self.run_time if use.instead))
-        return f"{self.name} {does}, which no image keeps. In its place: {advice}"
+        return f"{self.name} {does}, which no image keeps. In its place: {advice}" if does else ""
 
 
 def read_script_facts(mod: Mod) -> ScriptFacts | None:
@@ -761,9 +755,9 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     commands = _without_comments(texts.get(mod.run, ""))
     shell = _without_heredocs(commands)
     every = "\n".join([commands, *(_without_comments(text) for path, text in texts.items() if path != mod.run)])
-    beside = [file.path for file in mod.files if file.path.endswith(PATCHES)]
-    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
     declared = {patch.file for patch in mod.patches}
+    beside = [file.path for file in mod.files if file.path.endswith(PATCHES) and file.path not in declared]
+    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
@@ -771,8 +765,8 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
         changes_nothing=_only_prints(commands)
         or (_DROP_CACHES in commands and not _consists_of(commands, _PRINTS) and not _CHANGES.search(commands)),
         applies_patches=bool(_APPLIES.search(every)),
-        patches=tuple(path for path in sorted(places, key=lambda path: (places[path], path)) if path not in declared),
-        unnamed=tuple(path for path in beside if path not in places and path not in declared),
+        patches=tuple(sorted(places, key=lambda path: (places[path], path))),
+        unnamed=tuple(path for path in beside if path not in places),
         downloads=tuple(program for program, pattern in _DOWNLOADS.items() if pattern.search(every)),
         run_time=tuple(_run_time(commands, shell)),
     )

@@ -41,7 +41,6 @@ class Checkout:
     dockerfiles: tuple[str, ...]
 
     def shown(self, path: Path) -> str:
-        """``path`` as it is called in the checkout."""
         return path.relative_to(self.root).as_posix()
 
 
@@ -98,7 +97,6 @@ def mod_at(checkout: Checkout, entry: str) -> Path | None:
 
 
 def name_of_mod(path: Path) -> str:
-    """The name that the mod at ``path`` gets: its own, wherever it lies."""
     return path.name.removesuffix(".zip")
 
 

@@ -130,7 +130,6 @@ def path_of(project: Project, kind: Kind, name: str) -> Path:
 
 
 def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
-    """The names of all copies of a kind, sorted."""
     if kind == "mod":
         paths = [path.name for path in project.mods.glob(f"*{SUFFIX}")]
     else:  # recipes lie in folders, too
@@ -295,7 +294,6 @@ class PlannedCopy:
 
     @property
     def replaces(self) -> bool:
-        """True if files that are there change."""
         return self.before is not None and bool(self.changes)
 
     @property

@@ -62,7 +62,6 @@ class SettingsPlan:
         return self.before != self.after
 
     def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff of builder.yaml."""
         before, after = self.before.splitlines(), self.after.splitlines()
         file = configuration.FILE
         return tuple(difflib.unified_diff(before, after, f"{file} now", f"{file} then", lineterm=""))
@@ -158,7 +157,6 @@ def _missing(values: Mapping[str, Any], node: Node, notes: dict[str, list[str]],
 
 
 def is_own(address: str) -> bool:
-    """True if ``address`` is one of this machine."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind((str(ipaddress.IPv4Address(address)), 0))

@@ -226,7 +226,6 @@ class PlannedFile:
         return self.file.path
 
     def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff from what is there to what comes."""
         before = (self.before or b"").decode("utf-8", "replace").splitlines()
         after = self.after.decode("utf-8", "replace").splitlines()
         return tuple(difflib.unified_diff(before, after, f"{self.path} here", f"{self.path} now", lineterm=""))

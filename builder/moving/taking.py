@@ -91,12 +91,10 @@ class UntaggedImage:
 
     @property
     def contents(self) -> str:
-        """The vLLM in it, its size and its age."""
         return f"vllm {self.vllm}, {words.size_text(self.size)}, made {words.ago_text(self.created)}"
 
     @property
     def command(self) -> str:
-        """The command that gives it a number."""
         argv = ["builder", "adopt", self.id, "--as", self.repository]
         argv += ["--model", self.model] if self.model else []
         return shlex.join([*argv, *([] if self.promote else ["--no-promote"])])
@@ -281,7 +279,6 @@ class TakenPart:
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
-        """The differences between what is here and what the checkout has."""
         return tuple(copies.file_changes(self.before or (), self.files))
 
 
