@@ -38,17 +38,6 @@ from builder.definitions.mod import (
 from builder.lock import lock_file
 from builder.lock.model import Pins
 from builder.moving import copies
-from builder.moving.copies import (
-    CopyAddress,
-    Upstream,
-    copy_names,
-    find_repository,
-    mods_at,
-    plan_copy,
-    read_origin,
-    recipes_at,
-    require_one,
-)
 from builder.pins import packages, vendored
 from builder.pins.packages import PinnedDefinition
 from builder.plan import rules
@@ -93,11 +82,11 @@ def plan_copies(
             hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
             raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
         text, name = sources[text], name or (None if everything else text)
-    upstream = find_repository(project, copies.parse_address(text), notify)
-    paths = mods_at(upstream)
-    chosen = paths if everything else (require_one(upstream, "mod", paths),)
+    upstream = copies.find_repository(project, copies.parse_address(text), notify)
+    paths = copies.mods_at(upstream)
+    chosen = paths if everything else (copies.require_one(upstream, "mod", paths),)
     return tuple(
-        plan_copy(project, upstream, "mod", path, name or copies.name_of(upstream, "mod", path), notify)
+        copies.plan_copy(project, upstream, "mod", path, name or copies.name_of(upstream, "mod", path), notify)
         for path in chosen
     )
 
@@ -393,7 +382,7 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
 def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...], str]:
     """The origin of a copy, the files that were changed since, and the reason why that cannot be told."""
     try:
-        copied = read_origin(project, "mod", name)
+        copied = copies.read_origin(project, "mod", name)
         files = copies.read_copy_files(project, "mod", name) if copied else None
     except (ConflictError, FileProblemsError) as error:
         return None, (), error.message
@@ -518,27 +507,29 @@ def plan_copies_update(
     def notify(line: str) -> None:
         report(Message(line))
 
-    existing = copy_names(project, kind)
+    existing = copies.copy_names(project, kind)
     if not names and not existing:
         raise NothingToDoError(
             f"no {kind} was copied from another repository", hint=f"`builder {kind}s add` copies one"
         )
-    upstreams: dict[tuple[str, str], Upstream] = {}  # each repository is looked up once
+    upstreams: dict[tuple[str, str], copies.Upstream] = {}  # each repository is looked up once
     planned: list[PlannedCopy] = []
     faults: list[BuilderError] = []
     for text in names or existing:
         name = name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
         try:
-            copied = read_origin(project, kind, name)
+            copied = copies.read_origin(project, kind, name)
             if copied is None:
                 hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
             key = copied.url, ref or copied.ref
             if key not in upstreams:
-                upstreams[key] = find_repository(project, CopyAddress(copied.url, "", key[1]), notify)
-            upstream = replace(upstreams[key], address=CopyAddress(copied.url, copied.path, key[1]))
-            path = require_one(upstream, kind, mods_at(upstream) if kind == "mod" else recipes_at(upstream))
-            planned.append(plan_copy(project, upstream, kind, path, name, notify))
+                upstreams[key] = copies.find_repository(project, copies.CopyAddress(copied.url, "", key[1]), notify)
+            upstream = replace(upstreams[key], address=copies.CopyAddress(copied.url, copied.path, key[1]))
+            path = copies.require_one(
+                upstream, kind, copies.mods_at(upstream) if kind == "mod" else copies.recipes_at(upstream)
+            )
+            planned.append(copies.plan_copy(project, upstream, kind, path, name, notify))
         except (SourceError, ConflictError, FileProblemsError) as error:
             faults.append(error)
     return PlannedUpdate(tuple(planned), tuple(faults))

@@ -197,7 +197,7 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
 
 
 def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
-    """What the schema of image.yaml cannot say, each with its path."""
+    """The problems that the schema of image.yaml cannot find, each with its path."""
     if ("base" in data) == ("from" in data):
         yield (), "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
     if "from" in data and BaseSource() in sources.values():

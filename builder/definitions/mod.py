@@ -713,7 +713,7 @@ _BESIDE = (
 
 @dataclass(frozen=True)
 class RunTimeUse:
-    """What a script ``does`` that an image cannot keep (`starts a process …`), and where that belongs ``instead``."""
+    """Something that a script ``does`` and no image keeps (`starts a process …`); ``instead`` says where it belongs."""
 
     does: str
     instead: str
