@@ -78,15 +78,15 @@ def init(
 
 
 def _print_made(result: InitResult) -> None:
-    selected = result.selection
     print_result(styled(f"{result.project.root} is a project", bold=True))
     for kind, names in _parts(result).items():
         if names:
             print_result(f"  {kind}: {', '.join(names)}", hanging=4)
     if result.reason:
-        print_result(f"  {result.reason}: `--{selected.contents}`; `builder init --update --all` brings the rest")
+        contents = result.selection.contents
+        print_result(f"  {result.reason}: `--{contents}`; `builder init --update --all` brings the rest")
     for file in result.kept:
-        print_result(f"  {file} was there, and is as it was")
+        print_result(f"  {file} already exists and was left unchanged")
     if result.git:
         print_result("  a git repository with nothing committed yet")
 

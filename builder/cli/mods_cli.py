@@ -63,7 +63,12 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
 
 
 def _update_command(kind: Kind) -> click.Command:
-    @click.command("update")
+    about = (
+        f"Move copied {kind}s to what their repositories have now.\n\n"
+        "Without names all copies are looked up. The differences are shown before anything is replaced."
+    )
+
+    @click.command("update", help=about)
     @click.argument("copies", nargs=-1, metavar=f"[{kind.upper()}]…", shell_complete=names(f"{kind}s"))
     @click.option("--ref", metavar="REF", help="The branch, tag or commit to move to, and to follow from now on.")
     @yes_option
@@ -77,10 +82,6 @@ def _update_command(kind: Kind) -> click.Command:
         planned.require_all()
         return code
 
-    update.help = (
-        f"Move copied {kind}s to what their repositories have now.\n\n"
-        "Without names all copies are looked up. The differences are shown before anything is replaced."
-    )
     return update
 
 
