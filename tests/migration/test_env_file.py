@@ -54,6 +54,14 @@ def test_what_bash_would_compute_is_a_problem_and_nothing_runs() -> None:
     assert problems(text)[0] == "1: A: bash would compute its value, which is not done here: left out"
 
 
+def test_a_backslash_may_stand_for_itself_before_what_bash_computes_or_before_a_quote() -> None:
+    assert problems('A="\\\\$HOME"\nB=\\\\$HOME\nC="open\\"\n') == [
+        "1: A: bash would compute its value, which is not done here: left out",
+        "2: B: bash would compute its value, which is not done here: left out",
+        '3: C: its quote " is not closed: left out',
+    ]
+
+
 def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:
     text = "# comment\n\nsource other\nA=1\nB='open\n9X=1\nA=2\n"
     assert read(text) == {"A": "2"}
