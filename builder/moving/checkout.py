@@ -180,7 +180,7 @@ def _value(text: str) -> str:
         if part["end"] is not None:
             break
         kind, written = part.lastgroup, part[part.lastgroup] if part.lastgroup else part[0]
-        computed = _EXPANSION.search(re.sub(r"\\.", "", written)) if kind == "quoted" else _EXPANSION.match(text, at)
+        computed = _EXPANSION.search(re.sub(r"\\.", " ", written)) if kind == "quoted" else _EXPANSION.match(text, at)
         if computed and kind in ("quoted", None):
             raise ValueError("bash would compute its value, which is not done here")
         collected += re.sub(r'\\(["\\$`])', r"\1", written) if kind == "quoted" else written
