@@ -288,8 +288,8 @@ def plan_part(
     """Reads the recipe or mod ``name`` at ``path`` of a checkout, and compares it with what the project has."""
     if kind == "mod" and not NAME.fullmatch(name):
         return TakenPart("mod", name, "unfit", reason="a mod's name has letters, digits and . _ + - in it")
-    if not path.resolve().is_relative_to(checkout.root):
-        return TakenPart(kind, name, "unfit", reason="a link that leaves the checkout")
+    if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
+        return TakenPart("recipe", name, "unfit", reason="a link that leaves the checkout")
     try:
         if kind == "mod":
             files = checkouts.read_mod(checkout, path)
