@@ -1,7 +1,6 @@
 """This page chooses the mods of each image and checks that a build can use them.
 
-Downloads come first, then the selection and its order, the users of each mod, and the versions of its packages.
-A build takes downloaded files from its build directory, and never from the network.
+The selection and its order come first, then the users of each mod, its downloads, and the versions of its packages.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.definitions.mod import (
     FETCHED,
     LARGEST_FILE,
-    ModFile,
+    PlainFile,
     load_all,
     load_mod,
     mod_names,
@@ -47,6 +46,116 @@ if TYPE_CHECKING:
     from builder.lock.model import Pins
     from builder.numbers.workspace import Workspace
     from builder.pins.agreement import Named
+
+
+def load_mods(
+    project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None, further: Sequence[str] = ()
+) -> tuple[tuple[Mod, ...], ...]:
+    """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
+    ``further`` ones as well.
+
+    A mod that a parent image has already is not baked again, and one of a recipe that would change nothing in an image
+    is left out (``left_out``). Raises what ``require_known`` does for the files, and what ``load_all``
+    does for all mods at once.
+    """
+    require_known(project, chain, recipe)
+    on_top = (*(recipe.mods if recipe else ()), *further)
+    own_names: list[list[str]] = []
+    for definition in chain:
+        requested = (*definition.mods, *(on_top if definition is chain[-1] else ()))
+        inherited = {name for names in own_names for name in names}
+        own_names.append([name for name in dict.fromkeys(map(name_of, requested)) if name not in inherited])
+    mods = {mod.name: mod for mod in load_all(project, (name for names in own_names for name in names))}
+    of_recipe = set(map(name_of, recipe.mods)) if recipe else set()
+    of_recipe -= set(map(name_of, (*chain[-1].mods, *further)))
+
+    def changes_nothing(mod: Mod) -> bool:
+        facts = read_script_facts(mod)
+        return facts is not None and facts.changes_nothing and not mod.described
+
+    return tuple(
+        tuple(mods[name] for name in names if not (name in of_recipe and changes_nothing(mods[name])))
+        for names in own_names
+    )
+
+
+def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) -> Iterator[str]:
+    """A message for each mod of ``recipe`` that is none of ``mods``, since an image with it would be the same: it works
+    on the machine while a model is served, or does nothing at all."""
+    baked = {mod.name for own in mods for mod in own}
+    for name in dict.fromkeys(map(name_of, recipe.mods)):
+        if name not in baked and (facts := read_script_facts(load_mod(project, name))):
+            yield f"mod {name} is left out: {facts.instead}"
+
+
+def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
+    """Raises FileProblemsError with the location of every name in the files of ``chain`` and of ``recipe`` that is not
+    the name of a mod."""
+    problems = [
+        problem
+        for definition in chain
+        for problem in unknown_mod(project, definition.mods, partial(image.location, project, definition.name, "mods"))
+    ]
+    problems += unknown_mod(project, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
+    if problems:
+        raise FileProblemsError(tuple(problems))
+
+
+def arrange_mods(
+    project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
+) -> tuple[tuple[Mod, ...], ...]:
+    """Returns ``mods`` in the order in which they are baked; ``pins`` are those of each definition of ``chain``.
+
+    Raises what ``rules.arrange_steps`` does.
+    """
+    if not any(mods):
+        return tuple(mods)
+    pinned: dict[str, str] = {}
+    images: list[rules.ImageMods] = []
+    for definition, own, own_pins in zip(chain, mods, pins, strict=True):
+        pinned = {**pinned, **rules.pinned_versions(definition, own_pins)}
+        images.append(rules.ImageMods(definition.name, own, pinned))
+    return rules.arrange_steps(images, mod_names(project))
+
+
+# Stands in for `platform: host`: a definition has the same mods on all platforms.
+_ANY_PLATFORM = "linux/arm64"
+
+
+@dataclass(frozen=True)
+class ModUse:
+    """The ``mods`` that the definition ``name``, or the ``recipe`` of that name, puts into the image of
+    ``definition``."""
+
+    name: str
+    definition: str
+    mods: tuple[str, ...]
+    recipe: Recipe | None = None
+
+
+def definitions(project: Project) -> dict[str, ImageDefinition]:
+    """Loads the definitions of the project that can be read, by name; ``doctor``, and whatever uses one of the others,
+    tells what is wrong in it."""
+    loaded = {}
+    for name in image.definition_names(project):
+        with suppress(FileProblemsError, UsageError):
+            loaded[name] = image.load_image(project, name, _ANY_PLATFORM)
+    return loaded
+
+
+def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
+    """The uses by ``definitions``, then those by the recipes whose image one of them makes, as far as these can be
+    read."""
+    by_repository = {definition.repository: name for name, definition in definitions.items()}
+
+    def named(mods: Iterable[str]) -> tuple[str, ...]:
+        return tuple(map(name_of, mods))
+
+    all_uses = [ModUse(name, name, named(definition.mods)) for name, definition in definitions.items()]
+    for name, loaded in recipe.readable_recipes(project):
+        if loaded.repository in by_repository and not loaded.number:  # a numbered image exists already
+            all_uses.append(ModUse(name, by_repository[loaded.repository], named(loaded.mods), loaded))
+    return tuple(all_uses)
 
 
 # Files of mods that come from an address: fetched before a build, and kept under their digest in the state folder. A
@@ -81,12 +190,9 @@ def stale(project: Project) -> tuple[Path, ...]:
 
 def _with_files(workspace: Workspace, mod: Mod) -> Mod:
     remote = {copy.staged: (index, copy) for index, copy in enumerate(mod.copies) if copy.is_remote}
-    files = (
-        ModFile(staged, executable=False, content=_content(workspace, mod, index, copy))
-        for staged, (index, copy) in remote.items()
-    )
     if not remote:
         return mod
+    files = (PlainFile(staged, False, _content(workspace, mod, *each)) for staged, each in remote.items())
     complete = replace(mod, fetched=tuple(files))
     require_templates([complete])
     return complete
@@ -107,7 +213,8 @@ def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> byte
     try:
         content = python.download_web_file(copy.source, LARGEST_FILE, ca_file, notify)
     except SourceError:
-        content = _from_builds(workspace.project, copy)
+        built = workspace.project.builds.glob(f"**/{FETCHED}/{copy.sha256}/*")
+        content = next((each for path in sorted(built) if (each := _if_intact(path, copy.sha256)) is not None), None)
         if content is None:
             raise
         notify(f"{address} cannot be fetched: its content is taken from an earlier build")
@@ -123,15 +230,6 @@ def _content(workspace: Workspace, mod: Mod, index: int, copy: FileCopy) -> byte
     return content
 
 
-def _from_builds(project: Project, copy: FileCopy) -> bytes | None:
-    """The content from the build directory of an image that was built with it; None where there is none."""
-    for path in sorted(project.builds.glob(f"**/{FETCHED}/{copy.sha256}/*")):
-        content = _if_intact(path, copy.sha256)
-        if content is not None:
-            return content
-    return None
-
-
 def _if_intact(path: Path, sha256: str) -> bytes | None:
     try:
         content = read_plain_file(path, LARGEST_FILE)
@@ -140,122 +238,7 @@ def _if_intact(path: Path, sha256: str) -> bytes | None:
     return content if hashlib.sha256(content).hexdigest() == sha256 else None
 
 
-# The mods that are baked into each image of a chain, and their order.
-
-
-def load_mods(
-    project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None, further: Sequence[str] = ()
-) -> tuple[tuple[Mod, ...], ...]:
-    """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
-    ``further`` ones as well.
-
-    A mod that a parent image has already is not baked again, and one of a recipe that would change nothing in an image
-    is left out (``left_out``). Raises what ``require_known`` does for the files, and what
-    ``mod_reading.load_all`` does for all mods at once.
-    """
-    require_known(project, chain, recipe)
-    on_top = (*(recipe.mods if recipe else ()), *further)
-    own_names: list[list[str]] = []
-    for definition in chain:
-        requested = (*definition.mods, *(on_top if definition is chain[-1] else ()))
-        inherited = {name for names in own_names for name in names}
-        own_names.append([name for name in dict.fromkeys(map(name_of, requested)) if name not in inherited])
-    mods = {mod.name: mod for mod in load_all(project, (name for names in own_names for name in names))}
-    of_recipe = set(map(name_of, recipe.mods)) if recipe else set()
-    of_recipe -= set(map(name_of, (*chain[-1].mods, *further)))
-    return tuple(
-        tuple(mods[name] for name in names if not (name in of_recipe and _changes_nothing(mods[name])))
-        for names in own_names
-    )
-
-
-def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) -> Iterator[str]:
-    """A message for each mod of ``recipe`` that is none of ``mods``, since an image with it would be the same: it works
-    on the machine while a model is served, or does nothing at all."""
-    baked = {mod.name for own in mods for mod in own}
-    for name in dict.fromkeys(map(name_of, recipe.mods)):
-        if name not in baked and (facts := read_script_facts(load_mod(project, name))):
-            yield f"mod {name} is left out: {facts.instead}"
-
-
-def _changes_nothing(mod: Mod) -> bool:
-    facts = read_script_facts(mod)
-    return facts is not None and facts.changes_nothing and not mod.described
-
-
-def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
-    """Raises FileProblemsError with the location of every name in the files of ``chain`` and of ``recipe`` that is not
-    the name of a mod."""
-    problems = [
-        problem
-        for definition in chain
-        for problem in unknown_mod(project, definition.mods, partial(image.location, project, definition.name, "mods"))
-    ]
-    problems += unknown_mod(project, recipe.mods, partial(recipe.location, "mods")) if recipe else ()
-    if problems:
-        raise FileProblemsError(tuple(problems))
-
-
-def arrange_mods(
-    project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
-) -> tuple[tuple[Mod, ...], ...]:
-    """Returns ``mods`` in the order in which they are baked; ``pins`` are those of each definition of ``chain``.
-
-    Raises what ``mod_rules.arrange`` does.
-    """
-    if not any(mods):
-        return tuple(mods)
-    pinned: dict[str, str] = {}
-    images: list[rules.ImageMods] = []
-    for definition, own, own_pins in zip(chain, mods, pins, strict=True):
-        pinned = {**pinned, **rules.pinned_versions(definition, own_pins)}
-        images.append(rules.ImageMods(definition.name, own, pinned))
-    return rules.arrange_steps(images, mod_names(project))
-
-
-# The mods that image definitions and recipes use.
-
-# Stands in for `platform: host`: a definition has the same mods on all platforms.
-_ANY_PLATFORM = "linux/arm64"
-
-
-@dataclass(frozen=True)
-class ModUse:
-    """The ``mods`` that the definition ``name``, or the ``recipe`` of that name, puts into the image of
-    ``definition``."""
-
-    name: str
-    definition: str
-    mods: tuple[str, ...]
-    recipe: Recipe | None = None
-
-
-def definitions(project: Project) -> dict[str, ImageDefinition]:
-    """Loads the definitions of the project that can be read, by name; ``doctor``, and whatever uses one of the others,
-    tells what is wrong in it."""
-    loaded = {}
-    for name in image.definition_names(project):
-        with suppress(FileProblemsError, UsageError):
-            loaded[name] = image.load_image(project, name, _ANY_PLATFORM)
-    return loaded
-
-
-def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
-    """The uses by ``definitions``, then those by the recipes whose image one of them makes, as far as these can be
-    read."""
-    by_repository = {definition.repository: name for name, definition in definitions.items()}
-    all_uses = [ModUse(name, name, _names(definition.mods)) for name, definition in definitions.items()]
-    for name, loaded in recipe.readable_recipes(project):
-        if loaded.repository in by_repository and not loaded.number:  # a numbered image exists already
-            all_uses.append(ModUse(name, by_repository[loaded.repository], _names(loaded.mods), loaded))
-    return tuple(all_uses)
-
-
-def _names(mods: Iterable[str]) -> tuple[str, ...]:
-    return tuple(map(name_of, mods))
-
-
-# The packages of mods, held against the versions that the pinned vLLM is compiled against: FlashInfer, torch, Triton,
+# The packages of mods, compared with the versions that the pinned vLLM is compiled against: FlashInfer, torch, Triton,
 # TileLang and TVM FFI. A mod that names another version of one would end the build in its last step.
 
 
@@ -265,25 +248,20 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
     named: dict[str, Named] = {}
     problems: list[str] = []
     for definition, own, own_pins in zip(chain, mods, pins, strict=True):
-        image = f"the image of {definition.name}"
-        named |= agreement.installed(_packages(own_pins), image)
-        for mod in own:
-            problems += _problems(definition, mod, named)
+        named |= agreement.installed(_packages(own_pins), f"the image of {definition.name}")
+        python = definition.python.version if definition.python else "3.12"
+        for mod, (number, text) in ((each, text) for each in own for text in enumerate(each.packages)):
+            name = canonical(text.partition("==")[0].partition("[")[0])
+            there = named.get(name)
+            requirement = agreement.parse(text, definition.platform, python) if there else None
+            if there and requirement and not agreement.agree(requirement.specifier, there.specifiers):
+                place = mod.location("packages", number)
+                problems.append(f"{place}: {text}, and {there.by} has {name}{there.specifiers}")
     if problems:
         raise SourceError(
             "\n".join(problems),
             hint="a mod cannot replace these: write the version that the image has, or leave it out",
         )
-
-
-def _problems(definition: ImageDefinition, mod: Mod, named: dict[str, Named]) -> Iterator[str]:
-    python = definition.python.version if definition.python else "3.12"
-    for number, text in enumerate(mod.packages):
-        name = canonical(text.partition("==")[0].partition("[")[0])
-        there = named.get(name)
-        requirement = agreement.parse(text, definition.platform, python) if there else None
-        if there and requirement and not agreement.agree(requirement.specifier, there.specifiers):
-            yield f"{mod.location('packages', number)}: {text}, and {there.by} has {name}{there.specifiers}"
 
 
 def _packages(pins: Pins) -> Iterator[LockedPackage]:

@@ -1,7 +1,7 @@
-"""A dry run tries the patches of mods before a build starts.
+"""A dry run tries the patches of mods before a build starts, in the order of the mods, on the pinned packages.
 
-Changes by earlier mods come first, then patches that a script applies itself, then the dry run.
-The result for a script's own patches is only a hint.
+The dry run comes first, then the changes by earlier mods, and patches that a script applies itself. The result for a
+script's own patches is only a hint.
 """
 
 from __future__ import annotations
@@ -28,131 +28,6 @@ if TYPE_CHECKING:
     from builder.definitions.mod import FileCopy, Mod, ScriptFacts
     from builder.pins.packages import Package
 
-
-# The changes that mods make to installed packages before a patch is tried: files that are copied over them, and
-# scripts that may have changed them.
-
-# The folders that packages are installed into.
-_INSTALLED = ("/site-packages/", "/dist-packages/")
-# A script that names the package and one of these may change any file of it.
-_SWEEPS = re.compile(
-    r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
-)
-_PROSE = (".md", ".txt", ".rst")
-
-
-def copied_files(mod: Mod) -> dict[str, bytes]:
-    """The files that ``mod`` puts into installed packages, by their path in site-packages; those from an address only
-    once they are fetched."""
-    contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
-    return {
-        path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents) if source in contents
-    }
-
-
-def may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
-    """True if ``mod`` may change one of the files ``touched`` that ``patch`` is tried on, in a way that only the build
-    shows: by a file that is not fetched yet, or by a script that speaks of it."""
-    contents = {file.path for file in (*mod.files, *mod.fetched)}
-    unfetched = (path for copy in mod.copies if copy.is_remote for source, path in _copied(copy, {copy.staged: b""}))
-    if any(copy.is_remote and copy.staged not in contents for copy in mod.copies) and set(touched) & set(unfetched):
-        return True
-    facts = read_script_facts(mod)
-    if facts is None:
-        return False
-    # What those change was tried.
-    tried = {each.file for each in mod.patches}
-    stems = "|".join(sorted({re.escape(PurePosixPath(path).stem) for path in touched} or {r"(?!)"}))
-    names_file, names_package = re.compile(rf"\b(?:{stems})\b"), re.compile(rf"\b{re.escape(patch.package)}\b")
-    for text in _texts(mod, tried):
-        if names_file.search(text) or (names_package.search(text) and _SWEEPS.search(text)):
-            return True
-    return False
-
-
-def _copied(copy: FileCopy, contents: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Each file of a copy that lands in site-packages: its path in the mod, and that in site-packages."""
-    into = copy.to.endswith("/") or copy.to == "." or copy.to.endswith("/.")
-    name = copy.staged.rpartition("/")[2]
-    target = f"{copy.to.removesuffix('.').rstrip('/')}/{name}" if into else copy.to
-    for source in contents:
-        if source == copy.staged:
-            path = target
-        elif source.startswith(f"{copy.staged}/"):
-            path = f"{target}/{source.removeprefix(f'{copy.staged}/')}"
-        else:
-            continue
-        for folder in _INSTALLED:
-            if folder in path:
-                yield source, path.rpartition(folder)[2]
-
-
-def _texts(mod: Mod, tried: Collection[str]) -> Iterator[str]:
-    """The texts of a mod that may say what its script does."""
-    for file in mod.files:
-        if file.path not in tried and not file.path.endswith(_PROSE):
-            yield file.content.decode("utf-8", "replace")
-
-
-# Patches that the script of a mod applies itself: read from the diffs beside it, so that they can be tried as a hint.
-# A hint only: nobody can tell from outside where a script applies a patch, and whether it goes on without it.
-
-# The folders that packages are installed into, and those of a repository that hold its packages.
-_LOOSE_PATCHES_INSTALLED = ("dist-packages", "site-packages")
-_IN_REPOSITORY = ("src", "python", "lib")
-_SIDES = ("a", "b", "c", "i", "o", "w")  # git's prefixes
-
-
-def as_declared(mod: Mod) -> Mod:
-    """Returns ``mod`` with the patches that its script names as if mod.yaml declared them; ``mod`` itself if it
-    declares patches, or has none whose package can be told."""
-    facts = read_script_facts(mod)
-    if mod.patches or facts is None or not facts.patches:
-        return mod
-    contents = {file.path: file.content for file in mod.files}
-    patches = {file: _patch(file, contents[file]) for file in facts.patches}
-    files = tuple(
-        replace(file, content=_within(file.content, patch)) if (patch := patches.get(file.path)) else file
-        for file in mod.files
-    )
-    return replace(mod, patches=tuple(patch for patch in patches.values() if patch), files=files)
-
-
-def _within(diff: bytes, patch: ModPatch) -> bytes:
-    """The part of ``diff`` that changes the package: the diff of a pull request brings tests and pages along, which
-    scripts leave out, as they are nowhere in site-packages."""
-    first, *rest = re.split(rb"^(?=diff --git )", diff, flags=re.MULTILINE)
-    inside = [part for part in rest if _touches(part, patch)]
-    return first + b"".join(inside) if inside else diff
-
-
-def _touches(part: bytes, patch: ModPatch) -> bool:
-    head = part.partition(b"\n")[0].decode("utf-8", "replace")
-    return any(name.split("/")[patch.strip : patch.strip + 1] == [patch.package] for name in head.split(" ")[2:])
-
-
-def _patch(file: str, diff: bytes) -> ModPatch | None:
-    """The patch to the package that most files of ``diff`` belong to; None where that cannot be told."""
-    names = {hunk.file for hunk in patches.diff_hunks(diff, 0) if hunk.file != "/dev/null"}
-    roots = Counter(root for name in sorted(names) if (root := _root(name)))
-    return ModPatch(file, *roots.most_common(1)[0][0]) if roots else None
-
-
-def _root(name: str) -> tuple[str, int] | None:
-    """The importable package of a file that a diff names, and how many folders stand before it."""
-    folders = name.split("/")[:-1]
-    strip = 0
-    installed = [index for index, folder in enumerate(folders) if folder in _LOOSE_PATCHES_INSTALLED]
-    if installed:
-        strip = installed[-1] + 1
-    elif folders and folders[0] in _SIDES:
-        strip = 1
-    strip += not installed and folders[strip : strip + 1] != [] and folders[strip] in _IN_REPOSITORY
-    package = folders[strip] if strip < len(folders) else ""
-    return (package, strip) if package.isidentifier() else None
-
-
-# The dry run of mods' patches before a build, in the order of the mods, on the files of the packages they change.
 
 ModState = Literal["applies", "in place", "no patches", "excluded", "fails", "not tried"]
 FindPackage = Callable[[str], "Package | None"]
@@ -194,7 +69,6 @@ class ModVerdict:
 
     @property
     def script(self) -> ScriptFacts | None:
-        """The facts about the mod's script."""
         return read_script_facts(self.mod)
 
     @property
@@ -217,9 +91,9 @@ class ModVerdict:
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
-    """Loads the mods ``names``; if there are none all that can be read. Raises what ``mod_reading.load_all`` does, and
+    """Loads the mods ``names``; if there are none all that can be read. Raises what ``load_all`` does, and
     FileProblemsError where their ``after`` names a mod that does not exist, or forms a cycle."""
-    mods = load_all(project, names) if names else readable_mods(project)
+    mods = load_all(project, names) if names else readable_mods(project)[0]
     if names:
         require_templates(mods)
     alone = tuple(replace(mod, requires={}, conflicts=()) for mod in mods)
@@ -240,11 +114,12 @@ def candidates(mods: Sequence[Mod], package: str, version: str = "") -> tuple[Ca
     collected = []
     copied: dict[str, bytes] = {}
     for mod in mods:
-        copied |= copied_files(mod)
+        copied |= _copied_files(mod)
+        contents = {file.path: file.content for file in mod.files}
         for patch in mod.patches:
             if patch.package == package and (not version or patch.fits(version)):
                 before = tuple(copied.items())
-                collected.append(CandidatePatch(patch.file, _content(mod, patch.file), patch.strip, before))
+                collected.append(CandidatePatch(patch.file, contents[patch.file], patch.strip, before))
                 copied = {}
     return tuple(collected)
 
@@ -265,13 +140,15 @@ def require_applicable(mods: Sequence[Mod], find: FindPackage, report: Report) -
             report(Message(f"{name} fits {patch.against} in part: {'; '.join(reduced)}"))
     failed = [patch for patch in patches if patch.outcome.state == "fails"]
     if failed:
+        problems = (
+            Problem(
+                patch.mod.location("patches", patch.index, "file"),
+                f"{patch.file} does not apply to {patch.against}: {patch.outcome.problem}",
+            )
+            for patch in failed
+        )
         hint = f"`builder mods check {failed[0].mod.name} --against VERSION…` tells what it applies to"
-        raise FileProblemsError(tuple(map(_problem, failed)), hint=hint)
-
-
-def _problem(tried: TriedPatch) -> Problem:
-    message = f"{tried.file} does not apply to {tried.against}: {tried.outcome.problem}"
-    return Problem(tried.mod.location("patches", tried.index, "file"), message)
+        raise FileProblemsError(tuple(problems), hint=hint)
 
 
 def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list[TriedPatch]:
@@ -300,9 +177,9 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
         return tried
     patch = tried.mod.patches[tried.index]
     (candidate,) = candidates([replace(tried.mod, patches=(patch,))], patch.package)
-    before = [mod for mod in mods[: mods.index(tried.mod)] if may_change(mod, patch, candidate.touched_files)]
+    before = [mod for mod in mods[: mods.index(tried.mod)] if _may_change(mod, patch, candidate.touched_files)]
     own = replace(tried.mod, run=None)  # its script comes after its patches
-    before += [own] if may_change(own, patch, candidate.touched_files) else []
+    before += [own] if _may_change(own, patch, candidate.touched_files) else []
     if not before:
         return tried
     names = " and ".join(mod.name for mod in before)
@@ -312,18 +189,128 @@ def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
 
 def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPackage) -> tuple[TriedPatch, ...]:
     """``tried``, where those that do not apply are tried once more after the patches that scripts apply themselves."""
-    if all(patch.outcome.state not in ("fails", "not tried") for patch in tried):
+    open_states = ("fails", "not tried")
+    if all(patch.outcome.state not in open_states for patch in tried):
         return tuple(tried)
-    declared = [as_declared(mod) for mod in mods]
-    again = {(each.mod.name, each.file): each.outcome for each in try_all(declared, find)}
+    again = {(each.mod.name, each.file): each.outcome for each in try_all([as_declared(mod) for mod in mods], find)}
     return tuple(
         replace(patch, outcome=outcome)
-        if patch.outcome.state in ("fails", "not tried")
+        if patch.outcome.state in open_states
         and (outcome := again[patch.mod.name, patch.file]).state in ("applies", "in place")
         else patch
         for patch in tried
     )
 
 
-def _content(mod: Mod, path: str) -> bytes:
-    return next(file.content for file in mod.files if file.path == path)
+# The changes that mods make to installed packages before a patch is tried: files that are copied over them, and
+# scripts that may have changed them.
+
+_INSTALLED = ("site-packages", "dist-packages")
+# A script that names the package and one of these may change any file of it.
+_SWEEPS = re.compile(
+    r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
+)
+_PROSE = (".md", ".txt", ".rst")
+
+
+def _copied_files(mod: Mod) -> dict[str, bytes]:
+    """The files that ``mod`` puts into installed packages, by their path in site-packages; those from an address only
+    once they are fetched."""
+    contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
+    return {
+        path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents) if source in contents
+    }
+
+
+def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
+    """True if ``mod`` may change one of the files ``touched`` that ``patch`` is tried on, in a way that only the build
+    shows: by a file that is not fetched yet, or by a script that speaks of it."""
+    contents = {file.path for file in (*mod.files, *mod.fetched)}
+    unfetched = (path for copy in mod.copies if copy.is_remote for source, path in _copied(copy, {copy.staged: b""}))
+    if any(copy.is_remote and copy.staged not in contents for copy in mod.copies) and set(touched) & set(unfetched):
+        return True
+    facts = read_script_facts(mod)
+    if facts is None:
+        return False
+    stems = "|".join(sorted({re.escape(PurePosixPath(path).stem) for path in touched} or {r"(?!)"}))
+    names_file, names_package = re.compile(rf"\b(?:{stems})\b"), re.compile(rf"\b{re.escape(patch.package)}\b")
+    tried = {each.file for each in mod.patches}
+    for file in mod.files:
+        text = file.content.decode("utf-8", "replace")
+        is_read = file.path not in tried and not file.path.endswith(_PROSE)
+        if is_read and (names_file.search(text) or (names_package.search(text) and _SWEEPS.search(text))):
+            return True
+    return False
+
+
+def _copied(copy: FileCopy, contents: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Each file of a copy that lands in site-packages: its path in the mod, and that in site-packages."""
+    into = copy.to.endswith("/") or copy.to == "." or copy.to.endswith("/.")
+    name = copy.staged.rpartition("/")[2]
+    target = f"{copy.to.removesuffix('.').rstrip('/')}/{name}" if into else copy.to
+    for source in contents:
+        if source == copy.staged:
+            path = target
+        elif source.startswith(f"{copy.staged}/"):
+            path = f"{target}/{source.removeprefix(f'{copy.staged}/')}"
+        else:
+            continue
+        for folder in _INSTALLED:
+            if f"/{folder}/" in path:
+                yield source, path.rpartition(f"/{folder}/")[2]
+
+
+# Patches that the script of a mod applies itself: read from the diffs beside it. It cannot be seen from outside where a
+# script applies a patch, and whether it goes on without it.
+
+_IN_REPOSITORY = ("src", "python", "lib")  # the folders of a repository that hold its packages
+_SIDES = ("a", "b", "c", "i", "o", "w")  # git's prefixes
+
+
+def as_declared(mod: Mod) -> Mod:
+    """Returns ``mod`` with the patches that its script names as if mod.yaml declared them; ``mod`` itself if it
+    declares patches, or has none whose package can be told."""
+    facts = read_script_facts(mod)
+    if mod.patches or facts is None or not facts.patches:
+        return mod
+    contents = {file.path: file.content for file in mod.files}
+    patches = {file: _patch(file, contents[file]) for file in facts.patches}
+    files = tuple(
+        replace(file, content=_within(file.content, patch)) if (patch := patches.get(file.path)) else file
+        for file in mod.files
+    )
+    return replace(mod, patches=tuple(patch for patch in patches.values() if patch), files=files)
+
+
+def _within(diff: bytes, patch: ModPatch) -> bytes:
+    """The part of ``diff`` that changes the package: the diff of a pull request brings tests and pages along, which
+    scripts leave out, as they are nowhere in site-packages."""
+
+    def touches(part: bytes) -> bool:
+        names = part.partition(b"\n")[0].decode("utf-8", "replace").split(" ")[2:]
+        return any(name.split("/")[patch.strip : patch.strip + 1] == [patch.package] for name in names)
+
+    first, *rest = re.split(rb"^(?=diff --git )", diff, flags=re.MULTILINE)
+    inside = list(filter(touches, rest))
+    return first + b"".join(inside) if inside else diff
+
+
+def _patch(file: str, diff: bytes) -> ModPatch | None:
+    """The patch to the package that most files of ``diff`` belong to; None where that cannot be told."""
+    names = {hunk.file for hunk in patches.diff_hunks(diff, 0) if hunk.file != "/dev/null"}
+    roots = Counter(root for name in sorted(names) if (root := _root(name)))
+    return ModPatch(file, *roots.most_common(1)[0][0]) if roots else None
+
+
+def _root(name: str) -> tuple[str, int] | None:
+    """The importable package of a file that a diff names, and how many folders stand before it."""
+    folders = name.split("/")[:-1]
+    strip = 0
+    installed = [index for index, folder in enumerate(folders) if folder in _INSTALLED]
+    if installed:
+        strip = installed[-1] + 1
+    elif folders and folders[0] in _SIDES:
+        strip = 1
+    strip += not installed and folders[strip : strip + 1] != [] and folders[strip] in _IN_REPOSITORY
+    package = folders[strip] if strip < len(folders) else ""
+    return (package, strip) if package.isidentifier() else None

@@ -1,7 +1,7 @@
 """The fourth step of a build checks that the image contains everything that was planned.
 
-The checks of mods come first, then the checks on a GPU, the chat templates, and the step as a whole.
-The GPU checks run only where the engine has a GPU, and the result records which of them ran.
+The step as a whole comes first, then the checks of mods, on a GPU, and of chat templates. The GPU checks run
+only where the engine has a GPU, and the record of the image says which one they ran on.
 """
 
 from __future__ import annotations
@@ -36,271 +36,8 @@ if TYPE_CHECKING:
     from builder.plan.plan_model import ImageCheck
 
 
-# The checks of a finished image: those of mods, run in a container, and what a check that fails is reported as.
-
-VERSION = "vllm-version"
-IMPORT = "vllm-import"
-TEMPLATE = "chat-template"
-GPU = "gpu"
-"""The names of the checks that belong to no mod; the checks of a mod have its name."""
-
-
-def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
-    """Those of the checks ``without`` that the image of ``plan`` has, with the reason for each."""
-    names = {VERSION, IMPORT, TEMPLATE, GPU, *(check.owner for check in plan.checks)}
-    return {name: reason for name, reason in without.items() if name in names}
-
-
-def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
-    """Raises UsageError for a name in ``without`` that is no check of any of the images."""
-    if unknown := [name for name in without if not any(left_out(plan, {name: ""}) for plan in plans)]:
-        own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
-        raise UsageError(
-            f"`--without-check {unknown[0]}`: the image has no check of that name",
-            hint=f"its checks are {', '.join([VERSION, IMPORT, TEMPLATE, GPU, *own])}",
-        )
-
-
-def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
-    """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
-    options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
-    wrong = f"where the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
-    return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
-
-
-def mod_failures(container: Container, checks: Iterable[ImageCheck], seconds: float) -> dict[ImageCheck, str]:
-    """Runs each check for at most ``seconds``, and describes those that fail."""
-    return {check: failure for check in checks if (failure := _failure(container, check, seconds))}
-
-
-def last_lines(output: str) -> str:
-    """The end of a program's output, as it stands below a message."""
-    return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
-
-
-def _failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
-    """Runs a check, and describes its failure; empty if it passes."""
-    check = image_check.check
-    if image_check.script is not None:
-        argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
-    elif check.contains:
-        argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
-        failure = f"{check.file} lacks {check.contains!r}"
-    else:
-        argv, failure = ["test", "-e", str(check.file)], f"{check.file} is not there"
-    result = container.run(argv, timeout=seconds, env={"WORKSPACE_DIR": WORKSPACE})
-    if not result.exit_code:
-        return ""
-    return "\n".join(
-        part for part in (f"check of mod {image_check.owner}: {failure}", last_lines(result.output)) if part
-    )
-
-
-# The checks of a finished image that need a GPU: they run where the engine has one, and what ran is recorded.
-
-# A mod's kernels are compiled by their first call.
-KERNEL_SECONDS = 1800
-_NO_MEMORY = "out of memory"
-_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
-
-
-def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
-    """Checks an image on the engine's GPU, and returns which that is; None where nothing was checked, which is told.
-    The checks ``without`` do not run.
-
-    Raises BuildFailedError naming every check that fails.
-    """
-    plan = baked.planned.plan
-    if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
-        return None
-    settings = image.serve_settings(workspace.project, plan.definition.name)
-    if settings.gpus != "all":
-        return None
-    if not versions.has_nvidia(workspace.engine):
-        workspace.report(Message("checks on a GPU not run: this engine has none"))
-        return None
-    details = images.inspect_image(workspace.engine, baked.work.tag) if settings.keep_entrypoint else None
-    entrypoint = tuple(details.config.get("Entrypoint", ())) if details else ()
-    plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))
-    return check_gpu(workspace.engine, baked.work.tag, plan, baked.work.labels, workspace.report, entrypoint=entrypoint)
-
-
-def check_gpu(
-    endpoint: Endpoint,
-    image: str,
-    plan: Plan,
-    labels: Mapping[str, str],
-    report: Report,
-    devices: containers.Devices = containers.ALL_GPUS,
-    entrypoint: tuple[str, ...] = (),
-) -> str | None:
-    """Checks ``image`` in a container that has ``devices``, by commands that ``entrypoint`` runs; else as `run`."""
-    report(Message("checking the image on the GPU"))
-    try:
-        with containers.running(
-            endpoint, image, labels=labels, workdir=WORKSPACE, devices=devices, memory=0, entrypoint=entrypoint
-        ) as container:
-            facts = installed.read_gpu(container, installed.find_python(container) or "python3")
-            failing = [(GPU, problem) for problem in gpu_problems(facts, plan)]
-            if facts.capability:
-                wanted = (image_check for image_check in plan.checks if image_check.check.gpu)
-                failures = mod_failures(container, wanted, KERNEL_SECONDS)
-                failing += [(failed.owner, problem) for failed, problem in failures.items()]
-    except (EngineHTTPError, ImageStateError) as error:
-        report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
-        return None
-    if any(_NO_MEMORY in problem.lower() for _, problem in failing):
-        report(
-            Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
-        )
-        return None
-    if failing:
-        hint = "the layers are kept: mend what is named, and only what comes after it is built again"
-        message = "\n".join([f"check {GPU}, on the GPU of this machine:", *(text for _, text in failing)])
-        raise failed(message, hint, (name for name, _ in failing))
-    return f"{facts.card}, compute capability {facts.capability}"
-
-
-def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
-    """Everything that the facts tell against the image."""
-    for part, text in facts.failures.items():
-        yield {
-            "torch": f"torch cannot be asked for the GPU: {text}",
-            "import": f"vLLM cannot be imported: {text}",
-            "kernel": f"vLLM's kernel rms_norm does not run: {text}",
-        }.get(part, f"{part}: {text}")
-    if not facts.capability:
-        if "torch" not in facts.failures:
-            yield "torch.cuda.is_available() is false: torch is none for CUDA, or the driver is older than it wants"
-    elif not any(runs_on(architecture, facts.capability) for architecture in facts.architectures):
-        named = ", ".join(facts.architectures) or "nothing"
-        yield f"torch has kernels for {named}, and the card is {facts.card} ({facts.capability})"
-    yield from _flashinfer(facts, plan)
-
-
-def runs_on(architecture: str, capability: str) -> bool:
-    """True if kernels for ``architecture`` (``sm_120``, ``sm_121a``, ``compute_90``) run on a card of ``capability``.
-
-    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with
-    ``f`` on its family. PTX is compiled for any later card:
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability
-    """
-    match = _ARCHITECTURE.fullmatch(architecture)
-    if match is None:
-        return False
-    kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]
-    card = tuple(map(int, capability.split(".")))
-    if suffix == "a":
-        return (major, minor) == card
-    if kind == "compute" and not suffix:
-        return (major, minor) <= card
-    return major == card[0] and minor <= card[1]
-
-
-def _flashinfer(facts: GpuFacts, plan: Plan) -> Iterator[str]:
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    have = {name: version.partition("+")[0] for name, version in facts.versions.items()}
-    main = have.get("flashinfer-python")
-    for name, version in have.items():
-        if main and version != main:
-            yield f"{name} is {version}, and flashinfer-python {main}: FlashInfer refuses kernels of another version"
-    pinned = plan.versions.get("flashinfer")
-    if pinned and main and pinned.version.partition("+")[0] != main:
-        yield f"the image holds FlashInfer {main}, while {pinned.version} is pinned"
-    for line in facts.wanted:
-        try:
-            requirement = Requirement(line)
-        except InvalidRequirement:
-            continue
-        version = have.get(requirement.name.lower().replace("_", "-"), "")
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
-        if applies and version and not requirement.specifier.contains(version, prereleases=True):
-            yield f"vLLM names {requirement.name}{requirement.specifier}, and the image holds {version}"
-
-
-# The chat templates that recipes expect in an image: each is there, and compiles with the image's own transformers.
-
-# As transformers compiles them, in the version that the image has; an image without it is not asked.
-_COMPILE = """\
-import sys
-try:
-    from transformers.utils.chat_template_utils import _compile_jinja_template as compile_template
-except Exception:
-    sys.exit(0)
-for path in sys.argv[1:]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            compile_template(file.read())
-    except Exception as error:
-        print("fault", path, getattr(error, "lineno", 1), " ".join(str(error).split()), sep="\\t")
-"""
-_SECONDS = 120
-
-
-@dataclass(frozen=True)
-class ExpectedTemplate:
-    """A chat template that a recipe names: its ``path`` in the image, relative to the folder that the server starts in,
-    and where the recipe says so."""
-
-    path: str
-    location: Location
-
-
-def expected(project: Project, plan: Plan, own: Recipe | None) -> tuple[ExpectedTemplate, ...]:
-    """The templates that the image of ``plan`` has to have: that of the recipe which is built, and those of all others
-    that use the image as it is. A recipe with further mods brings its template by those."""
-    baked = {mod.name for part in plan.chain for mod in part.mods}
-    using = [
-        each
-        for _, each in recipe.readable_recipes(project)
-        if each.repository == plan.repository and not each.number and {*map(mod.name_of, each.mods)} <= baked
-    ]
-    recipes = {each.file: each for each in [*using, *([own] if own else [])]}
-    return tuple(template for each in recipes.values() for template in _named(each))
-
-
-def require_usable(container: Container, python: str, templates: Sequence[ExpectedTemplate]) -> None:
-    """Raises BuildFailedError naming every template that is not in the image of ``container``, or is none."""
-    paths = {template.path for template in templates}
-    missing = {path for path in paths if container.run(["test", "-f", path], timeout=_SECONDS).exit_code}
-    faults = _faults(container, python, sorted(paths - missing))
-    wrong = [
-        f"{template.location}: the image has no chat template {template.path}"
-        if template.path in missing
-        else f"{template.location}: {template.path} in the image is no chat template: {faults[template.path]}"
-        for template in templates
-        if template.path in missing or template.path in faults
-    ]
-    if wrong:
-        raise failed(
-            "\n".join([f"check {TEMPLATE}:", *wrong]),
-            "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
-            [TEMPLATE],
-        )
-
-
-def _named(each: Recipe) -> Iterator[ExpectedTemplate]:
-    try:
-        rendered = command.render_command(each, {})
-    except (FileProblemsError, UsageError):  # it cannot be served at all, which `recipes check` says
-        return
-    used = recipe_problems.template_of_image(each, rendered)
-    # A script may change the folder before it starts the server.
-    if used and used.value and (not rendered.is_script or used.value.startswith("/")):
-        yield ExpectedTemplate(used.value, command.of_value(each, used))
-
-
-def _faults(container: Container, python: str, paths: Sequence[str]) -> dict[str, str]:
-    if not paths:
-        return {}
-    result = container.run([python, "-c", _COMPILE, *paths], timeout=_SECONDS)
-    rows = (line.split("\t", 3) for line in result.output.splitlines() if line.startswith("fault\t"))
-    return {row[1]: f"line {row[2]}: {row[3]}" for row in rows if len(row) == 4}
-
-
-# The fourth step of a build: the checks that the image holds what was planned.
-
+# The names of the checks that belong to no mod; the checks of a mod have its name.
+VERSION, IMPORT, TEMPLATE, GPU = "vllm-version", "vllm-import", "chat-template", "gpu"
 # Importing vLLM reads some gigabytes from a cold disk; a check of a mod looks at a file.
 IMPORT_SECONDS = 600
 CHECK_SECONDS = 120
@@ -318,7 +55,7 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
     unchecked = left_out(plan, without)
     templates = expected(workspace.project, plan, planned.recipe)
     labels = baked.work.labels
-    keep_record(engine, baked)
+    _keep_record(engine, baked)
     run_checks(engine, baked.work.tag, plan, labels, baked.host_platform, workspace.report, templates, unchecked)
     gpu = None if GPU in unchecked else run_gpu_checks(workspace, baked, unchecked)
     return NumberedImage(
@@ -337,7 +74,7 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
     )
 
 
-def keep_record(engine: Endpoint, baked: BakedImage) -> None:
+def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
     """Writes into the build directory what it takes to build the image again, and to tell what differs then: the
     distribution's packages that it says it has installed, and its layers."""
     files.write_plain_file(
@@ -412,7 +149,7 @@ def run_checks(
         if TEMPLATE not in without:
             require_usable(container, python, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
-        failures = mod_failures(container, wanted, CHECK_SECONDS)
+        failures = _mod_failures(container, wanted, CHECK_SECONDS)
     if failures:
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
@@ -432,6 +169,254 @@ def _require_version(container: containers.Container, python: str, pinned: str) 
 def _import_vllm(container: containers.Container, python: str) -> None:
     result = container.run([python, "-c", "import vllm"], timeout=IMPORT_SECONDS)
     if result.exit_code:
-        output = last_lines(result.output)
-        message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{output}"
+        message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{_last_lines(result.output)}"
         raise failed(message, "", [IMPORT])
+
+
+# The names of checks, and the checks of mods.
+
+
+def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
+    """Those of the checks ``without`` that the image of ``plan`` has, with the reason for each."""
+    names = {VERSION, IMPORT, TEMPLATE, GPU, *(check.owner for check in plan.checks)}
+    return {name: reason for name, reason in without.items() if name in names}
+
+
+def require_known(plans: Collection[Plan], without: Mapping[str, str]) -> None:
+    """Raises UsageError for a name in ``without`` that is no check of any of the images."""
+    if unknown := [name for name in without if not any(left_out(plan, {name: ""}) for plan in plans)]:
+        own = dict.fromkeys(check.owner for plan in plans for check in plan.checks)
+        raise UsageError(
+            f"`--without-check {unknown[0]}`: the image has no check of that name",
+            hint=f"its checks are {', '.join([VERSION, IMPORT, TEMPLATE, GPU, *own])}",
+        )
+
+
+def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
+    """The error of an image whose checks ``names`` fail. What builds it all the same is named last."""
+    options = " ".join(f"--without-check {name}" for name in dict.fromkeys(names))
+    wrong = f"where the image is right and the check is wrong on this machine, build with `{options} --note WHY`"
+    return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
+
+
+def _mod_failures(container: Container, checks: Iterable[ImageCheck], seconds: float) -> dict[ImageCheck, str]:
+    """Runs each check for at most ``seconds``, and describes those that fail."""
+    return {check: failure for check in checks if (failure := _failure(container, check, seconds))}
+
+
+def _last_lines(output: str) -> str:
+    return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
+
+
+def _failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
+    """Runs a check, and describes its failure; empty if it passes."""
+    check = image_check.check
+    if image_check.script is not None:
+        argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
+    elif check.contains:
+        argv = ["grep", "-qF", "-e", check.contains, "--", str(check.file)]
+        failure = f"{check.file} lacks {check.contains!r}"
+    else:
+        argv, failure = ["test", "-e", str(check.file)], f"{check.file} is not there"
+    result = container.run(argv, timeout=seconds, env={"WORKSPACE_DIR": WORKSPACE})
+    if not result.exit_code:
+        return ""
+    return f"check of mod {image_check.owner}: {failure}\n{_last_lines(result.output)}".rstrip()
+
+
+# The checks that need a GPU.
+
+# A mod's kernels are compiled by their first call.
+KERNEL_SECONDS = 1800
+_NO_MEMORY = "out of memory"
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
+
+
+def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
+    """Checks an image on the engine's GPU, and returns which that is; None where nothing was checked, which is told.
+    The checks ``without`` do not run.
+
+    Raises BuildFailedError naming every check that fails.
+    """
+    plan = baked.planned.plan
+    if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
+        return None
+    settings = image.serve_settings(workspace.project, plan.definition.name)
+    if settings.gpus != "all":
+        return None
+    if not versions.has_nvidia(workspace.engine):
+        workspace.report(Message("checks on a GPU not run: this engine has none"))
+        return None
+    details = images.inspect_image(workspace.engine, baked.work.tag) if settings.keep_entrypoint else None
+    entrypoint = tuple(details.config.get("Entrypoint", ())) if details else ()
+    plan = replace(plan, checks=tuple(each for each in plan.checks if each.owner not in without))
+    return check_gpu(workspace.engine, baked.work.tag, plan, baked.work.labels, workspace.report, entrypoint=entrypoint)
+
+
+def check_gpu(
+    endpoint: Endpoint,
+    image: str,
+    plan: Plan,
+    labels: Mapping[str, str],
+    report: Report,
+    devices: containers.Devices = containers.ALL_GPUS,
+    entrypoint: tuple[str, ...] = (),
+) -> str | None:
+    """Checks ``image`` in a container that has ``devices``, by commands that ``entrypoint`` runs; otherwise as
+    `run_gpu_checks`."""
+    report(Message("checking the image on the GPU"))
+    try:
+        with containers.running(
+            endpoint, image, labels=labels, workdir=WORKSPACE, devices=devices, memory=0, entrypoint=entrypoint
+        ) as container:
+            facts = installed.read_gpu(container, installed.find_python(container) or "python3")
+            failing = [(GPU, problem) for problem in gpu_problems(facts, plan)]
+            if facts.capability:
+                wanted = (image_check for image_check in plan.checks if image_check.check.gpu)
+                failures = _mod_failures(container, wanted, KERNEL_SECONDS)
+                failing += [(failed.owner, problem) for failed, problem in failures.items()]
+    except (EngineHTTPError, ImageStateError) as error:
+        report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
+        return None
+    if any(_NO_MEMORY in problem.lower() for _, problem in failing):
+        report(
+            Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
+        )
+        return None
+    if failing:
+        hint = "the layers are kept: mend what is named, and only what comes after it is built again"
+        message = "\n".join([f"check {GPU}, on the GPU of this machine:", *(text for _, text in failing)])
+        raise failed(message, hint, (name for name, _ in failing))
+    return f"{facts.card}, compute capability {facts.capability}"
+
+
+def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
+    """Everything that the facts tell against the image."""
+    for part, text in facts.failures.items():
+        yield {
+            "torch": f"torch cannot be asked for the GPU: {text}",
+            "import": f"vLLM cannot be imported: {text}",
+            "kernel": f"vLLM's kernel rms_norm does not run: {text}",
+        }.get(part, f"{part}: {text}")
+    if not facts.capability:
+        if "torch" not in facts.failures:
+            yield "torch.cuda.is_available() is false: torch is none for CUDA, or the driver is older than it wants"
+    elif not any(runs_on(architecture, facts.capability) for architecture in facts.architectures):
+        named = ", ".join(facts.architectures) or "nothing"
+        yield f"torch has kernels for {named}, and the card is {facts.card} ({facts.capability})"
+    yield from _flashinfer(facts, plan)
+
+
+def runs_on(architecture: str, capability: str) -> bool:
+    """True if kernels for ``architecture`` (``sm_120``, ``sm_121a``, ``compute_90``) run on a card of ``capability``.
+
+    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with
+    ``f`` on its family. PTX is compiled for any later card:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability
+    """
+    match = _ARCHITECTURE.fullmatch(architecture)
+    if match is None:
+        return False
+    kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]
+    card = tuple(map(int, capability.split(".")))
+    if suffix == "a":
+        return (major, minor) == card
+    if kind == "compute" and not suffix:
+        return (major, minor) <= card
+    return major == card[0] and minor <= card[1]
+
+
+def _flashinfer(facts: GpuFacts, plan: Plan) -> Iterator[str]:
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    have = {name: version.partition("+")[0] for name, version in facts.versions.items()}
+    main = have.get("flashinfer-python")
+    for name, version in have.items():
+        if main and version != main:
+            yield f"{name} is {version}, and flashinfer-python {main}: FlashInfer refuses kernels of another version"
+    pinned = plan.versions.get("flashinfer")
+    if pinned and main and pinned.version.partition("+")[0] != main:
+        yield f"the image holds FlashInfer {main}, while {pinned.version} is pinned"
+    for line in facts.wanted:
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        version = have.get(requirement.name.lower().replace("_", "-"), "")
+        applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        if applies and version and not requirement.specifier.contains(version, prereleases=True):
+            yield f"vLLM names {requirement.name}{requirement.specifier}, and the image holds {version}"
+
+
+# The chat templates that recipes expect in an image. Each is there, and the image's own transformers compiles it.
+
+_COMPILE = """\
+import sys
+try:
+    from transformers.utils.chat_template_utils import _compile_jinja_template as compile_template
+except Exception:
+    sys.exit(0)
+for path in sys.argv[1:]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            compile_template(file.read())
+    except Exception as error:
+        print("fault", path, getattr(error, "lineno", 1), " ".join(str(error).split()), sep="\\t")
+"""
+
+
+@dataclass(frozen=True)
+class ExpectedTemplate:
+    """A chat template that a recipe names: its ``path`` in the image, relative to the folder that the server starts in,
+    and where the recipe says so."""
+
+    path: str
+    location: Location
+
+
+def expected(project: Project, plan: Plan, own: Recipe | None) -> tuple[ExpectedTemplate, ...]:
+    """The templates that the image of ``plan`` has to have: that of the recipe which is built, and those of all others
+    that use the image as it is. A recipe with further mods brings its template by those."""
+    baked = {mod.name for part in plan.chain for mod in part.mods}
+    using = [
+        each
+        for _, each in recipe.readable_recipes(project)
+        if each.repository == plan.repository and not each.number and {*map(mod.name_of, each.mods)} <= baked
+    ]
+    recipes = {each.file: each for each in [*using, *([own] if own else [])]}
+    return tuple(template for each in recipes.values() for template in _named(each))
+
+
+def require_usable(container: Container, python: str, templates: Sequence[ExpectedTemplate]) -> None:
+    """Raises BuildFailedError naming every template that is not in the image of ``container``, or is none."""
+    paths = {template.path for template in templates}
+    missing = {path for path in paths if container.run(["test", "-f", path], timeout=CHECK_SECONDS).exit_code}
+    there, output = sorted(paths - missing), ""
+    if there:
+        output = container.run([python, "-c", _COMPILE, *there], timeout=CHECK_SECONDS).output
+    rows = [line.split("\t", 3) for line in output.splitlines() if line.startswith("fault\t")]
+    faults = {row[1]: f"line {row[2]}: {row[3]}" for row in rows if len(row) == 4}
+    wrong = [
+        f"{template.location}: the image has no chat template {template.path}"
+        if template.path in missing
+        else f"{template.location}: {template.path} in the image is no chat template: {faults[template.path]}"
+        for template in templates
+        if template.path in missing or template.path in faults
+    ]
+    if wrong:
+        raise failed(
+            "\n".join([f"check {TEMPLATE}:", *wrong]),
+            "`files: [{from: TEMPLATE, to: .}]` in the mod.yaml of a mod brings a template, and a recipe names it",
+            [TEMPLATE],
+        )
+
+
+def _named(each: Recipe) -> Iterator[ExpectedTemplate]:
+    try:
+        rendered = command.render_command(each, {})
+    except (FileProblemsError, UsageError):  # it cannot be served at all, which `recipes check` says
+        return
+    used = recipe_problems.template_of_image(each, rendered)
+    # A script may change the folder before it starts the server.
+    if used and used.value and (not rendered.is_script or used.value.startswith("/")):
+        yield ExpectedTemplate(used.value, command.of_value(each, used))

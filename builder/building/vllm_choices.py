@@ -22,15 +22,14 @@ if TYPE_CHECKING:
     from builder.pins.packages import Package
 
 
-# By option: the file of vLLM that registers its values, and the mapping there whose keys they are; and the methods of
-# speculative decoding (vLLM 0.20 to 0.32).
-_REGISTERED = {
+# By option: the file of vLLM (0.20 to 0.32) that registers its values, and the mapping or the type there that has them.
+_PLACES = {
     "tool-call-parser": ("vllm/tool_parsers/__init__.py", "_TOOL_PARSERS_TO_REGISTER"),
     "reasoning-parser": ("vllm/reasoning/__init__.py", "_REASONING_PARSERS_TO_REGISTER"),
     "load-format": ("vllm/model_executor/model_loader/__init__.py", "_LOAD_FORMAT_TO_MODEL_LOADER"),
+    recipe_problems.METHOD: ("vllm/config/speculative.py", "SpeculativeMethod"),
 }
-_METHODS = ("vllm/config/speculative.py", "SpeculativeMethod")
-_PATHS = (*(path for path, _ in _REGISTERED.values()), _METHODS[0])
+_PATHS = tuple(path for path, _ in _PLACES.values())
 _PACKAGE = "vllm"
 
 
@@ -97,56 +96,45 @@ def _cached(project: Project, hashes: Collection[str]) -> dict[str, bytes]:
 
 
 def _values(files: Mapping[str, bytes], patches: bytes) -> dict[str, frozenset[str]]:
-    values = {}
-    for option, (path, name) in _REGISTERED.items():
-        # A patch to the file that registers them may add one.
-        keys = _keys(files.get(path, b""), name) if path.encode() not in patches else frozenset()
-        if keys:
-            values[option] = keys
-    path, name = _METHODS
-    methods = _literals(files.get(path, b""), name) if path.encode() not in patches else frozenset()
-    return {**values, recipe_problems.METHOD: methods} if methods else values
+    # A patch to the file that registers the values may add one.
+    values = {
+        option: _names(files.get(path, b""), name)
+        for option, (path, name) in _PLACES.items()
+        if path.encode() not in patches
+    }
+    return {option: names for option, names in values.items() if names}
 
 
-def _literals(source: bytes, name: str) -> frozenset[str]:
-    """The texts of the type ``name``, a ``Literal`` of texts and of such types; empty where it is no plain one."""
-    types: dict[str, frozenset[str]] = {}
-    for node in _parsed(source):
-        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Subscript)):
-            continue
-        value = node.value
-        if not (isinstance(value.value, ast.Name) and value.value.id == "Literal"):
-            continue
-        parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-        texts: set[str] = set()
-        for part in parts:
-            if isinstance(part, ast.Constant) and isinstance(part.value, str):
-                texts.add(part.value)
-            elif isinstance(part, ast.Name) and part.id in types:
-                texts |= types[part.id]
-            else:
-                break
-        else:
-            types.update({target.id: frozenset(texts) for target in node.targets if isinstance(target, ast.Name)})
-    return types.get(name, frozenset())
-
-
-def _parsed(source: bytes) -> list[ast.stmt]:
+def _names(source: bytes, name: str) -> frozenset[str]:
+    """The keys of the mapping called ``name`` in ``source``, or the texts of the ``Literal`` type of that name, which
+    may name other such types; empty where it is no plain one."""
+    texts: dict[str, frozenset[str]] = {}
     try:
-        return ast.parse(source).body
+        nodes = ast.parse(source).body
     except (SyntaxError, ValueError, RecursionError):
-        return []
+        return frozenset()
+    for node in nodes:
+        match node:
+            case ast.Assign([ast.Name(target)], value) | ast.AnnAssign(ast.Name(target), _, value):
+                pass
+            case _:
+                continue
+        match value:
+            case ast.Dict(parts) | ast.Subscript(ast.Name("Literal"), ast.Tuple(parts)):
+                pass
+            case ast.Subscript(ast.Name("Literal"), part):
+                parts = [part]
+            case _:
+                continue
+        collected = [_texts(part, texts) for part in parts]
+        texts[target] = frozenset().union(*collected) if all(collected) else frozenset()
+    return texts.get(name, frozenset())
 
 
-def _keys(source: bytes, name: str) -> frozenset[str]:
-    """The keys of the mapping called ``name`` in ``source``; empty where it is not a plain one."""
-    for node in _parsed(source):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        is_named = any(isinstance(target, ast.Name) and target.id == name for target in targets)
-        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-        if is_named and isinstance(value, ast.Dict):
-            keys = [key.value for key in value.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-            return frozenset(keys) if len(keys) == len(value.keys) else frozenset()
+def _texts(part: ast.expr | None, types: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    match part:
+        case ast.Constant(value=str(text)):
+            return frozenset({text})
+        case ast.Name(id=name):
+            return types.get(name, frozenset())
     return frozenset()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Diagnosis
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
-    from builder.moving.shipped import Contents, PlannedFile
+    from builder.moving.shipped import Contents
     from builder.moving.taking import ContainerState, TakenPart
 
 
@@ -65,39 +65,36 @@ def init(
         raise click.UsageError("--yes and --force go with --update")
     from builder.commands import init as command
 
-    request = command.InitRequest(folder or context.start, contents, git)
-    result = command.init_project(request, os.environ)
+    result = command.init_project(folder or context.start, contents, os.environ, git=git)
     if as_json:
-        findings = list(command.findings(result.project, os.environ))
+        findings = list(command.machine_findings(result.project, os.environ))
         print_json(_document(result, findings))
         return 0
     _print_made(result)
-    for finding in command.findings(result.project, os.environ):
+    for finding in command.machine_findings(result.project, os.environ):
         output.print_finding(finding)
     _print_next(result)
     return 0
 
 
 def _print_made(result: InitResult) -> None:
-    selected = result.selection
     print_result(styled(f"{result.project.root} is a project", bold=True))
     for kind, names in _parts(result).items():
         if names:
             print_result(f"  {kind}: {', '.join(names)}", hanging=4)
     if result.reason:
-        print_result(f"  {result.reason}: `--{selected.contents}`; `builder init --update --all` brings the rest")
+        contents = result.selection.contents
+        print_result(f"  {result.reason}: `--{contents}`; `builder init --update --all` brings the rest")
     for file in result.kept:
-        print_result(f"  {file} was there, and is as it was")
+        print_result(f"  {file} already exists and was left unchanged")
     if result.git:
         print_result("  a git repository with nothing committed yet")
 
 
-def _parts(result: InitResult) -> dict[str, Sequence[str]]:
-    from pathlib import PurePath
-
+def _parts(result: InitResult) -> dict[str, list[str]]:
     selected = result.selection
-    recipes = [PurePath(file).stem for file in selected.recipes]
-    return {"definitions": selected.definitions, "mods": selected.mods, "recipes": recipes}
+    recipes = [Path(file).stem for file in selected.recipes]
+    return {"definitions": list(selected.definitions), "mods": list(selected.mods), "recipes": recipes}
 
 
 def _print_next(result: InitResult) -> None:
@@ -117,7 +114,8 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
         _print_update(update)
     asks = not yes and not as_json and sys.stdin.isatty()
     is_news = bool(update.writable or update.pins.pins)
-    is_wanted = yes or not is_news or (asks and confirm(f"write {_counted(update)}?"))
+    counted = words.counted(len(update.writable) + bool(update.pins.pins), "file")
+    is_wanted = yes or not is_news or (asks and confirm(f"write {counted}?"))
     replace = {
         each.path
         for each in update.edited
@@ -149,20 +147,11 @@ def _print_update(update: InitUpdate) -> None:
     if rows:
         output.print_table(("", "FILE"), rows)
     for each in (*update.writable, *update.edited):
-        if each.before is not None:
-            _print_difference(each)
+        for line in each.difference() if each.before is not None else ():
+            print_line(output.line(line))
     for each in update.edited:
         edited = f"note: {each.path} was edited here, or did not come with this program"
         print_note(f"{edited}: only a yes of yours, or --yes --force, writes over it")
-
-
-def _print_difference(planned: PlannedFile) -> None:
-    for line in planned.difference():
-        print_line(output.line(line))
-
-
-def _counted(update: InitUpdate) -> str:
-    return words.counted(len(update.writable) + bool(update.pins.pins), "file")
 
 
 def _document(result: InitResult, findings: Sequence[Diagnosis]) -> dict[str, Any]:
@@ -170,7 +159,7 @@ def _document(result: InitResult, findings: Sequence[Diagnosis]) -> dict[str, An
         "project": str(result.project.root),
         "contents": result.selection.contents,
         "reason": result.reason or None,
-        **{kind: list(names) for kind, names in _parts(result).items()},
+        **_parts(result),
         "written": sorted(result.written),
         "kept": list(result.kept),
         "git": result.git,
@@ -231,8 +220,9 @@ def migrate(
     from builder.commands import init as command
 
     workspace = context.workspace()
-    request = command.MigrateRequest(path, recipes, env_file, replace, not no_adopt)
-    planned = command.plan_migration(workspace, request)
+    planned = command.plan_migration(
+        workspace, path, recipes, env_file=env_file, replace=replace, with_images=not no_adopt
+    )
     if not as_json:
         _print_plan(planned)
     result = None
@@ -248,32 +238,31 @@ def migrate(
 
 
 def _print_plan(planned: Migration) -> None:
-    rows = [*_part_rows(planned), *_container_rows(planned), *_key_rows(planned)]
+    from builder.cli import diff_cli
+
+    rows = list(_rows(planned))
     if rows:
-        output.print_table(("", "THERE", "HERE"), list(_without_repetition(rows)))
+        kinds = ["", *(kind for kind, _, _ in rows)]
+        shown = [("" if row[0] == before else row[0], *row[1:]) for before, row in zip(kinds, rows, strict=False)]
+        output.print_table(("", "THERE", "HERE"), shown)
     for image in planned.untagged:
         print_result(f"{image.id} has no name any more ({image.contents}); to give it a number: `{image.command}`")
-    if planned.replace:
-        _print_differences(planned)
+    for part in planned.wanted:
+        if part.state == "differs":
+            print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
+            for line in diff_cli.of_files(part.changes, full=True):
+                print_line(line)
     settings = planned.settings
     if settings and settings.changed:
         print_line()
         for line in settings.difference():
-            colour = {"+": "green", "-": "red"}.get(line[:1])
-            print_line(styled(line, fg=colour) if colour else line)
+            print_line(output.line(line))
         print_line()
     for note in _notes(planned):
         print_note(f"note: {note}")
 
 
-def _without_repetition(rows: list[tuple[str, str, str]]) -> Iterator[tuple[str, str, str]]:
-    before = ""
-    for kind, name, text in rows:
-        yield (kind if kind != before else "", name, text)
-        before = kind
-
-
-def _part_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
+def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
     for part in sorted(planned.parts, key=lambda part: (part.kind != "recipe", part.name)):
         text = _state(planned, part)
         if part.kind == "recipe" and (problems := planned.problems.get(part.name)):
@@ -281,9 +270,16 @@ def _part_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
             text += f"; cannot be served, {counted}: line {problems[0].location.line}: {problems[0].message}"
         if part.kind == "mod" and part.name in planned.run_time:
             text += f"; cannot be baked: {planned.run_time[part.name]}"
-        yield (part.kind, part.name, text)
+        yield part.kind, part.name, text
     for name, remedy in planned.missing.items():
-        yield ("mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}")
+        yield "mod", name, f"neither there nor here, and a recipe names it{remedy and f'; {remedy}'}"
+    for state in planned.containers:
+        yield "container", state.container, f"{_source(planned, state)}; {words.counted(state.recipes, 'recipe')}"
+    for image in planned.images:
+        size = words.size_text(image.size)
+        yield "image", image.tag, f"gets the next number of {image.repository}, as it is ({size})"
+    for key, text in planned.settings.outcomes.items() if planned.settings else ():
+        yield ".env", key, text
 
 
 def _state(planned: Migration, part: TakenPart) -> str:
@@ -298,14 +294,6 @@ def _state(planned: Migration, part: TakenPart) -> str:
     return "the same here" if part.state == "same" else f"left out: {part.reason}"
 
 
-def _container_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
-    for state in planned.containers:
-        yield ("container", state.container, f"{_source(planned, state)}; {words.counted(state.recipes, 'recipe')}")
-    for image in planned.images:
-        size = words.size_text(image.size)
-        yield ("image", image.tag, f"gets the next number of {image.repository}, as it is ({size})")
-
-
 def _source(planned: Migration, state: ContainerState) -> str:
     if state.number:
         return f"{state.number} serves it"
@@ -317,21 +305,6 @@ def _source(planned: Migration, state: ContainerState) -> str:
     if planned.engine_error:
         return "no definition makes it"
     return "neither an image nor a definition: pull or build it, then `builder adopt`"
-
-
-def _key_rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
-    for outcome in planned.settings.outcomes if planned.settings else ():
-        yield (".env", outcome.key, outcome.text)
-
-
-def _print_differences(planned: Migration) -> None:
-    from builder.cli import diff_cli
-
-    for part in planned.wanted:
-        if part.state == "differs":
-            print_result(styled(f"{part.kind}s/{part.name}: what is here → {planned.checkout.root}", bold=True))
-            for line in diff_cli.of_files(part.differences(), full=True):
-                print_line(line)
 
 
 def _notes(planned: Migration) -> Iterator[str]:
@@ -374,21 +347,35 @@ def _migrate_document(planned: Migration, result: MigrationResult | None) -> dic
     return {
         "checkout": str(planned.checkout.root),
         "upstream": {"url": planned.upstream.url, "commit": planned.upstream.commit} if planned.upstream else None,
-        "parts": [_part_document(planned, part) for part in planned.parts],
+        "parts": [
+            {
+                "kind": part.kind,
+                "name": part.name,
+                "state": part.state,
+                "reason": part.reason or None,
+                "origin": part.origin.address if part.origin else None,
+                "problems": list(map(str, planned.problems.get(part.name, ()) if part.kind == "recipe" else ())),
+                "run_time": planned.run_time.get(part.name) if part.kind == "mod" else None,
+            }
+            for part in planned.parts
+        ],
         "missing_mods": list(planned.missing),
-        "containers": [_container_document(state) for state in planned.containers],
+        "containers": [
+            {
+                "container": state.container,
+                "recipes": state.recipes,
+                "number": state.number or None,
+                "image": state.tag or None,
+                "definition": state.definition or None,
+            }
+            for state in planned.containers
+        ],
         "images": [{"image": image.tag, "repository": image.repository} for image in planned.images],
         "untagged": [
-            {
-                "image": each.id,
-                "vllm": each.vllm,
-                "size": each.size,
-                "created": each.created,
-                "command": each.command,
-            }
+            {"image": each.id, **{key: getattr(each, key) for key in ("vllm", "size", "created", "command")}}
             for each in planned.untagged
         ],
-        "settings": [{"key": outcome.key, "here": outcome.text} for outcome in (settings.outcomes if settings else ())],
+        "settings": [{"key": key, "here": text} for key, text in (settings.outcomes if settings else {}).items()],
         "difference": list(settings.difference()) if settings else [],
         "notes": list(_notes(planned)),
         "done": result is not None,
@@ -396,27 +383,4 @@ def _migrate_document(planned: Migration, result: MigrationResult | None) -> dic
         "settings_written": bool(result and result.settings_written),
         "adopted": [str(image.image) for image in result.adopted] if result else [],
         "errors": [{"what": what, "message": error.message} for what, error in result.errors] if result else [],
-    }
-
-
-def _part_document(planned: Migration, part: TakenPart) -> dict[str, Any]:
-    problems = planned.problems.get(part.name, ()) if part.kind == "recipe" else ()
-    return {
-        "kind": part.kind,
-        "name": part.name,
-        "state": part.state,
-        "reason": part.reason or None,
-        "origin": part.origin.address if part.origin else None,
-        "problems": [str(problem) for problem in problems],
-        "run_time": planned.run_time.get(part.name) if part.kind == "mod" else None,
-    }
-
-
-def _container_document(state: ContainerState) -> dict[str, Any]:
-    return {
-        "container": state.container,
-        "recipes": state.recipes,
-        "number": state.number or None,
-        "image": state.tag or None,
-        "definition": state.definition or None,
     }

@@ -24,13 +24,9 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.building.mod_dry_run import ModVerdict, TriedPatch
     from builder.commands.mods import ListedMod
-    from builder.definitions.mod import FileCopy, Mod, ModPatch, ScriptFacts
-    from builder.moving.copies import Kind, Origin, PlannedCopy
+    from builder.definitions.mod import Mod
+    from builder.moving.copies import Kind, PlannedCopy
 
-
-# ``add`` and ``update`` of ``builder mods`` and ``builder recipes``: copies from other repositories.
-
-if TYPE_CHECKING:
     # Makes copies, and returns notes on them.
     _Making = Callable[[Project, Sequence[PlannedCopy]], tuple[str, ...]]
 
@@ -42,7 +38,6 @@ force_option = click.option(
     "--force", is_flag=True, help="With --yes: replace also what was edited here, or was never copied."
 )
 all_option = click.option("--all", "everything", is_flag=True, help="Copy all that are there.")
-_ref = click.option("--ref", metavar="REF", help="The branch, tag or commit to move to, and to follow from now on.")
 
 
 @click.command("add")
@@ -67,18 +62,30 @@ def add_mods(context: Context, address: str, name: str | None, everything: bool,
     return make_copies(context, planned, mods.add_mods, yes=yes, force=force)
 
 
-@click.command("update")
-@click.argument("mods", nargs=-1, metavar="[MOD]…", shell_complete=names("mods"))
-@_ref
-@yes_option
-@force_option
-@pass_context
-def update_mods(context: Context, mods: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
-    """Move copied mods to what their repositories have now.
+def _update_command(kind: Kind) -> click.Command:
+    about = (
+        f"Move copied {kind}s to what their repositories have now.\n\n"
+        "Without names all copies are looked up. The differences are shown before anything is replaced."
+    )
 
-    Without names all copies are looked up. The differences are shown before anything is replaced.
-    """
-    return _update(context, "mod", mods, ref, yes=yes, force=force)
+    @click.command("update", help=about)
+    @click.argument("copies", nargs=-1, metavar=f"[{kind.upper()}]…", shell_complete=names(f"{kind}s"))
+    @click.option("--ref", metavar="REF", help="The branch, tag or commit to move to, and to follow from now on.")
+    @yes_option
+    @force_option
+    @pass_context
+    def update(context: Context, copies: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
+        from builder.commands import mods
+
+        planned = mods.plan_copies_update(context.project, kind, copies, ref, print_message)
+        code = make_copies(context, planned.copies, mods.add_mods, yes=yes, force=force)
+        planned.require_all()
+        return code
+
+    return update
+
+
+update_recipes = _update_command("recipe")
 
 
 def offer_mods(project: Project, names_lacking: Iterable[str]) -> tuple[str, ...]:
@@ -108,31 +115,6 @@ def print_scripts(planned: Sequence[PlannedCopy]) -> None:
         others = [f"{file.path} ({words.size_text(len(file.content))})" for file in each.files if file not in scripts]
         if others:
             print_result(f"other files of {each.kind}s/{each.name}: {', '.join(others)}")
-
-
-@click.command("update")
-@click.argument("recipes", nargs=-1, metavar="[RECIPE]…", shell_complete=names("recipes"))
-@_ref
-@yes_option
-@force_option
-@pass_context
-def update_recipes(context: Context, recipes: tuple[str, ...], ref: str | None, yes: bool, force: bool) -> int:
-    """Move copied recipes to what their repositories have now.
-
-    Without names all copies are looked up. The differences are shown before anything is replaced.
-    """
-    return _update(context, "recipe", recipes, ref, yes=yes, force=force)
-
-
-def _update(
-    context: Context, kind: Kind, names_typed: Sequence[str], ref: str | None, *, yes: bool, force: bool
-) -> int:
-    from builder.commands import mods
-
-    planned = mods.plan_copies_update(context.project, kind, names_typed, ref, print_message)
-    code = make_copies(context, planned.copies, mods.update_copies, yes=yes, force=force)
-    planned.require_all()
-    return code
 
 
 def make_copies(
@@ -197,9 +179,6 @@ def _outcome(planned: PlannedCopy) -> str:
     return f"{what}: replaced by commit {commit}" if planned.changes else f"{what}: unchanged in commit {commit}"
 
 
-# ``builder mods``: ``list``, ``check``, ``pin`` and ``new``; ``add`` and ``update`` are in ``copies``.
-
-
 class _AgainstCommand(click.Command):
     """A command whose ``--against`` takes all values up to the next option; an option of click takes one value."""
 
@@ -223,7 +202,7 @@ def mods() -> None:
 
 
 mods.add_command(add_mods)
-mods.add_command(update_mods)
+mods.add_command(_update_command("mod"))
 
 
 @mods.command("list")
@@ -235,7 +214,7 @@ def list_(context: Context, as_json: bool) -> None:
 
     all_mods = list_mods(context.project)
     if as_json:
-        print_json(list_json(all_mods))
+        print_json({"mods": [_listed_json(listed) for listed in all_mods]})
         return
     if not all_mods:
         print_result("no mods yet: `builder mods new NAME` begins one")
@@ -299,7 +278,8 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
     else:
         verdicts = check_pinned_mods(context.project, mods, os.environ, print_message)
     if as_json:
-        print_json(check_json(verdicts))
+        own = groupby(verdicts, lambda verdict: verdict.mod)
+        print_json({"mods": [_checked_json(mod, list(of_mod)) for mod, of_mod in own]})
     else:
         for line in lines(verdicts, output.text_width()):
             print_line(line)
@@ -321,11 +301,8 @@ def pin(context: Context, mod: str) -> None:
 
     for pinned in pin_mod_files(context.project, mod, os.environ, print_message):
         print_result(pinned.address)
-        if pinned.before == pinned.sha256:
-            print_result(f"  sha256 {pinned.sha256}, as before")
-        else:
-            before = f" in place of {pinned.before}" if pinned.before else ""
-            print_result(f"  sha256 {pinned.sha256}{before}")
+        before = f" in place of {pinned.before}" if pinned.before else ""
+        print_result(f"  sha256 {pinned.sha256}{', as before' if pinned.before == pinned.sha256 else before}")
 
 
 @mods.command()
@@ -342,37 +319,34 @@ def new(context: Context, name: str) -> None:
     print_result(f"next: `builder mods check {begun}`, then `builder build TARGET --mod {begun}`")
 
 
-# The results of ``builder mods`` as JSON.
-
-
-def list_json(mods: Sequence[ListedMod]) -> dict[str, Any]:
-    """The list of mods. A mod that cannot be read has no ``changes``, and its ``problem`` says why."""
-    return {"mods": [_listed(listed) for listed in mods]}
-
-
-def check_json(verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
-    """The check of mods: the targets that each was tried on, and the outcome of each of its patches there."""
-    return {
-        "mods": [_checked(mod, list(own)) for mod, own in groupby(verdicts, lambda verdict: verdict.mod)],
+def _listed_json(listed: ListedMod) -> dict[str, Any]:
+    """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
+    mod, origin = listed.mod, listed.origin
+    changes = mod and {
+        "packages": list(mod.packages),
+        "files": [
+            {"from": copy.source, "to": copy.to, **({"sha256": copy.sha256} if copy.sha256 else {})}
+            for copy in mod.copies
+        ],
+        "patches": [
+            {
+                "file": patch.file,
+                "package": patch.package,
+                "strip": patch.strip,
+                **({"version": patch.version} if patch.version else {}),
+            }
+            for patch in mod.patches
+        ],
+        "run": mod.run,
+        "network": mod.network,
+        "env": mod.env,
     }
-
-
-def _listed(listed: ListedMod) -> dict[str, Any]:
-    mod = listed.mod
+    keys = ("url", "path", "ref", "commit", "content")
     return {
         "mod": listed.name,
         "problem": listed.problem,
         "description": mod.description if mod else "",
-        "changes": {
-            "packages": list(mod.packages),
-            "files": [_copy(copy) for copy in mod.copies],
-            "patches": [_patch(patch) for patch in mod.patches],
-            "run": mod.run,
-            "network": mod.network,
-            "env": mod.env,
-        }
-        if mod
-        else None,
+        "changes": changes,
         "requires": mod.requires if mod else {},
         "conflicts": list(mod.conflicts) if mod else [],
         "after": list(mod.after) if mod else [],
@@ -380,64 +354,41 @@ def _listed(listed: ListedMod) -> dict[str, Any]:
         "definitions": list(listed.definitions),
         "recipes": list(listed.recipes),
         "images": list(listed.images),
-        "source": _origin(listed.origin) if listed.origin else None,
+        "source": {key: getattr(origin, key) for key in keys} if origin else None,
         "edited": list(listed.edited),
     }
 
 
-def _patch(patch: ModPatch) -> dict[str, str | int]:
-    version = {"version": patch.version} if patch.version else {}
-    return {"file": patch.file, "package": patch.package, "strip": patch.strip, **version}
-
-
-def _copy(copy: FileCopy) -> dict[str, str]:
-    return {"from": copy.source, "to": copy.to, **({"sha256": copy.sha256} if copy.sha256 else {})}
-
-
-def _origin(origin: Origin) -> dict[str, str]:
-    return {
-        "url": origin.url,
-        "path": origin.path,
-        "ref": origin.ref,
-        "commit": origin.commit,
-        "content": origin.content,
-    }
-
-
-def _checked(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
+def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
+    """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
+    script = verdicts[0].script
     return {
         "mod": mod.name,
         "requires": mod.requires,
-        "checks": [_verdict(verdict) for verdict in verdicts],
-        "script": _script(verdicts[0].script),
+        "checks": [
+            {
+                "target": verdict.target,
+                "state": verdict.state,
+                "holds": verdict.holds,
+                "hint": verdict.is_hint,
+                "excluded_by": verdict.excluded,
+                "missing": verdict.missing,
+                "patches": [_tried_json(tried) for tried in verdict.tried],
+            }
+            for verdict in verdicts
+        ],
+        "script": script
+        and {
+            "file": script.name,
+            "applies_patches": script.applies_patches,
+            "patches": list(script.patches),
+            "downloads": list(script.downloads),
+            "run_time": [{"does": use.does, "instead": use.instead} for use in script.run_time],
+        },
     }
 
 
-def _script(facts: ScriptFacts | None) -> dict[str, Any] | None:
-    if facts is None:
-        return None
-    return {
-        "file": facts.name,
-        "applies_patches": facts.applies_patches,
-        "patches": list(facts.patches),
-        "downloads": list(facts.downloads),
-        "run_time": [{"does": use.does, "instead": use.instead} for use in facts.run_time],
-    }
-
-
-def _verdict(verdict: ModVerdict) -> dict[str, Any]:
-    return {
-        "target": verdict.target,
-        "state": verdict.state,
-        "holds": verdict.holds,
-        "hint": verdict.is_hint,
-        "excluded_by": verdict.excluded,
-        "missing": verdict.missing,
-        "patches": [_tried(tried) for tried in verdict.tried],
-    }
-
-
-def _tried(tried: TriedPatch) -> dict[str, Any]:
+def _tried_json(tried: TriedPatch) -> dict[str, Any]:
     return {
         "file": tried.file,
         "package": tried.package,
@@ -456,9 +407,6 @@ def _tried(tried: TriedPatch) -> dict[str, Any]:
             for shift in tried.outcome.shifts
         ],
     }
-
-
-# The text that ``builder mods check`` prints for each mod.
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:
@@ -482,8 +430,7 @@ def verdict_text(verdict: ModVerdict) -> str:
     """Describes a verdict: the patches that apply, and file and hunk of those that do not."""
     if verdict.missing:
         return f"not tried: {verdict.missing}"
-    several = len(verdict.tried) > 1
-    texts = dict.fromkeys(_patch_text(tried, verdict.target, several) for tried in verdict.tried)
+    texts = dict.fromkeys(_patch_text(tried, verdict) for tried in verdict.tried)
     if verdict.excluded:
         texts = dict.fromkeys([f"excluded: {verdict.excluded}", *texts])
     return "; ".join(texts) or _nothing_tried(verdict)
@@ -493,20 +440,19 @@ def _rows(verdict: ModVerdict) -> Iterator[tuple[str, str, str]]:
     """The line of a verdict; for patches that a script applies, a line for each, as it may well leave some out."""
     texts = [verdict_text(verdict)]
     if verdict.is_hint and verdict.tried and not verdict.excluded:
-        several = len(verdict.tried) > 1
-        texts = [f"hint: {_hint_text(tried, verdict.target, several)}" for tried in verdict.tried]
+        texts = [f"hint: {_hint_text(tried, verdict)}" for tried in verdict.tried]
     for number, text in enumerate(texts):
         yield ("", "" if number else verdict.target or "-", text)
 
 
-def _hint_text(tried: TriedPatch, target: str, several: bool) -> str:
+def _hint_text(tried: TriedPatch, verdict: ModVerdict) -> str:
+    several = len(verdict.tried) > 1
     if tried.outcome.state != "fails":
-        text = _patch_text(tried, target, several)
+        text = _patch_text(tried, verdict)
         return text if not several or text.startswith(tried.file) else f"{tried.file}: {text}"
     first, *others = tried.outcome.problem.split("; ")
     more = f", and {words.counted(len(others), 'place')} more" if others else ""
-    file = f"{tried.file} " if several else ""
-    return f"{file}does not apply to {tried.against}: {first}{more}"
+    return f"{tried.file + ' ' if several else ''}does not apply to {tried.against}: {first}{more}"
 
 
 def _nothing_tried(verdict: ModVerdict) -> str:
@@ -548,10 +494,10 @@ def _below(verdicts: Sequence[ModVerdict]) -> Iterator[str]:
     yield f"{is_proven} in each image that is built"
 
 
-def _patch_text(tried: TriedPatch, target: str, several: bool) -> str:
+def _patch_text(tried: TriedPatch, verdict: ModVerdict) -> str:
     outcome = tried.outcome
-    file = f"{tried.file}: " if several else ""
-    on = "" if tried.against == target else f" on {tried.against}"
+    file = f"{tried.file}: " if len(verdict.tried) > 1 else ""
+    on = "" if tried.against == verdict.target else f" on {tried.against}"
     if outcome.state == "not tried":
         return f"{file}not tried: {outcome.problem}"
     if outcome.state == "fails":

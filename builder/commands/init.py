@@ -29,16 +29,7 @@ from builder.engine import client as endpoints
 from builder.engine import versions
 from builder.lock import lock_file
 from builder.lock.model import Lock
-from builder.moving import checkout, node_facts, release, settings, shipped, taking
-from builder.moving.checkout import (
-    ENV_FILE,
-    choose_checkout,
-    edited,
-    find_checkout,
-    find_upstream_commit,
-    mod_at,
-    read_env_file,
-)
+from builder.moving import checkout, copies, node_facts, release, settings, shipped, taking
 from builder.moving.shipped import InitRecord
 from builder.numbers import images_lock
 from builder.numbers.workspace import open_workspace
@@ -49,7 +40,6 @@ if TYPE_CHECKING:
 
     from builder.base.errors import Problem
     from builder.commands.keeping import AdoptedImage
-    from builder.definitions.recipe import Recipe
     from builder.moving.checkout import Checkout, UpstreamCommit
     from builder.moving.node_facts import SparkFacts
     from builder.moving.settings import SettingsPlan
@@ -58,86 +48,61 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# This machine, as `init` tells of it: chip, memory, engine, and what was made here before.
+PROC = Path("/proc")
 
 _CHECKOUT = "spark-vllm-docker"
-_TOTAL = "MemTotal"
 
 
-def machine_findings(project: Project, environ: Mapping[str, str], proc: Path) -> Iterator[Diagnosis]:
-    """Tells what is here, one after the other as it is looked up."""
-    spark = node_facts.read_spark_facts(environ, proc)
-    yield _machine(spark, proc)
+def machine_findings(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
+    """Tells what this machine has that a project can use: one after the other, as it is looked up."""
+    yield _machine(node_facts.read_spark_facts(environ, proc), proc)
     try:
         workspace = open_workspace(project, environ, ignore)
     except BuilderError as error:
         yield Diagnosis("engine", "warning", error.message, error.hint)
         return
-    engine = _engine(workspace)
-    yield engine
-    yield from _checkouts(workspace)
-    if engine.verdict == "ok":
-        yield from _adoptable(workspace)
-
-
-def _machine(spark: SparkFacts | None, proc: Path) -> Diagnosis:
-    if spark is None:
-        total = processes.sizes(processes.text(proc / processes.MEMORY)).get(_TOTAL)
-        memory = f", {words.size_text(total)} of memory" if total else ""
-        return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
-    total = spark.sizes.get(_TOTAL)
-    memory = f", {words.size_text(total)} of memory" if total else ""
-    if not spark.compute_capability:
-        silence = f"nvidia-smi does not tell its compute capability: {spark.silence}"
-        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` tells more")
-    driver = f", driver {spark.driver}" if spark.driver else ""
-    return Diagnosis(
-        "machine", "ok", f"DGX Spark: GB10 (sm_{spark.compute_capability.replace('.', '')}){driver}{memory}"
-    )
-
-
-def _engine(workspace: Workspace) -> Diagnosis:
+    answers = False
     try:
         engine = versions.require_supported(workspace.engine)
     except BuilderError as error:
-        return Diagnosis("engine", "warning", error.message, error.hint)
-    return Diagnosis("engine", "ok", f"Docker {engine.engine}, buildx {engine.buildx} at {workspace.engine.host}")
-
-
-def _checkouts(workspace: Workspace) -> Iterator[Diagnosis]:
-    """The checkouts where they usually are: in the user's home, and beside the project."""
-    places = [Path(workspace.environment.get("HOME") or "/"), workspace.project.root.parent]
+        yield Diagnosis("engine", "warning", error.message, error.hint)
+    else:
+        answers = True
+        text = f"Docker {engine.engine}, buildx {engine.buildx} at {workspace.engine.host}"
+        yield Diagnosis("engine", "ok", text)
+    # Checkouts usually lie in the user's home, and beside the project.
+    places = (Path(environ.get("HOME") or "/"), project.root.parent)
     for folder in dict.fromkeys((place / _CHECKOUT).resolve() for place in places):
         with suppress(BuilderError, OSError):
             there = checkout.find_checkout(folder)
             parts = f"{words.counted(len(there.recipes), 'recipe')}, {words.counted(len(there.mods), 'mod')}"
             yield Diagnosis(_CHECKOUT, "ok", f"{folder}: {parts}", f"`builder migrate {folder}` takes it over")
+    if answers:
+        every = [recipe for _, recipe in recipes.readable_recipes(project)]
+        with suppress(BuilderError):
+            for image in taking.adoptable(workspace, every):
+                message = f"{image.tag} ({words.size_text(image.size)}) has no number"
+                yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
+            yield from taking.untagged_findings(workspace, every)
 
 
-def _adoptable(workspace: Workspace) -> Iterator[Diagnosis]:
-    every = [recipe for _, recipe in recipes.readable_recipes(workspace.project)]
-    with suppress(BuilderError):
-        for image in taking.adoptable(workspace, every):
-            message = f"{image.tag} ({words.size_text(image.size)}) has no number"
-            yield Diagnosis("images", "ok", message, f"`builder adopt {image.tag}` gives it one, as it is")
-        yield from taking.untagged_findings(workspace, every)
+def _machine(spark: SparkFacts | None, proc: Path) -> Diagnosis:
+    sizes = spark.sizes if spark else processes.sizes(processes.text(proc / processes.MEMORY))
+    memory = f", {words.size_text(sizes['MemTotal'])} of memory" if sizes.get("MemTotal") else ""
+    if spark is None:
+        return Diagnosis("machine", "ok", f"no DGX Spark: {platform.machine()}{memory}")
+    if not spark.compute_capability:
+        silence = f"nvidia-smi does not tell its compute capability: {spark.silence}"
+        return Diagnosis("machine", "warning", f"DGX Spark: GB10{memory}; {silence}", "`builder doctor` tells more")
+    chip = f"GB10 (sm_{spark.compute_capability.replace('.', '')})"
+    driver = f", driver {spark.driver}" if spark.driver else ""
+    return Diagnosis("machine", "ok", f"DGX Spark: {chip}{driver}{memory}")
 
 
 # The init command: makes a project of a folder, from the files that come with this program.
 
-PROC = Path("/proc")
-# The name of files that a project is told by: it is there once everything else is.
+# This folder makes a project of a folder. It is put in place once everything else is there.
 _LAST = "dockerfiles"
-_STAGED = "new-dockerfiles"
-
-
-@dataclass(frozen=True)
-class InitRequest:
-    """A request to make a project in ``folder``. ``contents`` is None for what suits this machine."""
-
-    folder: Path
-    contents: Contents | None = None
-    git: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,28 +120,36 @@ class InitResult:
     git: bool
 
 
-def init_project(request: InitRequest, environ: Mapping[str, str], proc: Path = PROC) -> InitResult:
-    """Makes the project. Whoever is killed meanwhile leaves no project, or all of it; run again, this completes it.
+def init_project(
+    folder: Path, contents: Contents | None, environ: Mapping[str, str], proc: Path = PROC, *, git: bool = False
+) -> InitResult:
+    """Makes a project in ``folder`` with these ``contents``, or what suits this machine, and with ``git`` a repository.
+    A process that is killed meanwhile leaves no project, or all of it; run again, this completes it.
 
     Raises ConflictError, with nothing written, where the folder is a project already, lies in one, or has other files
     of these names; UsageError for a folder that cannot be one, LockError where images.lock was lost.
     """
-    root = _folder(request.folder, environ)
-    contents, reason = (request.contents, "") if request.contents else suited(proc)
+    root = _folder(folder, environ)
+    contents, reason = (contents, "") if contents else suited(proc)
     selected = shipped.select(contents)
     project = Project(root)
     planned = shipped.plan_shipped(project, selected.files, None)
-    _require_no_conflict(root, planned)
+    if conflicts := [each.path for each in planned if each.state == "edited"]:
+        raise ConflictError(
+            f"{root} has other files of these names: nothing was written\n" + "\n".join(conflicts),
+            hint="move them away, or name another folder",
+        )
+    last = [each for each in planned if each.path.startswith(f"{_LAST}/")]
     has_lock = project.lock.exists()
     lock_file.read_project_lock(project)  # a damaged one, and a lost one, are told before anything is written
     files.make_folder(root)
-    shipped.write_shipped(project, [each for each in planned if each.state != "same" and not _is_last(each)])
+    shipped.write_shipped(project, [each for each in planned if each.state != "same" and each not in last])
     if not has_lock:
         with lock_file.writing(project.lock) as writer:
             writer.commit(selected.pins)
     digests = {each.path: shipped.digest(each.after) for each in planned if each.path not in shipped.LINES}
     shipped.write_shipped_record(project, InitRecord(str(release.of_this_program()), contents, digests))
-    _put_last(project, [each for each in planned if _is_last(each)])
+    _put_last(project, last)
     return InitResult(
         project=project,
         selection=selected,
@@ -184,17 +157,11 @@ def init_project(request: InitRequest, environ: Mapping[str, str], proc: Path = 
         reason=reason,
         written=(*(each.path for each in planned if each.state != "same"), *(() if has_lock else (project.lock.name,))),
         kept=(project.lock.name,) if has_lock else (),
-        git=request.git and foreign_files.begin(root),
+        git=git and foreign_files.begin(root),
     )
 
 
-def findings(project: Project, environ: Mapping[str, str], proc: Path = PROC) -> Iterator[Diagnosis]:
-    """Tells what this machine has that a project can use: one after the other, as it is looked up."""
-    return machine_findings(project, environ, proc)
-
-
 def suited(proc: Path) -> tuple[Contents, str]:
-    """The contents that suit this machine, and why."""
     if node_facts.is_spark(proc):
         return "spark", "this is a DGX Spark"
     if any(proc.glob(processes.GPUS)):
@@ -234,21 +201,9 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     return root
 
 
-def _require_no_conflict(root: Path, planned: Sequence[PlannedFile]) -> None:
-    if conflicts := [each.path for each in planned if each.state == "edited"]:
-        raise ConflictError(
-            f"{root} has other files of these names: nothing was written\n" + "\n".join(conflicts),
-            hint="move them away, or name another folder",
-        )
-
-
-def _is_last(planned: PlannedFile) -> bool:
-    return planned.path.startswith(f"{_LAST}/")
-
-
 def _put_last(project: Project, planned: Sequence[PlannedFile]) -> None:
     """Writes the files that a project is told by aside, and gives them their place in one step."""
-    staged = project.state / _STAGED
+    staged = project.state / "new-dockerfiles"
     shutil.rmtree(staged, ignore_errors=True)
     for each in planned:
         path = staged / Path(each.path).relative_to(_LAST)
@@ -265,15 +220,14 @@ def _put_last(project: Project, planned: Sequence[PlannedFile]) -> None:
         ) from None
 
 
-# The ``init --update`` command: brings the files that this release has newer into a project, and asks for edited
-# ones.
+# The ``init --update`` command brings files that are newer in this release into a project.
 
 
 @dataclass(frozen=True)
 class InitUpdate:
     """The files that a project would get: ``files`` with their states, the ``pins`` of definitions that have none here,
-    and the record of what was written before. ``before`` is the release
-    whose files it has, empty where none is recorded."""
+    and the record of what was written before. ``before`` is the release whose files it has, empty where none is
+    recorded."""
 
     project: Project
     contents: Contents
@@ -321,56 +275,36 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
             f"{', '.join(changed)} changed meanwhile: nothing was written", hint="run this again, and look at it anew"
         )
     shipped.write_shipped(update.project, chosen)
-    written = {each.path: each.after for each in chosen}
+    written = [each.path for each in chosen]
     digests = dict(update.record.digests) if update.record else {}
     for each in update.files:
-        if each.path in shipped.LINES:
-            continue
-        if each.path in written or each.state == "same":
+        if each.path not in shipped.LINES and (each.path in written or each.state == "same"):
             digests[each.path] = shipped.digest(each.after)
     if update.pins.pins:
-        _pin(update, environ)
-        written[update.project.lock.name] = b""
+        with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
+            lock = transaction.lock
+            lacking = {name: pins for name, pins in update.pins.pins.items() if not lock.pins.get(name)}
+            transaction.commit(replaced(lock, pins={**lock.pins, **lacking}))
+        written.append(update.project.lock.name)
     result = InitRecord(update.now, update.contents, digests)
     if result != update.record:
         shipped.write_shipped_record(update.project, result)
     return tuple(written)
 
 
-def _pin(update: InitUpdate, environ: Mapping[str, str]) -> None:
-    with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
-        lock = transaction.lock
-        lacking = {name: pins for name, pins in update.pins.pins.items() if not lock.pins.get(name)}
-        transaction.commit(replaced(lock, pins={**lock.pins, **lacking}))
-
-
-# The ``migrate`` command: a checkout of spark-vllm-docker taken over, with its recipes, mods, settings and images. A
+# The ``migrate`` command takes over a checkout of spark-vllm-docker, with its recipes, mods, settings and images. A
 # plan is made first, with nothing written. What the project has already stays, unless it is to be replaced, or came
 # with this program and nobody edited it.
 
 
 @dataclass(frozen=True)
-class MigrateRequest:
-    """A request to take over the checkout at ``path``: the ``recipes`` named, or all, with the mods that they name;
-    ``env_file`` in place of its ``.env``. With ``replace`` what differs here is replaced; without ``with_images``
-    no image gets a number."""
-
-    path: Path
-    recipes: tuple[str, ...] = ()
-    env_file: Path | None = None
-    replace: bool = False
-    with_images: bool = True
-
-
-@dataclass(frozen=True)
 class Migration:
-    """The plan of a migration. ``problems`` are those of its recipes by name, ``run_time`` tells of mods what belongs
-    to run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each
-    with the sentence that says how to get it, empty where no place of it is known,
-    ``renamed`` those that lie elsewhere than in mods/ there, with the name that they get here.
-    ``settings`` is None where there is no ``.env``. ``engine_error`` says why nothing is known of images.
-    ``untagged`` are images without a name that hold vLLM, and ``unread`` counts those that could not be looked into.
-    ``launch_scripts`` and ``dockerfiles`` are the user's own ones, which are not taken."""
+    """The plan of a migration. ``problems`` are those of its recipes by name; ``run_time`` says of mods what belongs to
+    run time and cannot be baked; ``missing`` are mods that recipes name and that are neither here nor there, each with
+    the sentence that says how to get it, empty where no place of it is known; ``renamed`` are those that lie elsewhere
+    than in mods/ there, with the name that they get here. ``settings`` is None where there is no ``.env``.
+    ``engine_error`` says why nothing is known of images, and ``unread`` counts those without a name that could not be
+    looked into. ``launch_scripts`` and ``dockerfiles`` are the user's own ones, which are not taken."""
 
     checkout: Checkout
     upstream: UpstreamCommit | None
@@ -398,7 +332,6 @@ class Migration:
 
     @property
     def changes_something(self) -> bool:
-        """True if there is anything to do."""
         return bool(self.wanted or self.images or (self.settings and self.settings.changed))
 
 
@@ -413,45 +346,65 @@ class MigrationResult:
     errors: tuple[tuple[str, BuilderError], ...]
 
 
-def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
-    """Plans to take over a checkout; nothing is written. Raises UsageError for a folder that is none, or a recipe that
-    it does not have."""
-    project = workspace.project
-    checkout = find_checkout(request.path)
-    if checkout.root == project.root.resolve():
-        raise UsageError(f"{request.path} is this project itself", hint="name the checkout that is to be taken over")
-    names = choose_checkout(checkout, request.recipes)
-    upstream = find_upstream_commit(checkout.root)
-    named = tuple(dict.fromkeys(entry for name in names for entry in taking.mods_named(checkout, name)))
-    paths = {entry: path for entry in named if (path := mod_at(checkout, entry))}
-    here = mod.mod_names(project)
-    every = {
-        **({} if request.recipes else checkout.mods),
-        **{taking.name_of_mod(path): path for path in paths.values()},
-    }
-    mods = [taking.mod(project, checkout, every[name], upstream) for name in sorted(every)]
-    recipes = [taking.recipe(project, checkout, name, upstream) for name in names]
+def plan_migration(
+    workspace: Workspace,
+    path: Path,
+    recipe_names: Sequence[str] = (),
+    *,
+    env_file: Path | None = None,
+    replace: bool = False,
+    with_images: bool = True,
+) -> Migration:
+    """Plans to take over the checkout at ``path``: the recipes named, or all, with the mods that they name; nothing is
+    written. ``env_file`` is read in place of its ``.env``. With ``replace`` what differs here is replaced; without
+    ``with_images`` no image gets a number. Raises UsageError for a folder that is no checkout, or a recipe that it does
+    not have."""
+    project, there = workspace.project, checkout.find_checkout(path)
+    if there.root == project.root.resolve():
+        raise UsageError(f"{path} is this project itself", hint="name the checkout that is to be taken over")
+    upstream = checkout.find_upstream_commit(there.root)
+    names = {name: there.recipes[name] for name in checkout.choose_checkout(there, recipe_names)}
+    named = dict.fromkeys(entry for path in names.values() for entry in taking.mods_named(path))
+    entries = {entry: place for entry in named if (place := checkout.mod_at(there, entry))}
+    every = {} if recipe_names else dict(there.mods)
+    every |= {checkout.name_of_mod(path): path for path in entries.values()}
+    present = {*every, *mod.mod_names(project), *entries}
+    mods = [taking.plan_part(project, there, "mod", name, path, upstream) for name, path in sorted(every.items())]
+    recipes = [taking.plan_part(project, there, "recipe", name, path, upstream) for name, path in names.items()]
     checked = {
-        name: check_recipes(project, [str(checkout.recipes[name])])[0]
-        for name, part in zip(names, recipes, strict=True)
-        if part.state != "unfit"
+        part.name: check_recipes(project, [str(names[part.name])])[0] for part in recipes if part.state != "unfit"
     }
     readable = [each.recipe for each in checked.values() if each.recipe]
-    states, adoptable, engine_error = _images(workspace, readable, wanted=request.with_images)
-    is_looked_for = request.with_images and not engine_error
-    untagged, unread = taking.untagged(workspace, readable) if is_looked_for else ((), 0)
-    settings_plan, env_problems = _settings(workspace, checkout, request)
+    adoptable: tuple[AdoptableImage, ...] = ()
+    untagged: tuple[UntaggedImage, ...] = ()
+    unread, engine_error = 0, ""
+    try:
+        adoptable = taking.adoptable(workspace, readable) if with_images else ()
+        states = taking.container_states(workspace, readable, adoptable, ask_engine=True)
+    except BuilderError as error:
+        engine_error = error.message
+        states = taking.container_states(workspace, readable, (), ask_engine=False)
+    else:
+        if with_images:
+            untagged, unread = taking.untagged(workspace, readable)
+    settings_plan: SettingsPlan | None = None
+    env_problems: tuple[Problem, ...] = ()
+    env_path = env_file or there.root / checkout.ENV_FILE
+    if env_path.exists():
+        env = checkout.read_env_file(env_path, str(env_path))
+        host = workspace.engine.host
+        own_engine = host if node_facts.is_here(host) else endpoints.DEFAULT_HOST
+        settings_plan = settings.plan_settings(project, env, own_engine, replace=replace)
+        env_problems = env.problems
     return Migration(
-        checkout=checkout,
+        checkout=there,
         upstream=upstream,
         parts=(*mods, *recipes),
         problems={name: each.problems for name, each in checked.items() if each.problems},
-        run_time=dict(_run_time(checkout, mods)),
-        missing={
-            name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in {*every, *here, *paths}
-        },
+        run_time=dict(_run_time(there, mods)),
+        missing={name: mod.remedy(project, name) for name in map(mod.name_of, named) if name not in present},
         renamed={
-            entry: name for entry, path in paths.items() if (name := taking.name_of_mod(path)) != mod.name_of(entry)
+            entry: name for entry, path in entries.items() if (name := checkout.name_of_mod(path)) != mod.name_of(entry)
         },
         settings=settings_plan,
         env_problems=env_problems,
@@ -460,24 +413,24 @@ def plan_migration(workspace: Workspace, request: MigrateRequest) -> Migration:
         untagged=untagged,
         unread=unread,
         engine_error=engine_error,
-        launch_scripts=edited(upstream, checkout.root, checkout.launch_scripts),
-        dockerfiles=edited(upstream, checkout.root, checkout.dockerfiles) if upstream else (),
-        replace=request.replace,
+        launch_scripts=checkout.edited(upstream, there.root, there.launch_scripts),
+        dockerfiles=checkout.edited(upstream, there.root, there.dockerfiles) if upstream else (),
+        replace=replace,
     )
 
 
 def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
-    """Does what was planned. What cannot be done keeps nothing else from it."""
+    """Does what was planned. What cannot be done does not keep the rest from being done."""
     written: list[TakenPart] = []
     adopted: list[AdoptedImage] = []
     errors: list[tuple[str, BuilderError]] = []
+    settings_written = False
     for part in migration.wanted:
         try:
-            taking.put_in_place(workspace.project, part)
+            copies.replace_copy(workspace.project, part.kind, part.name, part.before, part.files, part.origin)
             written.append(part)
         except BuilderError as error:
             errors.append((f"{part.kind} {part.name}", error))
-    settings_written = False
     if migration.settings and migration.settings.changed:
         try:
             _write_settings(workspace.project, migration.settings)
@@ -492,40 +445,17 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))
 
 
-def _run_time(checkout: Checkout, mods: Sequence[TakenPart]) -> Iterator[tuple[str, str]]:
+def _run_time(there: Checkout, mods: Sequence[TakenPart]) -> Iterator[tuple[str, str]]:
     for part in mods:
-        if part.state == "unfit" or part.name not in checkout.mods:
+        if part.state == "unfit" or part.name not in there.mods:
             continue
         try:
-            facts = mod.read_script_facts(mod.load_mod(Project(checkout.root), part.name))
+            facts = mod.read_script_facts(mod.load_mod(Project(there.root), part.name))
+            text = facts.instead if facts else ""
         except BuilderError as error:
-            yield part.name, error.message
-        else:
-            if facts and facts.instead:
-                yield part.name, facts.instead
-
-
-def _settings(
-    workspace: Workspace, checkout: Checkout, request: MigrateRequest
-) -> tuple[SettingsPlan | None, tuple[Problem, ...]]:
-    path = request.env_file or checkout.root / ENV_FILE
-    if not path.exists() and request.env_file is None:
-        return None, ()
-    shown = str(request.env_file or path)
-    env = read_env_file(path, shown)
-    host = workspace.engine.host
-    own_engine = host if node_facts.is_here(host) else endpoints.DEFAULT_HOST
-    return settings.plan_settings(workspace.project, env, own_engine, replace=request.replace), env.problems
-
-
-def _images(
-    workspace: Workspace, recipes: Sequence[Recipe], *, wanted: bool
-) -> tuple[tuple[ContainerState, ...], tuple[AdoptableImage, ...], str]:
-    try:
-        adoptable = taking.adoptable(workspace, recipes) if wanted else ()
-        return taking.states(workspace, recipes, adoptable), adoptable, ""
-    except BuilderError as error:
-        return taking.without_engine(workspace.project, recipes), (), error.message
+            text = error.message
+        if text:
+            yield part.name, text
 
 
 def _write_settings(project: Project, planned: SettingsPlan) -> None:

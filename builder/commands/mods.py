@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder import definitions
-from builder.base import files
+from builder.base import files, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
 from builder.base.events import Message
 from builder.base.words import did_you_mean
@@ -28,7 +28,6 @@ from builder.definitions.mod import (
     is_address,
     load_mod,
     mod_names,
-    mod_problems,
     name_of,
     read_known_sources,
     read_script_facts,
@@ -39,17 +38,6 @@ from builder.definitions.mod import (
 from builder.lock import lock_file
 from builder.lock.model import Pins
 from builder.moving import copies
-from builder.moving.copies import (
-    CopyAddress,
-    Upstream,
-    copy_names,
-    find_repository,
-    mods_at,
-    plan_copy,
-    read_origin,
-    recipes_at,
-    require_one,
-)
 from builder.pins import packages, vendored
 from builder.pins.packages import PinnedDefinition
 from builder.plan import rules
@@ -63,14 +51,14 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.building.mod_choice import ModUse
     from builder.definitions.image import ImageDefinition
-    from builder.definitions.mod import Mod, ModPatch
+    from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.model import Lock
     from builder.moving.copies import Kind, Origin, PlannedCopy
     from builder.pins.packages import Access
 
 
-# The ``mods add`` command: copies mods of another repository into the project, with where they came from.
+# ``mods add``
 
 
 def plan_copies(
@@ -104,7 +92,7 @@ def plan_copies(
 
 
 def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
-    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan` takes them."""
+    """The addresses of those of ``names`` that are known to be mods somewhere, as `plan_copies` takes them."""
     sources = read_known_sources(project)
     return {name: sources[name] for name in names if name in sources}
 
@@ -115,7 +103,7 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
     Raises ConflictError where something has changed since they were planned.
     """
     for each in planned:
-        copies.put_in_place(project, each)
+        copies.replace_copy(project, each.kind, each.name, each.before, each.files, each.origin)
     return tuple(note for each in planned if each.kind == "mod" and (note := _note(project, each.name)))
 
 
@@ -131,39 +119,17 @@ def require_lossless(planned: Sequence[PlannedCopy]) -> None:
     """Raises ConflictError for copies that would replace something which is nowhere else."""
     for each in planned:
         if each.edited and each.replaces:
-            edited = ", ".join(each.edited)
-            message = f"{each.kind} {each.name} was edited since it was copied: {edited}"
-            raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
-        if each.loses:
+            message = f"{each.kind} {each.name} was edited since it was copied: {', '.join(each.edited)}"
+        elif each.loses:
             message = f"{each.kind}s/{each.name} is there, and was not copied from anywhere"
-            raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
+        else:
+            continue
+        raise ConflictError(message, hint="`--force` replaces it all the same; `--as NAME` copies beside it")
 
 
-# The ``mods check --against`` command: tries patches of mods on versions that the user names, without a build.
+# ``mods check --against`` tries the patches of mods on versions that the user names, without a build.
 
-DEFAULT_PACKAGE = "vllm"
 _AT_ONCE = 8
-
-
-@dataclass(frozen=True)
-class _PackageRef:
-    """A version of a ``package`` as the user names it: that of a wheel (``0.20.0``), or else a name in a repository."""
-
-    package: str
-    name: str
-
-    @property
-    def is_version(self) -> bool:
-        """True if it is written like the version of a wheel: without the ``v`` that a repository's tags have."""
-        from packaging.version import InvalidVersion, Version
-
-        if mirror.is_commit(self.name) or not self.name[:1].isdigit():
-            return False
-        try:
-            Version(self.name)
-        except InvalidVersion:
-            return False
-        return True
 
 
 def check_mods(
@@ -183,7 +149,7 @@ def check_mods(
     columns: list[list[ModVerdict]] = []
     faults: list[SourceError | UsageError] = []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for future in [pool.submit(_column, access, definitions, mods, ref) for ref in parsed]:
+        for future in [pool.submit(_column, access, definitions, mods, *ref) for ref in parsed]:
             try:
                 columns.append(future.result())
             except (SourceError, UsageError) as error:
@@ -198,39 +164,48 @@ def check_mods(
 def require_valid(project: Project) -> None:
     """Raises FileProblemsError with the problems of all mods that could not be tried, since they are invalid, and of
     the chat templates of the others."""
-    templates = (problem for mod in readable_mods(project) for problem in template_problems(mod))
-    if problems := (*mod_problems(project), *templates):
+    readable, problems = readable_mods(project)
+    if problems := (*problems, *(problem for mod in readable for problem in template_problems(mod))):
         raise FileProblemsError(problems, hint="the other mods were checked")
 
 
-def _parse(project: Project, text: str) -> _PackageRef:
+def _parse(project: Project, text: str) -> tuple[str, str]:
+    """The package, vllm by default, and its version or a name in its repository."""
     if name_of(text) in mod_names(project):
         raise UsageError(f"`{text}` is a mod, not a version", hint="name the mods first, then --against")
     package, equals, name = text.partition("=")
-    return _PackageRef(package, name.lstrip("=")) if equals else _PackageRef(DEFAULT_PACKAGE, text)
+    return (package, name.lstrip("=")) if equals else ("vllm", text)
+
+
+def _is_version(name: str) -> bool:
+    """True for the version of a wheel, which is written without the ``v`` that a repository's tags have."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return not mirror.is_commit(name) and name[:1].isdigit() and bool(Version(name))
+    except InvalidVersion:
+        return False
 
 
 def _column(
-    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], ref: _PackageRef
+    access: Access, definitions: Sequence[ImageDefinition], mods: Sequence[Mod], package_name: str, name: str
 ) -> list[ModVerdict]:
-    """Checks every mod against one version."""
-    find = packages.released if ref.is_version else packages.committed
-    package = find(access, definitions, ref.package, ref.name)
+    find = packages.released if _is_version(name) else packages.committed
+    package = find(access, definitions, package_name, name)
     tried_mods = tuple(map(mod_dry_run.as_declared, mods))
-    candidates = mod_dry_run.candidates(tried_mods, ref.package)
+    candidates = mod_dry_run.candidates(tried_mods, package_name)
     package = replace(package, tree=patches.prefetched(package.tree, candidates))
     verdicts = []
     for mod, with_patches in zip(mods, tried_mods, strict=True):
-        tried = mod_dry_run.try_all([with_patches], {ref.package: package}.get)
-        own = tuple(attempt for attempt in tried if attempt.package == ref.package)
-        unfit = rules.excluded_mods(mod, {canonical(ref.package): package.version})
+        tried = mod_dry_run.try_all([with_patches], {package_name: package}.get)
+        own = tuple(attempt for attempt in tried if attempt.package == package_name)
+        unfit = rules.excluded_mods(mod, {canonical(package_name): package.version})
         excluded = ", ".join(f"it requires {name} {mod.requires[name]}" for name in unfit)
         verdicts.append(ModVerdict(mod, package.label, own, excluded, is_hint=with_patches != mod))
     return verdicts
 
 
-# The ``mods check`` command: tries the patches of mods on the versions of images.lock. A mod is tried for each of its
-# uses, and one without a use on every definition that it could be used with.
+# ``mods check`` tries the patches of mods on the versions of images.lock.
 
 
 @dataclass(frozen=True)
@@ -317,20 +292,16 @@ def _without_missing(project: Project, recipe: Recipe | None) -> tuple[Recipe | 
 
 def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterator[ModVerdict]:
     """Checks a mod without a use on a definition that has the packages which it patches."""
-    patches = mod_dry_run.as_declared(mod).patches
-    if not patches and not mod.requires:
+    named = {patch.package for patch in mod_dry_run.as_declared(mod).patches}
+    if not named and not mod.requires:
         return
     for chain in pinned:
-        if all(chain.find(patch.package) for patch in mod.patches) and _any_is_pinned(chain, patches):
+        has_all = all(chain.find(patch.package) for patch in mod.patches)
+        if has_all and (not named or any(map(chain.find, named))):
             of_parents: list[tuple[Mod, ...]] = [() for _ in chain.chain[1:]]
             yield chain.verdict(mod, chain.label, [*of_parents, (mod,)], requested=False)
     if not pinned:
         yield _unpinned(mod, definition, requested=False)
-
-
-def _any_is_pinned(chain: _PinnedChain, patches: Sequence[ModPatch]) -> bool:
-    packages_named = {patch.package for patch in patches}
-    return not packages_named or any(chain.find(package) for package in packages_named)
 
 
 def _no_target(mod: Mod) -> str:
@@ -360,7 +331,7 @@ def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_P
     )
 
 
-# The ``mods list`` command: each mod with its changes, its needs and its users.
+# ``mods list``
 
 
 @dataclass(frozen=True)
@@ -393,12 +364,11 @@ def list_mods(project: Project) -> tuple[ListedMod, ...]:
         except FileProblemsError as error:
             loaded, problem = None, error.message
         copied, edited, wrong = _origin(project, name)
-        problem = "\n".join(filter(None, (problem, wrong)))
         mods.append(
             ListedMod(
                 name=name,
                 mod=loaded,
-                problem=problem,
+                problem="\n".join(filter(None, (problem, wrong))),
                 definitions=tuple(use.name for use in uses if not use.recipe and name in use.mods),
                 recipes=tuple(use.name for use in uses if use.recipe and name in use.mods),
                 images=tuple(image for image, baked in images if name in baked),
@@ -421,29 +391,22 @@ def _origin(project: Project, name: str) -> tuple[Origin | None, tuple[str, ...]
 
 def changes(mod: Mod) -> tuple[str, ...]:
     """The changes that a mod makes, in a few words each: ``2 patches to vllm``, ``run.sh with the network``."""
-    patched = dict.fromkeys(patch.package for patch in mod.patches)
+    hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
+    remote = f" (from {', '.join(hosts)}, pinned)" if hosts else ""
+    patched = ", ".join(dict.fromkeys(patch.package for patch in mod.patches))
+    patch_count = f"{len(mod.patches)} {'patch' if len(mod.patches) == 1 else 'patches'}"
     return (
         *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
-        *([_count(len(mod.copies), "file") + _remote(mod)] if mod.copies else []),
-        *([f"{_count(len(mod.patches), 'patch', 'patches')} to {', '.join(patched)}"] if mod.patches else []),
+        *([words.counted(len(mod.copies), "file") + remote] if mod.copies else []),
+        *([f"{patch_count} to {patched}"] if mod.patches else []),
         *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
         *([f"environment {', '.join(mod.env)}"] if mod.env else []),
     )
 
 
-def _remote(mod: Mod) -> str:
-    hosts = dict.fromkeys(copy.source.split("/")[2].rpartition("@")[2] for copy in mod.copies if copy.is_remote)
-    return f" (from {', '.join(hosts)}, pinned)" if hosts else ""
-
-
-def _count(number: int, singular: str, plural: str = "") -> str:
-    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
-
-
-# The ``mods new`` command: makes a mod that works as it is, with every key of mod.yaml explained, and a test.
+# ``mods new``
 
 _SKELETON = Path(definitions.__file__).parent / "skeleton"
-_PLACEHOLDER = "@NAME@"
 _FOR_EDITORS = "# yaml-language-server: $schema="
 
 
@@ -462,20 +425,16 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)
     for source in sorted(_SKELETON.iterdir()):
-        text = source.read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
-        (unfinished / source.name).write_text(_without_dead_end(text, unfinished), encoding="utf-8")
+        text = source.read_text(encoding="utf-8").replace("@NAME@", name)
+        first, _, rest = text.partition("\n")
+        if first.startswith(_FOR_EDITORS) and not (unfinished / first.removeprefix(_FOR_EDITORS)).is_file():
+            text = rest  # the project does not have the schema that the line names
+        (unfinished / source.name).write_text(text, encoding="utf-8")
     files.put_folder_in_place(unfinished, folder)
     return tuple(sorted(folder.iterdir()))
 
 
-def _without_dead_end(text: str, folder: Path) -> str:
-    """Removes the line that names the schema for editors, where the project does not have the schema."""
-    first, _, rest = text.partition("\n")
-    schema = first.removeprefix(_FOR_EDITORS)
-    return text if schema == first or (folder / schema).is_file() else rest
-
-
-# The ``mods pin`` command: writes into mod.yaml the digests of what its addresses have today.
+# ``mods pin``
 
 
 @dataclass(frozen=True)
@@ -520,7 +479,7 @@ def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], repor
     return tuple(pinned)
 
 
-# The ``mods update`` and ``recipes update`` commands: move copies to what their repositories have now.
+# ``mods update`` and ``recipes update``
 
 
 @dataclass(frozen=True)
@@ -544,55 +503,33 @@ def plan_copies_update(
 
     Raises UsageError for a name that is no copy.
     """
-    existing = copy_names(project, kind)
+
+    def notify(line: str) -> None:
+        report(Message(line))
+
+    existing = copies.copy_names(project, kind)
     if not names and not existing:
         raise NothingToDoError(
             f"no {kind} was copied from another repository", hint=f"`builder {kind}s add` copies one"
         )
-    planner = _Planner(project, kind, ref, report)
-    copies: list[PlannedCopy] = []
+    upstreams: dict[tuple[str, str], copies.Upstream] = {}  # each repository is looked up once
+    planned: list[PlannedCopy] = []
     faults: list[BuilderError] = []
-    for name in [_name(kind, text) for text in names] or existing:
+    for text in names or existing:
+        name = name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
         try:
-            copied = read_origin(project, kind, name)
+            copied = copies.read_origin(project, kind, name)
             if copied is None:
                 hint = did_you_mean(name, existing) or f"copies are: {', '.join(existing) or 'none'}"
                 raise UsageError(f"{kind} {name} was not copied from another repository", hint=hint)
-            copies.append(planner.plan(name, copied))
+            key = copied.url, ref or copied.ref
+            if key not in upstreams:
+                upstreams[key] = copies.find_repository(project, copies.CopyAddress(copied.url, "", key[1]), notify)
+            upstream = replace(upstreams[key], address=copies.CopyAddress(copied.url, copied.path, key[1]))
+            path = copies.require_one(
+                upstream, kind, copies.mods_at(upstream) if kind == "mod" else copies.recipes_at(upstream)
+            )
+            planned.append(copies.plan_copy(project, upstream, kind, path, name, notify))
         except (SourceError, ConflictError, FileProblemsError) as error:
             faults.append(error)
-    return PlannedUpdate(tuple(copies), tuple(faults))
-
-
-def update_copies(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies anew; returns notes and raises as ``mods_add.run`` does."""
-    return add_mods(project, planned)
-
-
-class _Planner:
-    """Plans copies of a kind; each repository is looked up once."""
-
-    def __init__(self, project: Project, kind: Kind, ref: str | None, report: Report) -> None:
-        self._project = project
-        self._kind = kind
-        self._ref = ref
-        self._report = report
-        self._upstreams: dict[tuple[str, str], Upstream] = {}
-
-    def plan(self, name: str, copied: Origin) -> PlannedCopy:
-        """Plans the copy of what ``copied`` leads to today. Raises SourceError and ConflictError."""
-        ref = self._ref or copied.ref
-        key = (copied.url, ref)
-        if key not in self._upstreams:
-            self._upstreams[key] = find_repository(self._project, CopyAddress(copied.url, "", ref), self._notify)
-        upstream = replace(self._upstreams[key], address=CopyAddress(copied.url, copied.path, ref))
-        paths = mods_at(upstream) if self._kind == "mod" else recipes_at(upstream)
-        path = require_one(upstream, self._kind, paths)
-        return plan_copy(self._project, upstream, self._kind, path, name, self._notify)
-
-    def _notify(self, line: str) -> None:
-        self._report(Message(line))
-
-
-def _name(kind: Kind, text: str) -> str:
-    return name_of(text) if kind == "mod" else recipe.name_of(text).removeprefix("recipes/")
+    return PlannedUpdate(tuple(planned), tuple(faults))

@@ -1,6 +1,6 @@
-"""A checkpoint definition lists the recorded steps that make new weights from existing ones.
+"""A checkpoint definition, ``checkpoints/NAME/checkpoint.yaml``, lists the steps that make new weights from others.
 
-The problems that a schema cannot find come first, then the steps as data, then the reader of checkpoint.yaml.
+The steps come first, then the reader of checkpoint.yaml, and the problems that a schema cannot find.
 Nothing on this page reads a tensor.
 """
 
@@ -21,68 +21,6 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
 
-
-# Problems of a checkpoint definition that its schema cannot tell: steps that are of two kinds or of none, keys that
-# mean nothing to a step, and sources that are not there or not used.
-
-_SELECTING = {"select", "except", "dtype", "expect"}
-_KEYS: Mapping[str, set[str]] = {
-    "take": {"rename", "files", *_SELECTING},
-    "replace": {"companions", "unmatched", *_SELECTING},
-    "add": {"file", "unless", "expect"},
-    "cast": _SELECTING,
-    "quantize": {"block", "scale", "scale_dtype", *_SELECTING},
-    "config": {"file"},
-    "verify": set(),
-}
-_OF_A_SOURCE = ("take", "replace", "add")
-
-
-def verb_of(step: Mapping[str, Any]) -> str:
-    """The word that a step as written is named after; empty where there is none."""
-    return next((key for key in step if key in _KEYS), "")
-
-
-def checkpoint_problems(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
-    """The problems in ``data``, read from ``text``, each at its place in ``file``."""
-    places = yaml_file.locations(text, file)
-
-    def at(path: yaml_file.YamlPath, message: str) -> Problem:
-        return Problem(yaml_file.location_of(path, places, file), message)
-
-    steps = data["steps"]
-    if verb_of(steps[0]) != "take":
-        yield at(("steps", 0), "the first step takes something: `take: SOURCE`")
-    for number, step in enumerate(steps):
-        yield from (at(("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))
-    used = {step.get(verb) for step in steps for verb in _OF_A_SOURCE}
-    for name in data["sources"]:
-        if name not in used:
-            yield at(("sources", name), f"no step uses the source `{name}`")
-
-
-def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
-    verbs = [key for key in step if key in _KEYS]
-    if len(verbs) != 1:
-        yield (), f"one step is one of {', '.join(_KEYS)}" + (f", and not {' and '.join(verbs)}" if verbs else "")
-        return
-    verb = verbs[0]
-    for key in sorted(step.keys() - {verb} - _KEYS[verb]):
-        yield (key,), f"`{key}` means nothing to `{verb}`"
-    if verb in _OF_A_SOURCE and step[verb] not in sources:
-        suggestion = did_you_mean(step[verb], sources, code=True)
-        yield (verb,), f"`{step[verb]}` is none of the sources" + (f"; {suggestion}" if suggestion else "")
-    if verb == "add" and not step.get("file", "").endswith(".safetensors"):
-        yield (), "`add` names a `file` of its source that ends with .safetensors"
-    if step.get("quantize") == "int8-rows" and "block" in step:
-        yield ("block",), "`block` means nothing to int8-rows: its scales are of rows"
-    for old, new in (step.get("rename") or {}).items():
-        if old.count("*") != new.count("*") or old.count("*") > 1:
-            yield ("rename", old), "one * on both sides, or none"
-
-
-# The steps of a checkpoint definition, as data. Each takes tensors by name and gives tensors by name; none of them
-# reads anything.
 
 Quantization = Literal["int8-rows", "fp8-blocks"]
 
@@ -175,8 +113,6 @@ class VerifyStep:
 CheckpointStep = TakeStep | ReplaceStep | AddStep | CastStep | QuantizeStep | ConfigStep | VerifyStep
 
 
-# Checkpoint definitions: ``checkpoints/NAME/checkpoint.yaml``, weights that are made from others by recorded steps.
-
 FOLDER = "checkpoints"
 FILE = "checkpoint.yaml"
 NAME = re.compile(r"(?!.*--)[a-z0-9][a-z0-9._-]{0,63}")
@@ -233,11 +169,10 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
     existing = checkpoint_names(project)
     if name not in existing:
         suggestion = did_you_mean(name, existing, code=True)
+        how = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds"
         raise UsageError(
             f"no checkpoint is called `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"there are: {', '.join(existing)}"
-            if existing
-            else f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds",
+            hint=f"there are: {', '.join(existing)}" if existing else how,
         )
     path = below_project(project.root, project.root / FOLDER / name) / FILE
     file = f"{FOLDER}/{name}/{FILE}"
@@ -247,7 +182,7 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
 def parse_checkpoint(text: str, name: str, file: str) -> CheckpointDefinition:
     """Reads a definition from its text. Raises FileProblemsError with everything that is wrong in it."""
     data = checked(text, file, "checkpoint")
-    problems = tuple(checkpoint_problems(data, text, file))
+    problems = tuple(_problems(data, text, file))
     if problems:
         raise FileProblemsError(tuple(sorted(problems)))
     output = data.get("output") or {}
@@ -304,3 +239,61 @@ def _step(step: Mapping[str, Any]) -> CheckpointStep:
 
 def _bytes(text: str) -> int:
     return int(text[:-2].strip()) * _UNITS[text[-2:]]
+
+
+# Problems of a checkpoint definition that its schema cannot find.
+
+_SELECTING = {"select", "except", "dtype", "expect"}
+_KEYS: Mapping[str, set[str]] = {
+    "take": {"rename", "files", *_SELECTING},
+    "replace": {"companions", "unmatched", *_SELECTING},
+    "add": {"file", "unless", "expect"},
+    "cast": _SELECTING,
+    "quantize": {"block", "scale", "scale_dtype", *_SELECTING},
+    "config": {"file"},
+    "verify": set(),
+}
+_OF_A_SOURCE = ("take", "replace", "add")
+
+
+def verb_of(step: Mapping[str, Any]) -> str:
+    """The word that a step as written is named after; empty where there is none."""
+    return next((key for key in step if key in _KEYS), "")
+
+
+def _problems(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+    """The problems in ``data``, read from ``text``, each at its place in ``file``."""
+    places = yaml_file.locations(text, file)
+
+    def at(path: yaml_file.YamlPath, message: str) -> Problem:
+        return Problem(yaml_file.location_of(path, places, file), message)
+
+    steps = data["steps"]
+    if verb_of(steps[0]) != "take":
+        yield at(("steps", 0), "the first step takes something: `take: SOURCE`")
+    for number, step in enumerate(steps):
+        yield from (at(("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))
+    used = {step.get(verb) for step in steps for verb in _OF_A_SOURCE}
+    for name in data["sources"]:
+        if name not in used:
+            yield at(("sources", name), f"no step uses the source `{name}`")
+
+
+def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    verbs = [key for key in step if key in _KEYS]
+    if len(verbs) != 1:
+        yield (), f"one step is one of {', '.join(_KEYS)}" + (f", and not {' and '.join(verbs)}" if verbs else "")
+        return
+    verb = verbs[0]
+    for key in sorted(step.keys() - {verb} - _KEYS[verb]):
+        yield (key,), f"`{key}` means nothing to `{verb}`"
+    if verb in _OF_A_SOURCE and step[verb] not in sources:
+        suggestion = did_you_mean(step[verb], sources, code=True)
+        yield (verb,), f"`{step[verb]}` is none of the sources" + (f"; {suggestion}" if suggestion else "")
+    if verb == "add" and not step.get("file", "").endswith(".safetensors"):
+        yield (), "`add` names a `file` of its source that ends with .safetensors"
+    if step.get("quantize") == "int8-rows" and "block" in step:
+        yield ("block",), "`block` means nothing to int8-rows: its scales are of rows"
+    for old, new in (step.get("rename") or {}).items():
+        if old.count("*") != new.count("*") or old.count("*") > 1:
+            yield ("rename", old), "one * on both sides, or none"

@@ -10,8 +10,6 @@ from typing import Any
 from builder.base import files, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError
 
-# Reading a YAML file of the user's, checked against its schema.
-
 SCHEMAS = Path(__file__).parent / "schemas"
 LARGEST_TEXT = 16 << 20  # bytes; a link to a device has no end
 
@@ -59,8 +57,7 @@ def conflict_mark(content: bytes, file: str) -> Problem | None:
 
 
 def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, Any]:
-    """Reads the mapping in ``path``, which lies below ``root``. Raises FileProblemsError with every violation of
-    ``schema``."""
+    """Reads the mapping in ``path``, which lies below ``root``. Raises as `checked` does."""
     return checked(read_text(path, file, root), file, schema)
 
 
@@ -82,12 +79,6 @@ def env_text(value: str | float | bool | None) -> str:
     return "" if value is None else str(value)
 
 
-# Names of Python packages.
-
-
 def canonical(package: str) -> str:
-    """A package's name as indexes and locks spell it (PEP 503).
-
-    As `packaging.utils.canonicalize_name` spells it; importing that takes as long as the parser of requirements does.
-    """
+    """A package's name as indexes and locks spell it (PEP 503); `packaging.utils` takes long to import."""
     return re.sub(r"[-_.]+", "-", package).lower()

@@ -1,13 +1,11 @@
-"""An image definition consists of image.yaml and the template Dockerfile.j2 beside it.
+"""An image definition is ``dockerfiles/NAME/image.yaml`` with the template Dockerfile.j2 beside it.
 
 The definition comes first, then its chain of parents, Python requirements, and the settings of serving containers.
-Requirements are parsed only before pins are resolved, because the parser is slow to import.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
@@ -18,12 +16,10 @@ from builder.base.words import DEFINITION, did_you_mean
 from builder.definitions.fields import canonical, read_checked, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from builder.base.project import Project
 
-
-# Image definitions: ``dockerfiles/NAME/image.yaml``, and the template ``Dockerfile.j2`` beside it.
 
 # The ref of a FlashInfer that is the one which the pinned vLLM names, and where it comes from if nothing else is said.
 FROM_VLLM = "from-vllm"
@@ -75,12 +71,10 @@ class WheelSource:
 
     @property
     def package(self) -> str:
-        """The normalised name of the package."""
         return canonical(self.requirement.partition("==")[0])
 
     @property
     def requested(self) -> str:
-        """The requirement as images.lock records it."""
         return f"{self.requirement} from {self.index}" if self.index else self.requirement
 
 
@@ -98,7 +92,6 @@ class GitSource:
 
     @property
     def follows_vllm(self) -> bool:
-        """True if its ref is the version that the pinned vLLM names."""
         return self.ref == FROM_VLLM
 
 
@@ -142,17 +135,14 @@ class ImageDefinition:
 
     @property
     def wheel_sources(self) -> dict[str, WheelSource]:
-        """The sources that are installed as wheels."""
         return {name: source for name, source in self.sources.items() if isinstance(source, WheelSource)}
 
     @property
     def base_sources(self) -> tuple[str, ...]:
-        """The names of the sources that the base image brings."""
         return tuple(name for name, source in self.sources.items() if isinstance(source, BaseSource))
 
     @property
     def git_sources(self) -> dict[str, GitSource]:
-        """The sources that are built from git."""
         return {name: source for name, source in self.sources.items() if isinstance(source, GitSource)}
 
 
@@ -178,39 +168,22 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
         )
     file = project.relative(path)
     data = read_checked(path, file, "image", project.root)
-    if ("base" in data) == ("from" in data):
-        message = "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
-        raise FileProblemsError((Problem(Location(file), message),))
     sources = {source: _source(source_data) for source, source_data in data.get("sources", {}).items()}
-    if "from" in data and BaseSource() in sources.values():
-        message = f"`base` means the base image, and this one is built on the definition {data['from']}: leave it out"
-        raise FileProblemsError((Problem(location(project, name, "sources"), message),))
-    _refuse_odd_versions(project, name, data.get("sources", {}))
+    if problems := tuple(_problems(data, sources)):
+        raise FileProblemsError(tuple(Problem(location(project, name, *at), message) for at, message in problems))
     if data.get("sources", {}).get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
         sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
-    for source_name, source in sources.items():
-        if isinstance(source, GitSource) and len(set(source.pulls)) < len(source.pulls):
-            message = "a pull request stands there twice"
-            raise FileProblemsError((Problem(location(project, name, "sources", source_name, "pulls"), message),))
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
-    if wheels and "python" not in data:
-        message = f"{wheels[0].requirement} is installed with the Python packages: say for which Python in `python`"
-        raise FileProblemsError((Problem(Location(file), message),))
-    python = _python(data["python"], wheels) if "python" in data else None
-    if python and not _is_day(python.as_of):
-        message = f"there is no day {python.as_of}"
-        raise FileProblemsError((Problem(location(project, name, "python", "as_of"), message),))
-    platform = host_platform if data["platform"] == "host" else data["platform"]
     template = folder / "Dockerfile.j2"
     return ImageDefinition(
         name=name,
         repository=data["repository"],
         description=data["description"],
-        platform=platform,
+        platform=host_platform if data["platform"] == "host" else data["platform"],
         base=data.get("base"),
         parent=data.get("from"),
         sources=sources,
-        python=python,
+        python=_python(data["python"], wheels) if "python" in data else None,
         args=dict(data.get("args", {})),
         mods=tuple(data.get("mods", ())),
         template=read_text(template, project.relative(template), project.root),
@@ -223,51 +196,68 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
     )
 
 
-def _refuse_odd_versions(project: Project, name: str, sources: dict[str, Any]) -> None:
-    """Raises FileProblemsError for a `version` that is not FlashInfer's, stands beside a ref, or follows no vLLM."""
-    for source, data in sources.items():
-        if not isinstance(data, dict) or "version" not in data:
-            continue
-        message = ""
-        if source != "flashinfer":
-            message = f"{FROM_VLLM} is for flashinfer: give {source} a `ref`"
-        elif "ref" in data:
-            message = f"either `ref` or `version: {FROM_VLLM}` can be there"
-        elif not isinstance(sources.get("vllm"), dict):
-            message = f"no vllm stands beside it as git or wheel, which {FROM_VLLM} could follow: give a `ref`"
-        if message:
-            raise FileProblemsError((Problem(location(project, name, "sources", source, "version"), message),))
+def _problems(data: dict[str, Any], sources: dict[str, Source]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
+    """The problems that the schema of image.yaml cannot find, each with its path."""
+    if ("base" in data) == ("from" in data):
+        yield (), "either `base` (an image of a registry) or `from` (another definition) must be there, and not both"
+    if "from" in data and BaseSource() in sources.values():
+        yield (
+            ("sources",),
+            f"`base` means the base image, and this one is built on the definition {data['from']}: leave it out",
+        )
+    written = data.get("sources", {})
+    for name, source in sources.items():
+        if "version" in written[name] and (message := _version_problem(name, written)):
+            yield ("sources", name, "version"), message
+        if isinstance(source, GitSource) and len(set(source.pulls)) < len(source.pulls):
+            yield ("sources", name, "pulls"), "a pull request stands there twice"
+    wheel = next((source for source in sources.values() if isinstance(source, WheelSource)), None)
+    if wheel and "python" not in data:
+        yield (), f"{wheel.requirement} is installed with the Python packages: say for which Python in `python`"
+    as_of = data.get("python", {}).get("as_of", AS_OF_TODAY)
+    try:
+        date.fromisoformat("2000-01-01" if as_of in {AS_OF_SOURCE, AS_OF_TODAY} else as_of)
+    except ValueError:
+        yield ("python", "as_of"), f"there is no day {as_of}"
+
+
+def _version_problem(name: str, written: dict[str, Any]) -> str:
+    """The reason why the source ``name`` cannot follow the pinned vLLM, or nothing."""
+    if name != "flashinfer":
+        return f"{FROM_VLLM} is for flashinfer: give {name} a `ref`"
+    if "ref" in written[name]:
+        return f"either `ref` or `version: {FROM_VLLM}` can be there"
+    if not isinstance(written.get("vllm"), dict):
+        return f"no vllm stands beside it as git or wheel, which {FROM_VLLM} could follow: give a `ref`"
+    return ""
 
 
 def repository_of(project: Project, name: str) -> str:
-    """The repository that the images of the definition ``name`` belong to."""
     path = project.dockerfiles / name / "image.yaml"
-    repository: str = read_checked(path, project.relative(path), "image", project.root)["repository"]
-    return repository
+    return str(read_checked(path, project.relative(path), "image", project.root)["repository"])
 
 
 def definition_repositories(project: Project) -> tuple[str, ...]:
     """The repositories of the definitions that can be read."""
-    collected = []
-    for name in definition_names(project):
-        with suppress(FileProblemsError):
-            collected.append(repository_of(project, name))
-    return tuple(collected)
+    return tuple(_repositories(project)[0])
 
 
 def unreadable(project: Project) -> dict[str, FileProblemsError]:
-    """The definitions that `repositories` leaves out, each with its error."""
-    errors = {}
+    """The definitions that `definition_repositories` leaves out, each with its error."""
+    return _repositories(project)[1]
+
+
+def _repositories(project: Project) -> tuple[list[str], dict[str, FileProblemsError]]:
+    repositories, errors = [], {}
     for name in definition_names(project):
         try:
-            repository_of(project, name)
+            repositories.append(repository_of(project, name))
         except FileProblemsError as error:
             errors[name] = error
-    return errors
+    return repositories, errors
 
 
 def location(project: Project, name: str, *path: str | int) -> Location:
-    """The location of a value in the image.yaml of the definition ``name``."""
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
     return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file, project.root), file), file)
@@ -288,27 +278,15 @@ def of_repository(project: Project, repository: str) -> str | None:
     return None
 
 
-def _is_day(as_of: str) -> bool:
-    """True for a day of the calendar, and for the two words that stand for one."""
-    if as_of in {AS_OF_SOURCE, AS_OF_TODAY}:
-        return True
-    try:
-        date.fromisoformat(as_of)
-    except ValueError:
-        return False
-    return True
-
-
 def _source(data: dict[str, Any] | str) -> Source:
     if isinstance(data, str):
         return BaseSource()
     if "wheel" in data:
         return WheelSource(data["wheel"], data.get("index"))
     pulls = [pull if isinstance(pull, dict) else {"number": pull} for pull in data.get("pulls", ())]
-    follows = "version" in data
     return GitSource(
-        data.get("git", _FLASHINFER) if follows else data["git"],
-        data["version"] if follows else data["ref"],
+        data.get("git", _FLASHINFER),
+        data.get("version") or data["ref"],
         tuple(pull["number"] for pull in pulls),
         tuple(data.get("requirements", () if "git" in data else ("requirements.txt",))),
         {pull["number"]: pull["base"] for pull in pulls if "base" in pull},
@@ -348,7 +326,7 @@ def load_chain(
     """Reads the definition ``name`` and its parents, outermost parent first, each with the ``overrides`` it takes.
 
     Raises FileProblemsError for a parent that does not exist, is for another platform or leads back to its own child,
-    UsageError for an override that none of them takes; otherwise raises as ``image.load`` does.
+    UsageError for an override that none of them takes; otherwise raises as ``load_image`` does.
     """
     chain = _chain(project, name, host_platform)
     if overrides is None:
@@ -377,7 +355,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
         if not isinstance(value, ArgumentValue):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
     build_jobs(overrides.args)
-    # The steps that compile get it as they run: another number makes no other image. Only a template that has it in its
+    # The steps that compile get it as they run: another number makes the same image. Only a template that has it in its
     # own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)
@@ -404,39 +382,31 @@ def _wrong_from(project: Project, definition: ImageDefinition, message: str) -> 
     return FileProblemsError((Problem(location(project, definition.name, "from"), f"`from`: {message}"),), hint=hint)
 
 
-# Python requirements in image.yaml, checked by the standard's reference parser (PEP 508). The parser takes 13 ms to
-# import, so it runs only before pins are resolved: pinned requirements were checked then.
+# Python requirements in image.yaml. Their parser takes 13 ms to import, so it runs only before pins are resolved.
 
 
 def check(project: Project, definition: ImageDefinition) -> None:
     """Raises FileProblemsError with every requirement in the definition's image.yaml that is not valid."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    wrong: dict[yaml_file.YamlPath, str] = {}
-    for where, text in _written(definition).items():
-        try:
-            Requirement(text)
-        except InvalidRequirement as error:
-            wrong[where] = str(error).splitlines()[0]
-    if wrong:
-        path = project.dockerfiles / definition.name / "image.yaml"
-        file = project.relative(path)
-        locations = yaml_file.locations(read_text(path, file, project.root), file)
-        located = ((yaml_file.location_of(where, locations, file), message) for where, message in wrong.items())
-        raise FileProblemsError(tuple(Problem(place, f"not a requirement: {message}") for place, message in located))
-
-
-def _written(definition: ImageDefinition) -> dict[yaml_file.YamlPath, str]:
-    """Every requirement of the definition, by its path in the file."""
     wants = definition.python
     lists = {"packages": wants.packages, "build": wants.build} if wants else {}
-    return {
+    written: dict[yaml_file.YamlPath, str] = {
         **{("sources", name, "wheel"): source.requirement for name, source in definition.wheel_sources.items()},
         **{("python", key, number): text for key, texts in lists.items() for number, text in enumerate(texts)},
     }
+    wrong = []
+    for path, text in written.items():
+        try:
+            Requirement(text)
+        except InvalidRequirement as error:
+            message = f"not a requirement: {str(error).splitlines()[0]}"
+            wrong.append(Problem(location(project, definition.name, *path), message))
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
 
 
-# The settings of containers that serve from an image: ``serve:`` in image.yaml, and its argument `keep_entrypoint`.
+# The settings of containers that serve from an image.
 
 # The argument of `_parts/on_base.j2` that leaves the entrypoint of the base in the image.
 KEEP_ENTRYPOINT = "keep_entrypoint"

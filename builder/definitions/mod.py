@@ -1,8 +1,7 @@
-"""A mod is a change that is baked into an image.
+"""A mod is a change that is baked into an image: ``mods/NAME/`` or ``mods/NAME.zip``, with a run.sh or a mod.yaml.
 
-Digests in mod.yaml come first, then the mod, its files, its problems, and the known sources of mods.
-The reader of folders and zip files follows, then the facts that the text of a script tells.
-A mod gives the same bytes on every checkout. Nothing on this page runs a script.
+The mod and its loading come first, then its files, its problems, the known sources of mods, the facts that the text of
+a script tells, and the digests that are written into mod.yaml. Nothing on this page runs a script.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,62 +26,10 @@ from builder.definitions.fields import canonical, checked, conflict_mark, read_t
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from builder.base.project import Project
 
-
-# Writing the digest of a file from an address into the text of mod.yaml, which stays as it is otherwise.
-
-# Written plain, YAML would read a number: 12…, or 1e5….
-_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
-
-
-def with_digest(text: str, file: str, index: int, sha256: str) -> str:
-    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
-
-    Raises FileProblemsError where the text is written in a way that cannot be added to.
-    """
-    wanted = yaml_file.load(text, file)
-    wanted["files"][index]["sha256"] = sha256
-    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
-    with suppress(FileProblemsError, yaml.YAMLError):
-        changed = _edited(text, index, sha256)
-        if yaml_file.load(changed, file) == wanted:
-            return changed
-    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
-    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
-    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
-
-
-def _edited(text: str, index: int, sha256: str) -> str:
-    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
-    # The pure Python loader: its marks count characters, as text does.
-    entry = _value(_value(yaml.compose(text, Loader=yaml.SafeLoader), "files"), index)
-    keys = {key.value: (key, value) for key, value in entry.value}
-    if "sha256" in keys:
-        _, before = keys["sha256"]
-        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
-    if "from" not in keys:  # taken in with `<<`
-        return text
-    key, source = keys["from"]
-    end = source.end_mark.index
-    if entry.flow_style:
-        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
-    line_end = text.find("\n", end)
-    if line_end < 0:
-        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
-    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
-    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"
-
-
-def _value(node: Any, key: str | int) -> Any:
-    if isinstance(key, int):
-        return node.value[key]
-    return next(value for name, value in node.value if name.value == key)
-
-
-# A mod: a change that is baked into an image.
 
 FETCHED = ".fetched"
 """The folder, in a mod's folder of a build directory, that holds the files fetched from addresses."""
@@ -115,7 +62,6 @@ class FileCopy:
 
     @property
     def is_remote(self) -> bool:
-        """True if the file is fetched from an address."""
         return is_address(self.source)
 
     @property
@@ -152,8 +98,8 @@ class ModPatch:
 
 @dataclass(frozen=True)
 class ModCheck:
-    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0; with
-    ``gpu`` it runs where the engine has an NVIDIA GPU."""
+    """A check of the finished image: a file exists, a file contains a text, or a script of the mod exits with 0. With
+    ``gpu`` it runs only where the engine has an NVIDIA GPU."""
 
     file: str | None = None
     contains: str | None = None
@@ -178,7 +124,7 @@ class Mod:
     run: str | None
     network: bool
     checks: tuple[ModCheck, ...]
-    files: tuple[ModFile, ...]
+    files: tuple[PlainFile, ...]
     copies: tuple[FileCopy, ...]
     patches: tuple[ModPatch, ...]
     packages: tuple[str, ...]
@@ -190,7 +136,7 @@ class Mod:
     seconds: int
     file: str
     yaml: str
-    fetched: tuple[ModFile, ...] = ()
+    fetched: tuple[PlainFile, ...] = ()
 
     @property
     def content_hash(self) -> str:
@@ -220,13 +166,136 @@ class Mod:
         return yaml_file.location_of(path, yaml_file.locations(self.yaml, self.file), self.file)
 
 
-# The files of a mod, read into memory from its folder or from a zip of it; only plain files of its own are accepted.
-# The same mod gives the same bytes on every checkout: text has the line ends that git stores (LF), and only the
-# owner's execute bit counts of the modes, whatever the umask was.
+# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
+SCRIPT_SECONDS = 3600
+# A name is part of a path in the Dockerfile and of a step's name.
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+def mod_names(project: Project) -> tuple[str, ...]:
+    if not project.mods.is_dir():
+        return ()
+    folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
+    names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
+    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
+
+
+def name_of(text: str) -> str:
+    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
+    return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
+
+
+def load_mod(project: Project, text: str) -> Mod:
+    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
+    invalid."""
+    name = name_of(text)
+    existing = mod_names(project)
+    if name not in existing:
+        hint = remedy(project, name) or did_you_mean(name, existing)
+        raise UsageError(
+            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
+            hint=hint or f"there are: {', '.join(existing) or 'none'}",
+        )
+    folder, archive = project.mods / name, project.mods / f"{name}.zip"
+    if archive.is_file() and folder.is_dir():
+        message = f"mods/{name} is there as a folder, too; remove one of them"
+        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
+    is_zip = archive.is_file()
+    contents = read_zip(archive, f"mods/{name}.zip") if is_zip else read_folder(folder, f"mods/{name}")
+    if not NAME.fullmatch(name):
+        message = "a mod's name has letters, digits and . _ + - in it, and no others"
+        raise FileProblemsError((Problem(Location(contents.shown), message),))
+    described = contents.yaml is not None
+    data: dict[str, Any] = {"run": "run.sh"}
+    if contents.yaml is not None:
+        data = checked(contents.yaml, contents.yaml_file, "mod")
+    mod = Mod(
+        name=name,
+        description=data.get("description", ""),
+        described=described,
+        run=data.get("run"),
+        network=data.get("network", not described or bool(data.get("packages"))),
+        checks=tuple(ModCheck(**check) for check in data.get("check", ())),
+        files=contents.files,
+        copies=tuple(_copy(entry["from"], entry) for entry in data.get("files", ())),
+        patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
+        packages=tuple(data.get("packages", ())),
+        env={key: str(value) for key, value in data.get("env", {}).items()},
+        requires=dict(data.get("requires", {})),
+        conflicts=tuple(map(name_of, data.get("conflicts", ()))),
+        after=tuple(map(name_of, data.get("after", ()))),
+        may_be_empty=data.get("may_be_empty", False),
+        seconds=data.get("timeout", SCRIPT_SECONDS),
+        file=contents.yaml_file if described else contents.shown,
+        yaml=contents.yaml or "",
+    )
+    wrong = tuple(mod_text_problems(mod))
+    if wrong:
+        raise FileProblemsError(wrong)
+    return mod
+
+
+def _copy(source: str, entry: dict[str, str]) -> FileCopy:
+    return FileCopy(source if is_address(source) else source.rstrip("/"), entry["to"], entry.get("sha256", ""))
+
+
+def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
+    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
+    with the problems of all that are invalid."""
+    mods: list[Mod] = []
+    unknown: list[UsageError] = []
+    wrong: list[Problem] = []
+    for name in dict.fromkeys(map(name_of, texts)):
+        try:
+            mods.append(load_mod(project, name))
+        except UsageError as error:
+            unknown.append(error)
+        except FileProblemsError as error:
+            wrong.extend(error.problems)
+    if unknown:
+        hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
+        raise UsageError("\n".join(error.message for error in unknown), hint=hints)
+    if wrong:
+        raise FileProblemsError(tuple(wrong))
+    return tuple(mods)
+
+
+def readable_mods(project: Project) -> tuple[tuple[Mod, ...], tuple[Problem, ...]]:
+    """Reads all mods of the project: those that are valid, and the problems of the others."""
+    mods: list[Mod] = []
+    problems: list[Problem] = []
+    for name in mod_names(project):
+        try:
+            mods.append(load_mod(project, name))
+        except FileProblemsError as error:
+            problems.extend(error.problems)
+    return tuple(mods), tuple(problems)
+
+
+def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
+    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
+    returns the location of the text with that index."""
+    existing = mod_names(project)
+    for index, name in enumerate(map(name_of, texts)):
+        if name not in existing:
+            yield Problem(location(index), no_mod(name, existing, remedy(project, name)))
+
+
+def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
+    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
+    how to get it, where that is known."""
+    there = f"there are: {', '.join(existing) or 'none'}"
+    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"
+
+
+# The files of a mod, of which only plain files of its own are accepted. The same mod gives the same bytes on every
+# checkout: text has the line ends that git stores (LF), and only the owner's execute bit counts of the modes.
 
 DESCRIPTION = "mod.yaml"
-# Files that describe a mod, or that tools leave in a working folder, are no part of the change that it makes.
-_NOT_BAKED = frozenset({DESCRIPTION, "README.md", ".git", ".DS_Store", "__MACOSX", "__pycache__"})
+# Tools leave these in a working folder.
+LITTER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
+# These are no part of the change that a mod makes.
+_NOT_BAKED = LITTER | {DESCRIPTION, "README.md"}
 LARGEST_FILE = 64 * 1024 * 1024
 LARGEST_MOD = 256 * 1024 * 1024
 MOST_FILES = 10_000
@@ -240,8 +309,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class ModFile:
-    """A file of a mod: its path within the mod, its execute bit, and its bytes."""
+class PlainFile:
+    """A file: its path in the folder that was asked for, its execute bit, and its bytes."""
 
     path: str
     executable: bool
@@ -256,42 +325,45 @@ class ModContents:
     shown: str
     yaml_file: str
     yaml: str | None
-    files: tuple[ModFile, ...]
+    files: tuple[PlainFile, ...]
 
 
 def read_folder(folder: Path, shown: str) -> ModContents:
-    """Reads the mod in ``folder``, which errors call ``shown``.
+    """Reads the mod in ``folder``, which errors call ``shown``. Raises FileProblemsError with every problem of its
+    files."""
+    files = read_plain_files(folder, shown, _NOT_BAKED)
+    if wrong := [Problem(Location(f"{shown}/{file.path}"), _CRLF) for file in files if _has_crlf(file)]:
+        raise FileProblemsError(tuple(wrong))
+    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
+    text = read_text(described, name, folder) if described.is_file() else None
+    return ModContents(shown, name, text, _sorted(replace(file, content=_as_stored(file.content)) for file in files))
 
-    Raises FileProblemsError with every problem of its files; a file that is too large is not read.
+
+def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
+    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, but those and the folders that are
+    called as one of ``left_out``.
+
+    Raises FileProblemsError with every problem of them; a file that is too large is not read.
     """
-    files: list[ModFile] = []
+    files: list[PlainFile] = []
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
-    for path in _below(folder):
-        inside = path.relative_to(folder)
-        if not _NOT_BAKED.isdisjoint(inside.parts):
-            continue
-        message = _unfit_name(inside.as_posix()) or _unfit_file(path, real, room)
+    for path in _below(folder, left_out):
+        inside = path.relative_to(folder).as_posix()
+        message = _unfit_name(inside) or _unfit_file(path, real, room)
+        if not message:
+            try:
+                files.append(PlainFile(inside, bool(path.stat().st_mode & 0o100), path.read_bytes()))
+                room -= len(files[-1].content)
+            except OSError as error:
+                message = str(error.strerror)
         if message:
             wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
-            continue
-        try:
-            content = path.read_bytes()
-            executable = bool(path.stat().st_mode & 0o100)
-        except OSError as error:
-            wrong.append(Problem(Location(f"{shown}/{inside}"), str(error.strerror)))
-            continue
-        room -= len(content)
-        if _is_script(path.name, content) and b"\r\n" in content:
-            wrong.append(Problem(Location(f"{shown}/{inside}"), _CRLF))
-        files.append(ModFile(inside.as_posix(), executable, _as_stored(content)))
     if len(files) > MOST_FILES:
         wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
-    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
-    text = read_text(described, name, folder) if described.is_file() else None
-    return ModContents(shown, name, text, _sorted(files))
+    return tuple(sorted(files, key=lambda file: file.path))
 
 
 def read_zip(path: Path, shown: str) -> ModContents:
@@ -322,18 +394,17 @@ def read_zip(path: Path, shown: str) -> ModContents:
     return ModContents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
 
 
-def _below(folder: Path) -> list[Path]:
-    """All files and links below ``folder`` in a fixed order, without the folders that are not baked."""
+def _below(folder: Path, left_out: Collection[str]) -> list[Path]:
+    """All files and links below ``folder`` in a fixed order."""
     paths: list[Path] = []
     for parent, folders, files in os.walk(folder):
-        here = Path(parent)
-        paths += [here / name for name in files]
-        paths += [here / name for name in folders if (here / name).is_symlink()]
-        folders[:] = sorted(set(folders) - _NOT_BAKED)
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        paths += [Path(parent, name) for name in (*files, *links) if name not in left_out]
+        folders[:] = sorted(set(folders) - set(left_out))
     return sorted(paths)
 
 
-def _sorted(files: Iterable[ModFile]) -> tuple[ModFile, ...]:
+def _sorted(files: Iterable[PlainFile]) -> tuple[PlainFile, ...]:
     return tuple(sorted(files, key=lambda file: file.path.split("/")))
 
 
@@ -348,8 +419,7 @@ def _unfit_name(name: str) -> str:
 
 def _unfit_file(path: Path, folder: str, room: int) -> str:
     """The reason why ``path`` cannot be a file of a mod that has ``room`` bytes left, or nothing."""
-    real = os.path.realpath(path)
-    if not Path(real).is_relative_to(folder):
+    if not Path(os.path.realpath(path)).is_relative_to(folder):
         return "a link that leaves the mod's folder; copy the file in"
     if not path.is_file():
         return "a link to a folder; copy the folder in" if path.is_dir() else "not a file; a mod holds plain files"
@@ -375,8 +445,9 @@ def _as_stored(content: bytes) -> bytes:
     return content if b"\r" in unix else unix
 
 
-def _is_script(name: str, content: bytes) -> bool:
-    return name.endswith(".sh") or content.startswith(b"#!")
+def _has_crlf(file: PlainFile) -> bool:
+    """True for a script whose lines end in CRLF."""
+    return (file.path.endswith(".sh") or file.content.startswith(b"#!")) and b"\r\n" in file.content
 
 
 def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
@@ -413,21 +484,22 @@ def _top_folder(names: list[str]) -> str:
     return f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
 
 
-def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> ModFile:
-    with archive.open(entry) as file:
+def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> PlainFile:
+    with archive.open(entry) as opened:
         # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
-        content = file.read(entry.file_size)
-    if _is_script(entry.filename, content) and b"\r\n" in content:
-        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
+        content = opened.read(entry.file_size)
     executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
-    return ModFile(entry.filename.removeprefix(top), executable, _as_stored(content))
+    file = PlainFile(entry.filename.removeprefix(top), executable, content)
+    if _has_crlf(file):
+        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
+    return replace(file, content=_as_stored(content))
 
 
 def _printable(text: str) -> str:
     return _CONTROL.sub("?", text.encode(errors="replace").decode())
 
 
-# Problems of a mod that its schema cannot find: missing files, contradictory settings, changes that would be lost.
+# Problems of a mod that its schema cannot find.
 
 # Folders of the host are mounted over these when an image serves, and hide whatever is baked there.
 HOST_MOUNTS = (
@@ -437,7 +509,7 @@ HOST_MOUNTS = (
     "/root/.tilelang",
     "/root/.triton",
 )
-# The name of a file that is fetched, which becomes part of a path here.
+# A fetched file has such a name, which becomes part of a path here.
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}")
 _TEMPLATES = (".jinja", ".jinja2")
 # Mounts of the build: files written there do not end up in the image.
@@ -447,7 +519,12 @@ _BUILD_MOUNTS = ("/dev", "/proc", "/run/builder", "/sys")
 def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     """Every problem of ``mod``, with its location in mod.yaml."""
     yield from _wrong_files(mod)
-    yield from _wrong_packages(mod)
+    seen: dict[str, str] = {}
+    for index, text in enumerate(mod.packages):
+        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
+        if package in seen:
+            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
+        seen.setdefault(package, text)
     folder = mod.file.removesuffix("/mod.yaml")
     conflicts = (conflict_mark(file.content, f"{folder}/{file.path}") for file in mod.files)
     yield from (conflict for conflict in conflicts if conflict)
@@ -460,8 +537,7 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
     if mod.packages and not mod.network:
         yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
     for index, copy in enumerate(mod.copies):
-        message = _unfit_target(copy.to)
-        if message:
+        if message := _unfit_target(copy.to):
             yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
     yield from _wrong_addresses(mod)
     yield from _wrong_requires(mod)
@@ -476,7 +552,7 @@ def require_templates(mods: Iterable[Mod]) -> None:
 def template_problems(mod: Mod) -> Iterator[Problem]:
     """The chat templates of ``mod``, fetched ones included, that the server could not compile: it would say so only
     minutes after its start. Apart from the other problems, since compiling takes an import that a list can spare."""
-    files: tuple[ModFile, ...] = (*mod.files, *mod.fetched)
+    files: tuple[PlainFile, ...] = (*mod.files, *mod.fetched)
     templates = [file for file in files if file.path.endswith(_TEMPLATES)]
     if not templates:
         return
@@ -493,14 +569,15 @@ def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
     for index, copy in enumerate(mod.copies):
         if copy.is_remote:
             name = file_name(copy.source)
+            message = (
+                ""
+                if copy.sha256
+                else f" has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+            )
             if not _FILE_NAME.fullmatch(name):
-                message = f"{copy.source}: an address ends with the name of a file, of letters, digits and . _ + -"
-                yield Problem(mod.location("files", index, "from"), message)
-            elif not copy.sha256:
-                message = (
-                    f"{copy.source} has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
-                )
-                yield Problem(mod.location("files", index, "from"), message)
+                message = ": an address ends with the name of a file, of letters, digits and . _ + -"
+            if message:
+                yield Problem(mod.location("files", index, "from"), f"{copy.source}{message}")
         elif copy.sha256:
             message = "a sha256 belongs to a file from an address; the mod's own files need none"
             yield Problem(mod.location("files", index, "sha256"), message)
@@ -508,13 +585,13 @@ def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
 
 def _wrong_files(mod: Mod) -> Iterator[Problem]:
     """Files that mod.yaml names outside the mod's folder, or that do not exist."""
-    files = {file.path: file for file in mod.files}
+    files = {file.path for file in mod.files}
     folders = {path[:end] for path in files for end, mark in enumerate(path) if mark == "/"}
-    scripts: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
-    scripts += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
-    named = [*scripts, *((patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches))]
-    copied = [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
-    for name, at in (*named, *copied):
+    named: list[tuple[str, tuple[str | int, ...]]] = [(mod.run, ("run",))] if mod.run else []
+    named += [(check.run, ("check", index, "run")) for index, check in enumerate(mod.checks) if check.run]
+    named += [(patch.file, ("patches", index, "file")) for index, patch in enumerate(mod.patches)]
+    named += [(copy.source, ("files", index, "from")) for index, copy in enumerate(mod.copies) if not copy.is_remote]
+    for name, at in named:
         if name.startswith("/") or ".." in name.split("/"):
             yield Problem(mod.location(*at), f"{name} leaves the mod's folder; copy the file in")
         elif name not in files and not (at[0] == "files" and name in folders):
@@ -525,32 +602,16 @@ def _unfit_target(to: str) -> str:
     """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
         return "a path without `..` says where"
-    for folder in HOST_MOUNTS:
-        if _is_below(to, folder):
+    for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS):
+        if f"{to}/".startswith(f"{folder}/"):
+            if folder in _BUILD_MOUNTS:
+                return f"what is written below {folder} does not stay in an image"
             return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
-    for folder in _BUILD_MOUNTS:
-        if _is_below(to, folder):
-            return f"what is written below {folder} does not stay in an image"
     return ""
 
 
-def _is_below(path: str, folder: str) -> bool:
-    return f"{path}/".startswith(f"{folder}/")
-
-
-def _wrong_packages(mod: Mod) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    for index, text in enumerate(mod.packages):
-        package = canonical(re.split(r"[\[=]", text, maxsplit=1)[0])
-        if package in seen:
-            yield Problem(mod.location("packages", index), f"{text}: {seen[package]} is asked for, too")
-        seen.setdefault(package, text)
-
-
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
-    ranges: list[tuple[str, str, Location]] = [
-        (name, text, mod.location("requires", name)) for name, text in mod.requires.items()
-    ]
+    ranges = [(name, text, mod.location("requires", name)) for name, text in mod.requires.items()]
     required = set(map(canonical, mod.requires))
     for index, patch in enumerate(mod.patches):
         if patch.version:
@@ -570,27 +631,22 @@ def _wrong_requires(mod: Mod) -> Iterator[Problem]:
             yield Problem(location, message)
 
 
-# The places where mods are known to be that a recipe names and a project lacks: known_sources.yaml, and the project's
-# own in builder.yaml.
+# Where mods are known to be that a recipe names and a project lacks.
 
-FILE = Path(__file__).with_name("known_sources.yaml")
+_KNOWN_SOURCES = Path(__file__).with_name("known_sources.yaml")
 
 
-def shipped() -> Mapping[str, str]:
-    """The addresses of mods by name, as `builder mods add` takes them, each at a fixed commit."""
-    return {
+def read_known_sources(project: Project) -> dict[str, str]:
+    """The addresses of mods by name, as `builder mods add` takes them; one in builder.yaml goes before a shipped one,
+    which is at a fixed commit."""
+    sources = {
         name: f"{source['repository']}//mods/{name}@{source['commit']}"
-        for source in yaml_file.load(FILE.read_text(encoding="utf-8"), FILE.name)
+        for source in yaml_file.load(_KNOWN_SOURCES.read_text(encoding="utf-8"), _KNOWN_SOURCES.name)
         for name in source["mods"]
     }
-
-
-def read_known_sources(project: Project) -> Mapping[str, str]:
-    """The addresses of mods by name; one in builder.yaml goes before a shipped one."""
-    own: Mapping[str, str] = {}
     with suppress(FileProblemsError):  # whatever needs builder.yaml reports what is wrong in it
-        own = configuration.load_configuration(project).mod_sources
-    return {**shipped(), **own}
+        sources |= configuration.load_configuration(project).mod_sources
+    return sources
 
 
 def remedy(project: Project, name: str) -> str:
@@ -603,153 +659,11 @@ def remedy(project: Project, name: str) -> str:
     return f"`{command}` brings it from where it is known to be"
 
 
-# Reading mods: ``mods/NAME/`` or ``mods/NAME.zip``. A mod may consist of a ``run.sh`` alone; a ``mod.yaml`` describes
-# it further.
-
-# The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
-SCRIPT_SECONDS = 3600
-# A name is part of a path in the Dockerfile and of a step's name.
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-
-
-def mod_names(project: Project) -> tuple[str, ...]:
-    """The names of all mods in the project, sorted."""
-    if not project.mods.is_dir():
-        return ()
-    folders = {path.parent.name for kind in ("run.sh", "mod.yaml") for path in project.mods.glob(f"*/{kind}")}
-    names_there = folders | {path.stem for path in project.mods.glob("*.zip")}
-    return tuple(sorted(name for name in names_there if not name.startswith(".")))  # others are on their way in or out
-
-
-def name_of(text: str) -> str:
-    """The name in ``mods/NAME``, ``./mods/NAME/`` or ``mods/NAME.zip``, as recipes write it, or in a plain ``NAME``."""
-    return text.removeprefix("./").removeprefix("mods/").rstrip("/").removesuffix(".zip")
-
-
-def load_mod(project: Project, text: str) -> Mod:
-    """Reads the mod ``NAME`` or ``mods/NAME``. Raises UsageError where there is none, FileProblemsError where it is
-    invalid."""
-    name = name_of(text)
-    existing = mod_names(project)
-    if name not in existing:
-        hint = remedy(project, name) or did_you_mean(name, existing)
-        raise UsageError(
-            f"no mod `{name}` in {project.mods} (a mod is a folder with a run.sh or a mod.yaml, or a zip of one)",
-            hint=hint or f"there are: {', '.join(existing) or 'none'}",
-        )
-    contents = _contents(project, name)
-    if not NAME.fullmatch(name):
-        message = "a mod's name has letters, digits and . _ + - in it, and no others"
-        raise FileProblemsError((Problem(Location(contents.shown), message),))
-    described = contents.yaml is not None
-    data: dict[str, Any] = (
-        checked(contents.yaml, contents.yaml_file, "mod") if contents.yaml is not None else {"run": "run.sh"}
-    )
-    mod = Mod(
-        name=name,
-        description=data.get("description", ""),
-        described=described,
-        run=data.get("run"),
-        network=data.get("network", not described or bool(data.get("packages"))),
-        checks=tuple(ModCheck(**check) for check in data.get("check", ())),
-        files=contents.files,
-        copies=tuple(map(_copy, data.get("files", ()))),
-        patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
-        packages=tuple(data.get("packages", ())),
-        env={key: str(value) for key, value in data.get("env", {}).items()},
-        requires=dict(data.get("requires", {})),
-        conflicts=tuple(map(name_of, data.get("conflicts", ()))),
-        after=tuple(map(name_of, data.get("after", ()))),
-        may_be_empty=data.get("may_be_empty", False),
-        seconds=data.get("timeout", SCRIPT_SECONDS),
-        file=contents.yaml_file if described else contents.shown,
-        yaml=contents.yaml or "",
-    )
-    wrong = tuple(mod_text_problems(mod))
-    if wrong:
-        raise FileProblemsError(wrong)
-    return mod
-
-
-def _copy(entry: dict[str, str]) -> FileCopy:
-    source = entry["from"] if is_address(entry["from"]) else entry["from"].rstrip("/")
-    return FileCopy(source, entry["to"], entry.get("sha256", ""))
-
-
-def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
-    """Reads each mod once, in the order given. Raises UsageError with all that do not exist, or else FileProblemsError
-    with the problems of all that are invalid."""
-    mods: list[Mod] = []
-    unknown: list[UsageError] = []
-    wrong: list[Problem] = []
-    for name in dict.fromkeys(map(name_of, texts)):
-        try:
-            mods.append(load_mod(project, name))
-        except UsageError as error:
-            unknown.append(error)
-        except FileProblemsError as error:
-            wrong.extend(error.problems)
-    if unknown:
-        hints = dict.fromkeys(error.hint for error in unknown)
-        raise UsageError("\n".join(error.message for error in unknown), hint="\n".join(hints))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
-    return tuple(mods)
-
-
-def readable_mods(project: Project) -> tuple[Mod, ...]:
-    """Reads all mods of the project but those that are invalid, which ``problems`` tells."""
-    mods: list[Mod] = []
-    for name in mod_names(project):
-        with suppress(FileProblemsError):
-            mods.append(load_mod(project, name))
-    return tuple(mods)
-
-
-def mod_problems(project: Project) -> tuple[Problem, ...]:
-    """The problems of all mods of the project that are invalid."""
-    collected: list[Problem] = []
-    for name in mod_names(project):
-        try:
-            load_mod(project, name)
-        except FileProblemsError as error:
-            collected.extend(error.problems)
-    return tuple(collected)
-
-
-def _contents(project: Project, name: str) -> ModContents:
-    folder, archive = project.mods / name, project.mods / f"{name}.zip"
-    if not archive.is_file():
-        return read_folder(folder, f"mods/{name}")
-    if folder.is_dir():
-        message = f"mods/{name} is there as a folder, too; remove one of them"
-        raise FileProblemsError((Problem(Location(f"mods/{name}.zip"), message),))
-    return read_zip(archive, f"mods/{name}.zip")
-
-
-def unknown_mod(project: Project, texts: Iterable[str], location: Callable[[int], Location]) -> Iterator[Problem]:
-    """A problem for each of ``texts`` (``mods/NAME`` or ``NAME``) that names no mod of the project; ``location``
-    returns the location of the text with that index."""
-    existing = mod_names(project)
-    for index, name in enumerate(map(name_of, texts)):
-        if name not in existing:
-            yield Problem(location(index), no_mod(name, existing, remedy(project, name)))
-
-
-def no_mod(name: str, existing: Collection[str], remedy: str = "") -> str:
-    """The message for a file that names the mod ``name``, which is not among the ``existing`` ones; ``remedy`` says
-    how to get it, where that is known."""
-    there = f"there are: {', '.join(existing) or 'none'}"
-    return f"no mod `{name}` in mods/; {remedy or did_you_mean(name, existing) or there}"
-
-
-# Facts about the script of a mod, read from its text: patches that it applies itself, downloads, and things that
-# belong to run time. A script can do anything, and nothing here runs it: what is read is certain only where it is
-# said to be so.
+# Facts about the script of a mod, read from its text. A script can do anything: these are hints.
 
 PATCHES = (".patch", ".diff")
 _SCRIPTS = (".sh", ".bash", ".py")
-# Of a script that is looked through; longer lines hold data, and take the patterns below too long.
+# Larger scripts are not searched. Longer lines hold data, and take the patterns below too long.
 _LARGEST = 1024 * 1024
 _LONGEST_LINE = 1000
 
@@ -799,8 +713,7 @@ _BESIDE = (
 
 @dataclass(frozen=True)
 class RunTimeUse:
-    """Something in a script that an image cannot keep: ``does`` says what (`starts a process …`), ``instead`` where it
-    belongs."""
+    """Something that a script ``does`` and no image keeps (`starts a process …`); ``instead`` says where it belongs."""
 
     does: str
     instead: str
@@ -810,8 +723,8 @@ class RunTimeUse:
 class ScriptFacts:
     """Facts about the script ``name``. ``applies_patches`` if it runs patch(1) or ``git apply``; ``patches`` are the
     patches beside it that it names, in its order, ``unnamed`` the others; ``downloads`` are the programs that fetch
-    something. ``only_copies`` if all that it does is to put files in their place, ``changes_nothing`` if an image with
-    it would be the same as one without."""
+    something. ``only_copies`` if it only puts files in their place, ``changes_nothing`` if an image with it would be
+    the same as one without."""
 
     name: str
     only_copies: bool
@@ -825,11 +738,9 @@ class ScriptFacts:
     @property
     def instead(self) -> str:
         """The advice on what to use in place of a mod that belongs to run time; empty for any other."""
-        if not self.run_time:
-            return ""
         does = " and ".join(use.does for use in self.run_time)
         advice = "; ".join(dict.fromkeys(use.instead for use in self.run_time if use.instead))
-        return f"{self.name} {does}, which no image keeps. In its place: {advice}"
+        return f"{self.name} {does}, which no image keeps. In its place: {advice}" if does else ""
 
 
 def read_script_facts(mod: Mod) -> ScriptFacts | None:
@@ -839,29 +750,26 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     texts = {
         file.path: file.content.decode("utf-8", "replace")
         for file in mod.files
-        if _script_facts_is_script(mod, file.path)
+        if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
     }
     commands = _without_comments(texts.get(mod.run, ""))
     shell = _without_heredocs(commands)
     every = "\n".join([commands, *(_without_comments(text) for path, text in texts.items() if path != mod.run)])
-    beside = [file.path for file in mod.files if file.path.endswith(PATCHES)]
-    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
     declared = {patch.file for patch in mod.patches}
+    beside = [file.path for file in mod.files if file.path.endswith(PATCHES) and file.path not in declared]
+    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
-        changes_nothing=_changes_nothing(commands),
+        # One that only prints, or drops caches and starts nothing that could change an image.
+        changes_nothing=_only_prints(commands)
+        or (_DROP_CACHES in commands and not _consists_of(commands, _PRINTS) and not _CHANGES.search(commands)),
         applies_patches=bool(_APPLIES.search(every)),
-        patches=tuple(path for path in sorted(places, key=lambda path: (places[path], path)) if path not in declared),
-        unnamed=tuple(path for path in beside if path not in places and path not in declared),
+        patches=tuple(sorted(places, key=lambda path: (places[path], path))),
+        unnamed=tuple(path for path in beside if path not in places),
         downloads=tuple(program for program, pattern in _DOWNLOADS.items() if pattern.search(every)),
         run_time=tuple(_run_time(commands, shell)),
     )
-
-
-def _script_facts_is_script(mod: Mod, path: str) -> bool:
-    file = next(file for file in mod.files if file.path == path)
-    return (path == mod.run or path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
 
 
 def _place_of(path: str, text: str) -> int | None:
@@ -872,7 +780,7 @@ def _place_of(path: str, text: str) -> int | None:
 
 
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
-    if _consists_of(commands, _PRINTS) and _prints(commands):
+    if _only_prints(commands):
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
     settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
     if _DROP_CACHES in settings:
@@ -891,15 +799,8 @@ def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
         yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
 
 
-def _changes_nothing(commands: str) -> bool:
-    """True for a script that only prints, or drops caches and starts nothing that could change an image."""
-    if _consists_of(commands, _PRINTS):
-        return _prints(commands)
-    return _DROP_CACHES in commands and not _CHANGES.search(commands)
-
-
-def _prints(commands: str) -> bool:
-    return "echo" in commands or "printf" in commands
+def _only_prints(commands: str) -> bool:
+    return _consists_of(commands, _PRINTS) and ("echo" in commands or "printf" in commands)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
@@ -922,3 +823,49 @@ def _without_heredocs(text: str) -> str:
         opened = _HEREDOC.search(line)
         end = opened["end"] if opened else ""
     return "\n".join(kept)
+
+
+# The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
+
+# YAML would read such a digest as a number if it stood there without quotes.
+_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
+
+
+def with_digest(text: str, file: str, index: int, sha256: str) -> str:
+    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
+
+    Raises FileProblemsError where the text is written in a way that cannot be added to.
+    """
+    wanted = yaml_file.load(text, file)
+    wanted["files"][index]["sha256"] = sha256
+    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
+    with suppress(FileProblemsError, yaml.YAMLError):
+        changed = _edited(text, index, sha256)
+        if yaml_file.load(changed, file) == wanted:
+            return changed
+    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
+    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
+    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
+
+
+def _edited(text: str, index: int, sha256: str) -> str:
+    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
+    # The pure Python loader: its marks count characters, as text does.
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    top = {key.value: value for key, value in root.value}
+    entry = top["files"].value[index]
+    keys = {key.value: (key, value) for key, value in entry.value}
+    if "sha256" in keys:
+        _, before = keys["sha256"]
+        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
+    if "from" not in keys:  # taken in with `<<`
+        return text
+    key, source = keys["from"]
+    end = source.end_mark.index
+    if entry.flow_style:
+        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
+    line_end = text.find("\n", end)
+    if line_end < 0:
+        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
+    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
+    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"

@@ -1,8 +1,11 @@
 """An archive is one file with a numbered image and everything that the project records of it.
 
-The format comes first, then forbidden file names, the archived build directory, and the reader.
-Anyone may have made an archive, so the reader checks it before it keeps any file.
-A build directory with a foreign file or instruction is refused as a whole.
+It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
+of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other files in the
+folder, and the image's evidence.
+
+The writer comes first, then the reader, the archived build directory, and forbidden file names. Anyone may have made an
+archive, so the reader checks it before it keeps any file.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import re
 import unicodedata
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -38,11 +42,6 @@ if TYPE_CHECKING:
     from builder.evidence.records import Evidence
     from builder.lock.model import NumberedImage
 
-
-# A numbered image as a file: an OCI archive that also carries everything the project records of the number. The
-# archive is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``),
-# its excerpt of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other
-# files in the folder, and the image's evidence.
 
 FOLDER = "builder/"
 ABOUT = f"{FOLDER}archive.json"
@@ -157,107 +156,7 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
     return sum(parts) + len(tar_stream.END), content()
 
 
-# Names of files that are not taken from others, because programs obey what they find under them.
-
-_OWN_BY_MODS = frozenset({".gitignore", ".gitkeep", ".gitattributes"})
-_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-# With a HEAD beside it, git takes a folder for a bare repository and obeys its settings.
-_OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
-
-
-def unwelcome(path: str) -> str:
-    """The reason why a file of this path in a build directory is not taken, or nothing.
-
-    Folders with a dot are those of version control and of editors: git takes a ``.git`` for a repository wherever it
-    lies, and runs the programs that its settings name.
-    """
-    if _UNFIT.search(path):
-        return "its name holds a control character"
-    *folders, name = (_as_git_reads(part) for part in path.split("/"))
-    for depth, folder in enumerate(folders):
-        fetched = folder == FETCHED and depth > 1 and folders[depth - 2] == "mods"
-        if folder.startswith(".") and not fetched:
-            return "it lies in a folder whose name begins with a dot"
-    if any(re.match("git~[0-9]", part) for part in (*folders, name)):
-        return "git takes it for its own"
-    return "git takes it for its own" if name.startswith(".git") and name not in _OWN_BY_MODS else ""
-
-
-def _as_git_reads(part: str) -> str:
-    """A name as file systems read it that ignore case or invisible characters."""
-    return "".join(character for character in part if unicodedata.category(character) != "Cf").casefold()
-
-
-def repositories(paths: Iterable[str]) -> set[str]:
-    """The folders among ``paths`` that git would take for bare repositories."""
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        parts = path.split("/")
-        for depth, part in enumerate(parts):
-            names.setdefault("/".join(parts[:depth]), set()).add(part.casefold())
-    return {folder for folder, inside in names.items() if "head" in inside and not inside.isdisjoint(_OF_A_REPOSITORY)}
-
-
-# The build directory in an archive of others: what must be in it, and what must not, before any of it is kept. A
-# build directory is data, and lies in the project from then on, where `rebuild`, git, editors and Docker find it. So
-# one with a file or an instruction that no version of this program writes is refused as a whole, and the file named.
-
-
-def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile]) -> str:
-    """Returns what is wrong with the build directory of a number, or nothing; ``build`` is empty where it was lost."""
-    mods: Mapping[str, tuple[str, ...]] = {}
-    for path in build:
-        if why := unwelcome(path):
-            return f"`{printable(path)}`: {why}"
-    if folders := repositories(build):
-        return f"`{printable(min(folders))}`: git takes this folder for a repository"
-    if image.adopted is None and build:
-        try:
-            directory = build_directory.parse_build_directory(
-                Path(), "build", lambda file: _archived_build_content(build, file)
-            )
-        except FileProblemsError as error:
-            return error.message
-        if wrong := next(build_directory.deviations(directory, image.platform), ""):
-            return f"`bake.json`: {wrong} is not as any version of this program writes it"
-        mods = build_directory.mods_by_definition(directory)
-    for path, file in build.items():
-        if not (plan_model.belongs(path, mods) if mods else path in {plan_model.ADOPTED, plan_model.RECORD}):
-            return f"`{printable(path)}` belongs to no build"
-        if file.executable and not plan_model.may_be_executable(path, mods):
-            return f"`{printable(path)}` is executable"
-    return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
-
-
-def _archived_build_content(build: Mapping[str, StagedFile], file: str) -> bytes:
-    if file not in build:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return build[file].content
-
-
-def _is_of_others(
-    name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
-) -> bool:
-    """True if the part of images.lock that the build wrote tells of more than this number, and the pins of the
-    ``definitions`` that it was built from: the pins are taken up, and all of it is believed on the day that the whole
-    file is lost."""
-    if plan_model.RECORD not in build:
-        return False
-    try:
-        record = lock_file.parse_bytes(build[plan_model.RECORD].content, plan_model.RECORD)
-    except LockError:
-        return False  # nobody believes this one
-    pinned = {(definition, platform) for definition, pins in record.pins.items() for platform in pins}
-    own = {image.definition, *definitions}
-    if any(definition not in own or platform != image.platform for definition, platform in pinned):
-        return True
-    return any(
-        repository != name.repository or numbers.numbers.keys() != {name.number}
-        for repository, numbers in record.images.items()
-    )
-
-
-# Reading an archive of `builder export-image`, which may be damaged, or crafted by anyone.
+# Reading an archive, which may be damaged, or crafted by anyone.
 
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)
 _LARGEST_MANIFEST = 16 << 20
@@ -286,24 +185,16 @@ def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
 def _read(path: Path, file: IO[bytes]) -> Archive:
     try:
         members = tar_stream.members(file)
-        if SEAL not in members or ABOUT not in members:
-            raise _foreign(path, members)
-        return _parse(path, file, members)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, LockError) as error:
-        raise damaged(path, _reason(error)) from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, LockError):
-        return error.message
-    plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
-    return str(error) if plain else f"its folder {FOLDER} is not what this program writes"
-
-
-def _foreign(path: Path, members: Mapping[str, Member]) -> TransferError:
+        if SEAL in members and ABOUT in members:
+            return _parse(path, file, members)
+    except LockError as error:
+        raise damaged(path, error.message) from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        plain = isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError | UnicodeDecodeError)
+        raise damaged(path, str(error) if plain else f"its folder {FOLDER} is not what this program writes") from None
     if any(name.startswith(FOLDER) for name in members):
-        return damaged(path, "it is cut off")
-    return TransferError(
+        raise damaged(path, "it is cut off")
+    raise TransferError(
         f"{path} is no archive of `builder export-image`: images.lock cannot tell what is in it",
         hint="`docker load` takes archives of `docker save`",
     )
@@ -319,7 +210,7 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
             raise ValueError(f"it holds `{tar_stream.printable(inside)}`, which does not belong there")
     files = _files(file, members, about["files"])
     part = lock_file.parse_bytes(files.pop(LOCK).content, LOCK)
-    name: ImageName = _name(about["image"])
+    name = _name(about["image"])
     if [*part.images] != [name.repository] or [*part.images[name.repository].numbers] != [name.number]:
         raise ValueError(f"its {LOCK} is not about {name}")
     top = archives.descriptor(about["manifest"])
@@ -335,18 +226,14 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
     image, sizes = archives.read_image(top, get)
     _require_whole(blobs, sizes)
     build = {inside.removeprefix(BUILD): content for inside, content in files.items()}
-    if fault := build_fault(name, part.images[name.repository].numbers[name.number], build):
+    record = part.images[name.repository].numbers[name.number]
+    if fault := build_fault(name, record, build):
         raise refused(path, fault)
-    evidence = _evidence(path, about, part.images[name.repository].numbers[name.number].fingerprint)
-    return Archive(name, part, build, top, image, blobs, evidence)
-
-
-def _evidence(path: Path, about: Mapping[str, Any], fingerprint: str) -> tuple[Evidence, ...]:
-    """The runs of the image with this content. Raises TransferError where the file has anything else for such."""
     try:
-        return store.read_foreign_runs(about.get("evidence", {}), fingerprint, "its evidence")
+        evidence = store.read_foreign_runs(about.get("evidence", {}), record.fingerprint, "its evidence")
     except FileProblemsError as error:
         raise refused(path, error.message) from None
+    return Archive(name, part, build, top, image, blobs, evidence)
 
 
 def _about(file: IO[bytes], members: Mapping[str, Member]) -> dict[str, Any]:
@@ -399,3 +286,97 @@ def _require_whole(blobs: Mapping[str, Member], sizes: Mapping[str, int]) -> Non
             raise ValueError(f"it lacks {digest}")
         if blobs[digest].size != size:
             raise ValueError(f"{digest} does not have the size in the manifest")
+
+
+# The build directory in an archive of others. It lies in the project from then on, where `rebuild`, git, editors and
+# Docker find it. So one with a file or an instruction that no version of this program writes is refused as a whole.
+
+
+def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile]) -> str:
+    """Returns what is wrong with the build directory of a number, or nothing; ``build`` is empty where it was lost."""
+    mods: Mapping[str, tuple[str, ...]] = {}
+    for path in build:
+        if why := unwelcome(path):
+            return f"`{printable(path)}`: {why}"
+    if folders := repositories(build):
+        return f"`{printable(min(folders))}`: git takes this folder for a repository"
+    if image.adopted is None and build:
+        try:
+            directory = build_directory.parse_build_directory(Path(), "build", partial(_staged_content, build))
+        except FileProblemsError as error:
+            return error.message
+        if wrong := next(build_directory.deviations(directory, image.platform), ""):
+            return f"`bake.json`: {wrong} is not as any version of this program writes it"
+        mods = build_directory.mods_by_definition(directory)
+    for path, file in build.items():
+        if not (plan_model.belongs(path, mods) if mods else path in {plan_model.ADOPTED, plan_model.RECORD}):
+            return f"`{printable(path)}` belongs to no build"
+        if file.executable and not plan_model.may_be_executable(path, mods):
+            return f"`{printable(path)}` is executable"
+    return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
+
+
+def _staged_content(build: Mapping[str, StagedFile], file: str) -> bytes:
+    if file not in build:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return build[file].content
+
+
+def _is_of_others(
+    name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
+) -> bool:
+    """True if the part of images.lock that the build wrote tells of more than this number, and the pins of the
+    ``definitions`` that it was built from: the pins are taken up, and all of it is believed on the day that the whole
+    file is lost."""
+    if plan_model.RECORD not in build:
+        return False
+    try:
+        record = lock_file.parse_bytes(build[plan_model.RECORD].content, plan_model.RECORD)
+    except LockError:
+        return False  # nobody believes this one
+    pinned = {(definition, platform) for definition, pins in record.pins.items() for platform in pins}
+    own = {image.definition, *definitions}
+    if any(definition not in own or platform != image.platform for definition, platform in pinned):
+        return True
+    return any(
+        repository != name.repository or numbers.numbers.keys() != {name.number}
+        for repository, numbers in record.images.items()
+    )
+
+
+# Names of files that are not taken from others, because programs obey what they find under them.
+
+_OWN_BY_MODS = frozenset({".gitignore", ".gitkeep", ".gitattributes"})
+_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+# With a HEAD beside it, git takes a folder for a bare repository and obeys its settings.
+_OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
+
+
+def unwelcome(path: str) -> str:
+    """The reason why a file of this path in a build directory is not taken, or nothing.
+
+    Folders with a dot are those of version control and of editors: git takes a ``.git`` for a repository wherever it
+    lies, and runs the programs that its settings name.
+    """
+    if _UNFIT.search(path):
+        return "its name holds a control character"
+    # File systems ignore case and invisible characters.
+    plain = "".join(character for character in path if unicodedata.category(character) != "Cf").casefold()
+    *folders, name = plain.split("/")
+    for depth, folder in enumerate(folders):
+        fetched = folder == FETCHED and depth > 1 and folders[depth - 2] == "mods"
+        if folder.startswith(".") and not fetched:
+            return "it lies in a folder whose name begins with a dot"
+    if any(re.match("git~[0-9]", part) for part in (*folders, name)):
+        return "git takes it for its own"
+    return "git takes it for its own" if name.startswith(".git") and name not in _OWN_BY_MODS else ""
+
+
+def repositories(paths: Iterable[str]) -> set[str]:
+    """The folders among ``paths`` that git would take for bare repositories."""
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        parts = path.split("/")
+        for depth, part in enumerate(parts):
+            names.setdefault("/".join(parts[:depth]), set()).add(part.casefold())
+    return {folder for folder, inside in names.items() if "head" in inside and not inside.isdisjoint(_OF_A_REPOSITORY)}

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import posixpath
 import re
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import unquote
 
-from builder.base import files, yaml_file
+from builder.base import yaml_file
 from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
 from builder.base.words import did_you_mean
 from builder.definitions import mod
 from builder.definitions.fields import LARGEST_TEXT, read_text
+from builder.definitions.mod import PlainFile, read_plain_files
 from builder.lab.compare import changes
 from builder.moving import shipped as shipped_files
 from builder.sources import foreign_files, git
-from builder.sources.foreign_files import PlainFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from builder.lab.compare.changes import FileChange
     from builder.sources.git import Notify
 
-
-# Addresses of mods and recipes in other repositories: ``GIT-URL[//FOLDER][@REF]``, or a page of GitHub or GitLab.
 
 DEFAULT_BRANCH = "HEAD"
 _AUTHORITY = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*")
@@ -86,14 +83,12 @@ def _path(text: str, whole: str) -> str:
     return "/".join(parts)
 
 
-# The origin of a copy: ``mods/NAME.source`` or ``recipes/NAME.source``, beside what was copied. Beside it, and not in
-# it: a copy stays what it is in its own repository, file for file, and its content hash as well.
+# The origin of a copy: ``mods/NAME.source`` or ``recipes/NAME.source``. It lies beside the copy, so that the copy has
+# the same files, and the same content hash, as in its own repository.
 
 Kind = Literal["mod", "recipe"]
 SUFFIX = ".source"
-_HEAD = """\
-# Where {name} came from. `builder {kind}s update {bare}` writes this file; commit it with the copy.
-"""
+_HEAD = "# Where {kind}s/{name} came from. `builder {kind}s update {name}` writes this file; commit it with the copy.\n"
 _KEYS = ("url", "path", "ref", "commit", "content")
 
 
@@ -135,7 +130,6 @@ def path_of(project: Project, kind: Kind, name: str) -> Path:
 
 
 def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
-    """The names of all copies of a kind, sorted."""
     if kind == "mod":
         paths = [path.name for path in project.mods.glob(f"*{SUFFIX}")]
     else:  # recipes lie in folders, too
@@ -151,35 +145,26 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
         return None
     file = project.relative(path)
     data = yaml_file.load(read_text(path, file, project.root), file)
-    if not _is_origin(data):
+    entries = data.get("files") if isinstance(data, dict) else None
+    if not isinstance(entries, dict) or not all(
+        isinstance(each, str) for each in (*map(data.get, _KEYS), *entries.values())
+    ):
         message = f"no origin of a copy: {', '.join(_KEYS)} and files must be there"
         hint = f"take it back with git, or remove it: `builder {kind}s add` makes it anew"
         raise FileProblemsError((Problem(Location(file), message),), hint=hint)
-    return Origin(data["url"], data["path"], data["ref"], data["commit"], data["files"])
+    return Origin(data["url"], data["path"], data["ref"], data["commit"], entries)
 
 
 def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> None:
-    """Writes the origin of a copy."""
+    """Writes the origin of a copy, whose folder exists."""
     path = path_of(project, kind, name)
-    values = {key: getattr(origin, key) for key in _KEYS}
-    lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items()]
+    lines = [f"{key}: {json.dumps(getattr(origin, key), ensure_ascii=False)}\n" for key in _KEYS]
     lines += ["files:\n", *(f"  {json.dumps(file)}: {digest}\n" for file, digest in sorted(origin.files.items()))]
-    head = _HEAD.format(name=f"{kind}s/{name}", kind=kind, bare=name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_atomically(path, f"{head}{''.join(lines)}".encode())
+    head = _HEAD.format(kind=kind, name=name)
+    write_atomically(path, f"{head}{''.join(lines)}".encode())
 
 
-def _is_origin(data: Any) -> bool:
-    if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in _KEYS):
-        return False
-    files = data.get("files")
-    return isinstance(files, dict) and all(isinstance(digest, str) for digest in files.values())
-
-
-# The files of a mod or recipe in the project, as they are compared with those of a repository, and put in place.
-
-# Left by tools in a working folder: no part of a copy, and gone with the folder that is replaced.
-_LITTER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
+# The files of a mod or recipe in the project, which are compared with those of a repository, and put in place.
 
 RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and there
 
@@ -194,7 +179,7 @@ def place_of(project: Project, kind: Kind, name: str) -> Path:
 
 def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile, ...] | None:
     """The files of a mod or recipe, sorted by path; None where there is none. Raises ConflictError where something
-    else has its place, or a file cannot be read."""
+    else has its place, FileProblemsError for files that cannot be read."""
     place = place_of(project, kind, name)
     shown = project.relative(place.parent) + f"/{place.name}"
     if kind == "mod" and place.with_name(f"{name}.zip").exists():
@@ -203,11 +188,10 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
         raise ConflictError(f"{shown} is a link", hint="remove it, or copy under another name with `--as`")
     if not place.exists():
         return None
+    if kind == "mod":
+        return read_plain_files(place, shown)
     try:
-        if kind == "recipe":
-            return (PlainFile(RECIPE, executable=False, content=read_plain_file(place, LARGEST_TEXT)),)
-        paths = (Path(parent, name) for parent, folders, names in _walk(place) for name in names)
-        return tuple(sorted((_file(path, path.relative_to(place).as_posix()) for path in paths), key=lambda f: f.path))
+        return (PlainFile(RECIPE, executable=False, content=read_plain_file(place, LARGEST_TEXT)),)
     except OSError as error:
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
 
@@ -230,51 +214,46 @@ def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
 
 
 def replace_copy(
-    project: Project, kind: Kind, name: str, before: Sequence[PlainFile] | None, files: Sequence[PlainFile]
+    project: Project,
+    kind: Kind,
+    name: str,
+    before: Sequence[PlainFile] | None,
+    files: Sequence[PlainFile],
+    origin: Origin | None,
 ) -> None:
-    """Puts ``files`` in place of ``before``, all of them or none: whoever is killed leaves the old copy or the new one.
+    """Puts ``files`` in place of ``before``, all of them or none, and then records their ``origin``: a process that is
+    killed between the two leaves a copy whose next update changes only the record.
 
-    Raises ConflictError where something else than ``before`` is there by now.
+    Raises ConflictError where something else than ``before`` is there by now, or nothing can be written.
     """
-    project.state.mkdir(parents=True, exist_ok=True)
-    with locked(project.state / "copies.lock"):
-        if read_copy_files(project, kind, name) != (None if before is None else tuple(before)):
-            raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
-        place = place_of(project, kind, name)
-        fresh = place.with_name(f".{place.name}.new")
-        shutil.rmtree(fresh, ignore_errors=True)  # of a process that was killed
-        if before is not None and tuple(before) == tuple(files):
-            return
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if kind == "recipe":
-            write_atomically(place, files[0].content)
-            return
-        _write(fresh, files)
-        replace_folder(fresh, place)
+    place = place_of(project, kind, name)
+    try:
+        project.state.mkdir(parents=True, exist_ok=True)
+        with locked(project.state / "copies.lock"):
+            if read_copy_files(project, kind, name) != (None if before is None else tuple(before)):
+                raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
+            fresh = place.with_name(f".{place.name}.new")
+            shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
+            if before is None or tuple(before) != tuple(files):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if kind == "recipe":
+                    write_atomically(place, files[0].content)
+                else:
+                    for file in files:
+                        path = fresh / file.path
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        path.write_bytes(file.content)
+                        path.chmod(0o755 if file.executable else 0o644)
+                    replace_folder(fresh, place)
+        if origin is None:
+            path_of(project, kind, name).unlink(missing_ok=True)
+        else:
+            write_origin(project, kind, name, origin)
+    except OSError as error:
+        raise ConflictError(f"{kind}s/{name} cannot be written: {error.strerror or error}") from None
 
 
-def _write(folder: Path, files: Sequence[PlainFile]) -> None:
-    for file in files:
-        path = folder / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(file.content)
-        path.chmod(0o755 if file.executable else 0o644)
-
-
-def _walk(folder: Path) -> list[tuple[str, list[str], list[str]]]:
-    walked = []
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(set(folders) - _LITTER)
-        walked.append((parent, folders, [name for name in names if name not in _LITTER]))
-    return walked
-
-
-def _file(path: Path, shown: str) -> PlainFile:
-    content = read_plain_file(path.resolve(), mod.LARGEST_FILE)
-    return PlainFile(shown, bool(path.stat().st_mode & 0o100), content)
-
-
-# Plans of copies: a repository's mod or recipe held against what the project has under that name.
+# The plan of a copy: a mod or recipe of a repository, compared with what the project has under that name.
 
 MOD_FILES = ("run.sh", "mod.yaml")
 _RECIPE_SUFFIXES = (".yaml", ".yml")
@@ -315,7 +294,6 @@ class PlannedCopy:
 
     @property
     def replaces(self) -> bool:
-        """True if files that are there change."""
         return self.before is not None and bool(self.changes)
 
     @property
@@ -397,25 +375,12 @@ def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name:
     own = Origin(upstream.url, path, upstream.address.ref, upstream.commit, origin_digests(files))
     edited = copy_edits(before, previous) if before is not None and previous else ()
     is_shipped = is_shipped_copy(project, kind, name, before)
-    changes = tuple(_changes(before or (), files))
-    return PlannedCopy(kind, name, own, files, before, previous, edited, is_shipped, changes)
+    differences = tuple(file_changes(before or (), files))
+    return PlannedCopy(kind, name, own, files, before, previous, edited, is_shipped, differences)
 
 
-def put_in_place(project: Project, planned: PlannedCopy) -> None:
-    """Makes a copy as planned, and records where it came from.
-
-    The copy first: killed between the two, the next update finds nothing to change but the record.
-    """
-    try:
-        replace_copy(project, planned.kind, planned.name, planned.before, planned.files)
-    except OSError as error:
-        where = f"{planned.kind}s/{planned.name}"
-        raise ConflictError(f"{where} cannot be written: {error.strerror or error}") from None
-    if planned.origin != planned.previous:
-        write_origin(project, planned.kind, planned.name, planned.origin)
-
-
-def _changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
+def file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
+    """The differences between two versions of a mod or recipe."""
     old, new = {file.path: file for file in before}, {file.path: file for file in after}
     for path in sorted({*old, *new}):
         left, right = old.get(path), new.get(path)

@@ -1,7 +1,6 @@
 """The .env of a checkout becomes settings in builder.yaml.
 
-The nodes come first, then all other keys.
-A key without an equivalent in builder.yaml is reported.
+The nodes come first, then all other keys. A key without an equivalent in builder.yaml is reported.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import difflib
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -18,177 +18,29 @@ from builder.base import redaction
 from builder.base.errors import BuilderError
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration, container
-from builder.definitions.fields import read_text
+from builder.definitions.fields import env_text, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.base.project import Project
     from builder.definitions.configuration import Node
-    from builder.moving.checkout import Assignment, EnvFile
+    from builder.moving.checkout import EnvFile
 
-
-# The nodes of builder.yaml, from what an ``.env`` tells of machines and their link (CLUSTER_NODES, ETH_IF …).
-
-_LINK = {"ETH_IF": "`interface`", "IB_IF": "`rdma`"}
 _LOGIN = re.compile(r"(?:[^\s/@:,]+@)?[a-zA-Z0-9.-]+")
-# The forms that builder.yaml takes; an Ethernet name has at most 15 letters in Linux.
-_FORMS = {
+# The lists of an ``.env``, in the forms that builder.yaml takes; an Ethernet name has at most 15 letters in Linux.
+_LISTS = {
     "CLUSTER_NODES": _LOGIN,
     "COPY_HOSTS": _LOGIN,
     "ETH_IF": re.compile(r"[^\s/,:]{1,15}"),
     "IB_IF": re.compile(r"[A-Za-z0-9_.:-]+"),
 }
-_NO_NAME = re.compile(r"[^a-zA-Z0-9._-]+")
+# The key that sets each setting of a node.
+_KEYS = {"address": "CLUSTER_NODES", "interface": "ETH_IF", "rdma": "IB_IF"}
 # The launcher's settings of NCCL for three machines in a ring, whose links between two of them have further addresses.
 _RING = "CONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING"
-
-
-@dataclass(frozen=True)
-class NodeSettings:
-    """Settings of nodes, by node: what is not in builder.yaml yet. ``notes`` say of a key what became of it."""
-
-    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    notes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Host:
-    """A machine as a list names it; ``login`` is what ssh takes."""
-
-    login: str
-    address: str
-
-
-def settle_nodes(env: EnvFile, existing: Sequence[Node], own_engine: str, *, replace: bool) -> NodeSettings:
-    """The settings for the machines that ``env`` names. A machine that is a node already keeps its name and, unless
-    ``replace``, every setting that it has. ``own_engine`` is the address of this machine's engine."""
-    cluster, copies = _hosts(env, "CLUSTER_NODES"), _hosts(env, "COPY_HOSTS")
-    link = _link(env)
-    nodes: dict[str, dict[str, Any]] = {}
-    notes: dict[str, list[str]] = {}
-    names = {node.name for node in existing}
-    own = next((host for host in cluster if is_own(host.address)), None)
-    if len(cluster) < 2:
-        unused = [key for key in ("CLUSTER_NODES", "ETH_IF", "IB_IF", "LOCAL_IP") if env.value(key)]
-        notes |= {key: ["one machine: no node, and no link, is needed"] for key in unused}
-        cluster = []
-    else:
-        notes |= _link_notes(env, own)
-    for number, host in enumerate(cluster, start=1):
-        node = _node_of(existing, host, is_here=host is own)
-        name = node.name if node else _name(host, number, names)
-        names.add(name)
-        engine = own_engine if host is own else f"ssh://{host.login}"
-        values = {"engine": engine, "address": host.address, **link}
-        nodes[name] = _missing(values, node, notes, replace=replace) if node else values
-        notes.setdefault("CLUSTER_NODES", []).append(f"{name} is {host.address}" + (", this machine" * (host is own)))
-    named = {host.address for host in cluster}
-    further = [host for host in copies if host.address not in named]
-    if len(cluster) > 1 and env.value(_RING):
-        ways = (f"{host.address} is another way to one of the nodes" for host in further)
-        notes |= {"COPY_HOSTS": [*ways, "its `engine: ssh://ADDRESS` takes it"]} if further else {}
-        further = []
-    for host in further:
-        node = _node_of(existing, host, is_here=False)
-        name = node.name if node else _name(host, len(names) + 1, names)
-        names.add(name)
-        notes.setdefault("COPY_HOSTS", []).append(f"{name} is {host.address}")
-        nodes |= {} if node else {name: {"engine": f"ssh://{host.login}"}}
-    if copies and "COPY_HOSTS" not in notes:
-        notes["COPY_HOSTS"] = ["nodes already; `builder copy IMAGE NODE…` names those that it copies to"]
-    _add_unfit(env, notes)
-    settings = {name: values for name, values in nodes.items() if values}
-    return NodeSettings(settings, {key: "; ".join(dict.fromkeys(texts)) for key, texts in notes.items()})
-
-
-def is_own(address: str) -> bool:
-    """True if ``address`` is one of this machine."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.bind((str(ipaddress.IPv4Address(address)), 0))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _parts(env: EnvFile, key: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in env.value(key).split(",") if part.strip()))
-
-
-def _hosts(env: EnvFile, key: str) -> list[_Host]:
-    return [_Host(login, login.rpartition("@")[2]) for login in _parts(env, key) if _FORMS[key].fullmatch(login)]
-
-
-def _link(env: EnvFile) -> dict[str, Any]:
-    interfaces, rdma = ([part for part in _parts(env, key) if _FORMS[key].fullmatch(part)] for key in _LINK)
-    link: dict[str, Any] = {"interface": interfaces[0]} if interfaces else {}
-    return {**link, "rdma": rdma} if rdma else link
-
-
-def _link_notes(env: EnvFile, own: _Host | None) -> dict[str, list[str]]:
-    """The outcome of the keys that belong to the link."""
-    notes = {
-        key: [f"{name} of each node; `builder nodes discover` asks each machine for its own"]
-        for key, name in _LINK.items()
-        if env.value(key)
-    }
-    if local := env.value("LOCAL_IP"):
-        text = "none: the node whose address this machine has is this machine"
-        if own is None and local in _parts(env, "CLUSTER_NODES"):
-            text = "none: this machine has no such address, so all nodes are reached by ssh"
-        notes["LOCAL_IP"] = [text]
-    return notes
-
-
-def _add_unfit(env: EnvFile, notes: dict[str, list[str]]) -> None:
-    for key, form in _FORMS.items():
-        unfit = [part for part in _parts(env, key) if not form.fullmatch(part)]
-        if unfit:
-            notes.setdefault(key, []).append(f"left out, as no such name: {', '.join(unfit)}")
-
-
-def _node_of(existing: Sequence[Node], host: _Host, *, is_here: bool) -> Node | None:
-    for node in existing:
-        at_host = host.address in (node.address, urlsplit(node.engine).hostname)
-        is_own_engine = node.engine.startswith("unix://") or node.engine == "default"
-        if at_host or (is_here and node.address is None and is_own_engine):
-            return node
-    return None
-
-
-def _missing(values: Mapping[str, Any], node: Node, notes: dict[str, list[str]], *, replace: bool) -> dict[str, Any]:
-    """Those of ``values`` that the node lacks, and with ``replace`` those that it has otherwise; never its engine."""
-    missing: dict[str, Any] = {}
-    for setting, value in values.items():
-        now = getattr(node, setting)
-        now = list(now) if isinstance(now, tuple) else now
-        if setting == "engine" or now == value:
-            continue
-        if now is None or replace:
-            missing[setting] = value
-        else:
-            key = {"interface": "ETH_IF", "rdma": "IB_IF"}.get(setting, "CLUSTER_NODES")
-            notes.setdefault(key, []).append(f"{node.name} has another `{setting}` in builder.yaml, which stays")
-    return missing
-
-
-def _name(host: _Host, number: int, taken: set[str]) -> str:
-    try:
-        ipaddress.ip_address(host.address)
-        stem, name = "spark", f"spark{number}"
-    except ValueError:
-        stem = name = _NO_NAME.sub("-", host.address).strip("-._") or "spark"
-    while name in taken:
-        number += 1
-        name = f"{stem}{number}"
-    return name
-
-
-# builder.yaml with what ``.env`` of a checkout sets: what each key becomes here, and what has no place here.
-
 _VARIABLE = "CONTAINER_"
-_OF_NODES = ("CLUSTER_NODES", "COPY_HOSTS", "LOCAL_IP", "ETH_IF", "IB_IF")
+_OF_NODES = (*_LISTS, "LOCAL_IP")
 _NOT_HERE = {
     "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
     "MASTER_PORT": f"none: several nodes meet at port {cluster.MASTER_PORT} of the first, or `-- --master-port N`",
@@ -196,29 +48,20 @@ _NOT_HERE = {
 
 
 @dataclass(frozen=True)
-class KeyOutcome:
-    """The outcome of a key of ``.env``: ``text`` says what it becomes, or why nothing."""
-
-    key: str
-    text: str
-
-
-@dataclass(frozen=True)
 class SettingsPlan:
-    """builder.yaml before and after, and what becomes of each key. ``error`` says why it stays as it is."""
+    """builder.yaml before and after, and what each key of ``.env`` becomes, or why nothing. ``error`` says why it stays
+    as it is."""
 
     before: str
     after: str
-    outcomes: tuple[KeyOutcome, ...]
+    outcomes: Mapping[str, str]
     error: str = ""
 
     @property
     def changed(self) -> bool:
-        """True if builder.yaml would be another one."""
         return self.before != self.after
 
     def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff of builder.yaml."""
         before, after = self.before.splitlines(), self.after.splitlines()
         file = configuration.FILE
         return tuple(difflib.unified_diff(before, after, f"{file} now", f"{file} then", lineterm=""))
@@ -231,64 +74,153 @@ def plan_settings(project: Project, env: EnvFile, own_engine: str, *, replace: b
     try:
         before = read_text(path, configuration.FILE) if path.exists() else ""
         existing = configuration.load_configuration(project)
-        data = configuration.document(before)
-        nodes = settle_nodes(env, existing.nodes, own_engine, replace=replace)
-        variables, outcomes = _variables(env, data.get("env") or {}, replace=replace)
-        after = configuration.with_node_settings(before, nodes.nodes) if nodes.nodes else before
+        nodes, outcomes = settle_nodes(env, existing.nodes, own_engine, replace=replace)
+        variables = _variables(env, configuration.document(before).get("env") or {}, outcomes, replace=replace)
+        after = configuration.with_node_settings(before, nodes) if nodes else before
         after = configuration.with_environment(after, variables) if variables else after
         configuration.document(after)
     except BuilderError as error:
-        return SettingsPlan(before, before, (), error.message)
-    outcomes |= {key: KeyOutcome(key, text) for key, text in nodes.notes.items()}
-    others = {key: _other(key) for key in env.assignments if key not in outcomes}
-    every = {**outcomes, **others}
-    return SettingsPlan(before, after, tuple(every[key] for key in env.assignments))
+        return SettingsPlan(before, before, {}, error.message)
+    return SettingsPlan(before, after, {key: outcomes.get(key) or _other(key) for key in env.values})
+
+
+def settle_nodes(
+    env: EnvFile, existing: Sequence[Node], own_engine: str, *, replace: bool
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """The settings, by node, for the machines that ``env`` names, as far as builder.yaml lacks them, and what each key
+    becomes.
+
+    A machine that is a node already keeps its name and, unless ``replace``, every setting that it has. ``own_engine``
+    is the address of this machine's engine.
+    """
+    listed = {key: [part for part in map(str.strip, env.value(key).split(",")) if part] for key in _LISTS}
+    fit = {key: [part for part in dict.fromkeys(parts) if _LISTS[key].fullmatch(part)] for key, parts in listed.items()}
+    hosts, copies, interfaces, rdma = fit.values()
+    hosts = hosts if len(hosts) > 1 else []
+    own = next((login for login in hosts if is_own(_address(login))), None)
+    notes = defaultdict(list, _link_notes(env, is_cluster=bool(hosts), has_own=own is not None))
+    link = {**({"interface": interfaces[0]} if interfaces else {}), **({"rdma": rdma} if rdma else {})}
+    wanted: list[tuple[str, str, dict[str, Any]]] = []
+    for login in hosts:
+        engine = own_engine if login == own else f"ssh://{login}"
+        wanted.append(("CLUSTER_NODES", login, {"engine": engine, "address": _address(login), **link}))
+    further = [login for login in copies if _address(login) not in set(map(_address, hosts))]
+    if hosts and further and env.value(_RING):
+        notes["COPY_HOSTS"] = [f"{_address(login)} is another way to one of the nodes" for login in further]
+        notes["COPY_HOSTS"].append("its `engine: ssh://ADDRESS` takes it")
+    elif further:
+        wanted += [("COPY_HOSTS", login, {"engine": f"ssh://{login}"}) for login in further]
+    elif copies:
+        notes["COPY_HOSTS"] = ["nodes already; `builder copy IMAGE NODE…` names those that it copies to"]
+    taken = {node.name for node in existing}
+    nodes: dict[str, dict[str, Any]] = {}
+    for number, (key, login, values) in enumerate(wanted, start=1):
+        address, is_here = _address(login), login == own
+        node = next((each for each in existing if _is_at(each, address, is_here=is_here)), None)
+        name = node.name if node else _name(address, number, taken)
+        taken.add(name)
+        nodes.setdefault(name, _missing(values, node, notes, replace=replace) if node else values)
+        notes[key].append(f"{name} is {address}" + (", this machine" if is_here else ""))
+    for key, parts in listed.items():
+        if unfit := [part for part in parts if part not in fit[key]]:
+            notes[key].append(f"left out, as no such name: {', '.join(unfit)}")
+    settings = {name: values for name, values in nodes.items() if values}
+    return settings, {key: "; ".join(dict.fromkeys(texts)) for key, texts in notes.items()}
+
+
+def _link_notes(env: EnvFile, *, is_cluster: bool, has_own: bool) -> dict[str, list[str]]:
+    """The outcome of the keys that belong to the link between machines."""
+    if not is_cluster:
+        keys = ("CLUSTER_NODES", "ETH_IF", "IB_IF", "LOCAL_IP")
+        return {key: ["one machine: no node, and no link, is needed"] for key in keys if env.value(key)}
+    asks = "of each node; `builder nodes discover` asks each machine for its own"
+    texts = {"ETH_IF": f"`interface` {asks}", "IB_IF": f"`rdma` {asks}"}
+    texts["LOCAL_IP"] = "none: the node whose address this machine has is this machine"
+    if not has_own and env.value("LOCAL_IP") in env.value("CLUSTER_NODES"):
+        texts["LOCAL_IP"] = "none: this machine has no such address, so all nodes are reached by ssh"
+    return {key: [text] for key, text in texts.items() if env.value(key)}
+
+
+def _missing(values: Mapping[str, Any], node: Node, notes: dict[str, list[str]], *, replace: bool) -> dict[str, Any]:
+    """Those of ``values`` that the node lacks, and with ``replace`` those that it has otherwise; never its engine."""
+    missing: dict[str, Any] = {}
+    for setting, key in _KEYS.items():
+        now = getattr(node, setting)
+        now = list(now) if isinstance(now, tuple) else now
+        if setting not in values or now == values[setting]:
+            continue
+        if now is None or replace:
+            missing[setting] = values[setting]
+        else:
+            notes[key].append(f"{node.name} has another `{setting}` in builder.yaml, which stays")
+    return missing
+
+
+def is_own(address: str) -> bool:
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.bind((str(ipaddress.IPv4Address(address)), 0))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _address(login: str) -> str:
+    return login.rpartition("@")[2]
+
+
+def _is_at(node: Node, address: str, *, is_here: bool) -> bool:
+    is_own_engine = node.engine.startswith("unix://") or node.engine == "default"
+    return address in (node.address, urlsplit(node.engine).hostname) or (
+        is_here and node.address is None and is_own_engine
+    )
+
+
+def _name(address: str, number: int, taken: set[str]) -> str:
+    try:
+        ipaddress.ip_address(address)
+        stem, name = "spark", f"spark{number}"
+    except ValueError:
+        stem = name = address.strip("-.") or "spark"
+    while name in taken:
+        number += 1
+        name = f"{stem}{number}"
+    return name
 
 
 def _variables(
-    env: EnvFile, existing: Mapping[str, object], *, replace: bool
-) -> tuple[dict[str, str | None], dict[str, KeyOutcome]]:
-    """The variables of all containers, None for one that is taken from the environment, and what became of each."""
+    env: EnvFile, existing: Mapping[str, Any], outcomes: dict[str, str], *, replace: bool
+) -> dict[str, str | None]:
+    """The variables of all containers that builder.yaml lacks, None for one that is taken from the environment; adds
+    what each key becomes to ``outcomes``."""
     variables: dict[str, str | None] = {}
-    outcomes = {}
-    for key, assignment in env.assignments.items():
+    for key, value in env.values.items():
         name = key.removeprefix(_VARIABLE)
         if name in (key, "", "NAME"):
             continue
-        outcomes[key], value, wanted = _variable(assignment, name)
-        if not wanted or (name in existing and _same(existing[name], value)):
+        shell = f"`export {name}=…` in your shell's profile"
+        if name in container.SECRETS:
+            outcomes[key] = f"none: every server has {name} of whoever starts it; {shell}"
             continue
-        if name in existing and not replace:
-            outcomes[key] = KeyOutcome(key, f"`env` has another {name} already, which stays")
-            continue
-        variables[name] = value
-    return variables, outcomes
+        is_secret = redaction.looks_secret(name, value)
+        wanted = None if is_secret else value
+        outcomes[key] = f"`env: {name}`" + (
+            f", without its value, as it looks like a secret: {shell}" if is_secret else ""
+        )
+        if name not in existing:
+            variables[name] = wanted
+        elif wanted != (None if existing[name] is None else env_text(existing[name])):
+            if replace:
+                variables[name] = wanted
+            else:
+                outcomes[key] = f"`env` has another {name} already, which stays"
+    return variables
 
 
-def _variable(assignment: Assignment, name: str) -> tuple[KeyOutcome, str | None, bool]:
-    """The outcome of a variable, its value in builder.yaml, and whether it is written there at all."""
-    shell = f"`export {name}=…` in your shell's profile"
-    if name in container.SECRETS:
-        text = f"none: every server has {name} of whoever starts it; {shell}"
-        return KeyOutcome(assignment.name, text), None, False
-    if redaction.looks_secret(name, assignment.value):
-        text = f"`env: {name}`, without its value, as it looks like a secret: {shell}"
-        return KeyOutcome(assignment.name, text), None, True
-    return KeyOutcome(assignment.name, f"`env: {name}`"), assignment.value, True
-
-
-def _same(existing: object, value: str | None) -> bool:
-    from builder.definitions.fields import env_text
-
-    if existing is None or value is None:
-        return existing is value
-    return isinstance(existing, str | int | float | bool) and env_text(existing) == value
-
-
-def _other(key: str) -> KeyOutcome:
+def _other(key: str) -> str:
     if key in _NOT_HERE:
-        return KeyOutcome(key, _NOT_HERE[key])
+        return _NOT_HERE[key]
     if key in _OF_NODES:
-        return KeyOutcome(key, "empty")
+        return "empty"
     suggestion = did_you_mean(key, (*_OF_NODES, *_NOT_HERE))
-    return KeyOutcome(key, f"none: nothing reads it{f'; {suggestion}' if suggestion else ''}")
+    return f"none: nothing reads it{f'; {suggestion}' if suggestion else ''}"

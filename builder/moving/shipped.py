@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 
-# The place of the files that come with this program: in the wheel, or in the checkout that it runs from.
-
 _PACKAGE = Path(builder.__file__).parent
 # pyproject.toml puts them there when a wheel is made.
 _IN_WHEEL = _PACKAGE / "moving/files"
@@ -79,13 +77,10 @@ def skeleton(name: str) -> bytes:
     return (_SKELETON / name).read_bytes()
 
 
-# The files that a project gets: all that come with this program, or those for one kind of machine.
-
 Contents = Literal["all", "spark", "cpu", "minimal"]
 CONTENTS: tuple[Contents, ...] = get_args(Contents)
 # Files that a project may have lines of its own in: what is missing is added at their end.
 LINES = (".gitignore", ".gitattributes")
-_PARTS = "dockerfiles/_parts"
 _GPUS = {"spark": "all", "cpu": "none"}
 # Those with which this repository itself is developed.
 _OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
@@ -107,22 +102,30 @@ class Selection:
 def select(contents: Contents) -> Selection:
     """Selects what ``contents`` stands for: ``spark`` and ``cpu`` are the definitions that need a GPU or none, the
     recipes on their images, and the mods that either name; ``minimal`` has what definitions are written with."""
-    shipped = shipped_project()
-    names = tuple(name for name in image.definition_names(shipped) if _is_for(shipped, name, contents))
-    repositories = {image.repository_of(shipped, name) for name in names}
-    every = [recipe for _, recipe in recipes.readable_recipes(shipped) if recipe.repository in repositories]
-    every.sort(key=lambda recipe: (_effort(shipped, recipe.repository), recipe.file))
+    project, is_all = shipped_project(), contents == "all"
+    names = tuple(
+        name
+        for name in image.definition_names(project)
+        if is_all or image.serve_settings(project, name).gpus == _GPUS.get(contents)
+    )
+    efforts = {image.repository_of(project, name): _effort(project, name) for name in names}
+    every = [recipe for _, recipe in recipes.readable_recipes(project) if recipe.repository in efforts]
+    every.sort(key=lambda recipe: (efforts[recipe.repository], recipe.file))
     mods = {name_of(mod) for recipe in every for mod in recipe.mods}
-    mods |= {name_of(mod) for name in names for mod in image.load_image(shipped, name, "linux/arm64").mods}
-    if contents == "all":
-        mods = set(mod_names(shipped))
-    checkpoints = {recipe.checkpoint for recipe in every if recipe.checkpoint}
-    if contents == "all":
-        checkpoints = set(checkpoint_definition.checkpoint_names(shipped))
-    weights = [f"checkpoints/{name}" for name in sorted(checkpoints)]
-    files = _files(shipped, names, sorted(mods), [recipe.file for recipe in every], weights)
+    mods |= {name_of(mod) for name in names for mod in image.load_image(project, name, "linux/arm64").mods}
+    mods = set(mod_names(project)) if is_all else mods
+    named = {recipe.checkpoint for recipe in every if recipe.checkpoint}
+    checkpoints = set(checkpoint_definition.checkpoint_names(project)) if is_all else named
+    folders = [f"dockerfiles/{name}" for name in ("_parts", *names)]
+    folders += [*(f"mods/{name}" for name in sorted(mods)), *(f"checkpoints/{name}" for name in sorted(checkpoints))]
+    files = [file for folder in folders for file in below_package(project.root, folder)]
+    files += [ShippedFile(recipe.file, (project.root / recipe.file).read_bytes()) for recipe in every]
+    scripts = below_package(project.root, "scripts") if names else ()
+    files += [script for script in scripts if script.path not in _OWN_SCRIPTS]
+    files += schemas()
+    files += [ShippedFile(name, skeleton(name.removeprefix("."))) for name in ("builder.yaml", *LINES)]
     # Images that were built in a checkout are not those of a project that begins.
-    pins = lock_file.read_lock(shipped.lock).pins
+    pins = lock_file.read_lock(project.lock).pins
     return Selection(
         contents=contents,
         definitions=names,
@@ -133,36 +136,17 @@ def select(contents: Contents) -> Selection:
     )
 
 
-def _is_for(shipped: Project, name: str, contents: Contents) -> bool:
-    return contents == "all" or image.serve_settings(shipped, name).gpus == _GPUS.get(contents)
-
-
-def _effort(shipped: Project, repository: str) -> int:
-    """The effort of making an image of ``repository``: none where others build it, wheels, or hours of compiling."""
-    name = image.of_repository(shipped, repository)
-    chain = image.load_chain(shipped, name, "linux/arm64") if name else ()
+def _effort(project: Project, name: str) -> int:
+    """The effort of making an image of the definition ``name``: none where others build it, wheels, or hours of
+    compiling."""
+    chain = image.load_chain(project, name, "linux/arm64")
     if any(definition.git_sources for definition in chain):
         return 2
     return 1 if any(definition.wheel_sources for definition in chain) else 0
 
 
-def _files(
-    shipped: Project, names: tuple[str, ...], mods: list[str], files: list[str], weights: list[str]
-) -> Iterator[ShippedFile]:
-    for folder in (_PARTS, *(f"dockerfiles/{name}" for name in names), *(f"mods/{name}" for name in mods), *weights):
-        yield from below_package(shipped.root, folder)
-    for file in files:
-        yield ShippedFile(file, (shipped.root / file).read_bytes())
-    if names:
-        yield from (script for script in below_package(shipped.root, "scripts") if script.path not in _OWN_SCRIPTS)
-    yield from schemas()
-    yield ShippedFile("builder.yaml", skeleton("builder.yaml"))
-    yield ShippedFile(".gitignore", skeleton("gitignore"))
-    yield ShippedFile(".gitattributes", skeleton("gitattributes"))
-
-
-# The record of the files that a project got from this program: `init --update` tells by it what was edited since. It
-# lies in the project, to be committed with it: what is in the state folder may be deleted at any time.
+# The record of the files that a project got from this program. It lies in the project, and is committed with it: what
+# is in the state folder may be deleted at any time.
 
 FILE = ".builder-init.json"
 _FORMAT = 1
@@ -186,23 +170,19 @@ def read_shipped_record(project: Project) -> InitRecord | None:
     """Reads the record; None where the project has none. Raises FileProblemsError for one that cannot be read, or that
     a newer release wrote."""
     try:
-        text = (project.root / FILE).read_text(encoding="utf-8")
+        data = json.loads((project.root / FILE).read_text(encoding="utf-8"))
+        version = data["schema_version"]
+        record = InitRecord(str(data["release"]), data["contents"], dict(data["files"]))
+        is_record = record.contents in CONTENTS and all(isinstance(value, str) for value in record.digests.values())
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(str(error)) from None
-    try:
-        data = json.loads(text)
-        version, files = data["schema_version"], data["files"]
-        contents, release = data["contents"], str(data["release"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(f"it is no record of `builder init`: {error}") from None
     if version != _FORMAT:
         raise _damaged(f"it has format {version}, and this release knows {_FORMAT}: a newer one wrote it")
-    is_digests = isinstance(files, dict) and all(isinstance(value, str) for value in files.values())
-    if contents not in CONTENTS or not is_digests:
+    if not is_record:
         raise _damaged("it is no record of `builder init`")
-    return InitRecord(release, contents, files)
+    return record
 
 
 def write_shipped_record(project: Project, record: InitRecord) -> None:
@@ -221,7 +201,7 @@ def _damaged(message: str) -> FileProblemsError:
     return FileProblemsError((Problem(Location(FILE), message),), hint=hint)
 
 
-# The files of a project held against those that come with this program: what is new, newer, edited, or gone.
+# The plan of an update: the files of a project compared with those that come with this program.
 
 # checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
 _WHOLES = frozenset({"checkpoints", "dockerfiles", "mods"})
@@ -246,7 +226,6 @@ class PlannedFile:
         return self.file.path
 
     def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff from what is there to what comes."""
         before = (self.before or b"").decode("utf-8", "replace").splitlines()
         after = self.after.decode("utf-8", "replace").splitlines()
         return tuple(difflib.unified_diff(before, after, f"{self.path} here", f"{self.path} now", lineterm=""))
@@ -255,7 +234,7 @@ class PlannedFile:
 def plan_shipped(
     project: Project, files: Mapping[str, ShippedFile], record: InitRecord | None
 ) -> tuple[PlannedFile, ...]:
-    """Holds ``files`` against those of a project, by the ``record`` of what was written into it. Raises UnsafePathError
+    """Compares ``files`` with those of a project, by the ``record`` of what was written into it. Raises UnsafePathError
     where one of them leads out of the project, OSError where one cannot be read."""
     digests = record.digests if record else {}
     gone = {_whole(path) for path in digests} - {_whole(path) for path in digests if (project.root / path).exists()}
@@ -271,33 +250,27 @@ def plan_shipped(
 
 
 def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], gone: set[str]) -> PlannedFile:
-    path = project.root / file.path
-    before = _content(project, file)
-    if file.path in LINES:
-        after = _with_lines(before or b"", file.content)
-        state: FileState = "same" if before == after else "new" if before is None else "newer"
-        return PlannedFile(file, state, before, after)
-    written = digests.get(file.path)
-    if before is None:
-        was_deleted = written is not None or _whole(file.path) in gone
-        return PlannedFile(file, "deleted" if was_deleted else "new", None, file.content)
-    if before == file.content:
-        is_same = file.executable is bool(path.stat().st_mode & 0o100)
-        return PlannedFile(file, "same" if is_same else "newer", before, file.content)
-    if written == digest(before):
-        return PlannedFile(file, "newer", before, file.content)
-    is_news = written != digest(file.content)
-    return PlannedFile(file, "edited" if is_news else "kept", before, file.content)
-
-
-def _content(project: Project, file: ShippedFile) -> bytes | None:
     path = below_project(project.root, project.root / file.path)
     try:
-        return path.read_bytes()
+        before = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        before = None
     except IsADirectoryError:
         raise UnsafePathError(f"{file.path} is a folder here, and a file is to be written") from None
+    written, after = digests.get(file.path), file.content
+    state: FileState
+    if file.path in LINES:
+        after = _with_lines(before or b"", file.content)
+        state = "same" if before == after else "new" if before is None else "newer"
+    elif before is None:
+        state = "deleted" if written is not None or _whole(file.path) in gone else "new"
+    elif before == after:
+        state = "same" if file.executable is bool(path.stat().st_mode & 0o100) else "newer"
+    elif written == digest(before):
+        state = "newer"
+    else:
+        state = "kept" if written == digest(after) else "edited"
+    return PlannedFile(file, state, before, after)
 
 
 def _with_lines(before: bytes, wanted: bytes) -> bytes:
@@ -321,16 +294,12 @@ def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> boo
     digests = {path: digest(content) for path, content in files.items()}
     record = read_shipped_record(project)
     written = record.digests if record else {}
-    if digests == {path: digest for path, digest in written.items() if _is_at(path, place)}:
+    if digests == {path: value for path, value in written.items() if path == place or path.startswith(f"{place}/")}:
         return True
     shipped = shipped_project()
     if shipped.root.resolve() == project.root.resolve():
         return False
     return digests == {file.path: digest(file.content) for file in below_package(shipped.root, place)}
-
-
-def _is_at(path: str, place: str) -> bool:
-    return path == place or path.startswith(f"{place}/")
 
 
 def write_shipped(project: Project, planned: Iterable[PlannedFile]) -> None:

@@ -12,27 +12,27 @@ import re
 import shlex
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import words, yaml_file
-from builder.base.errors import BuilderError, BuildFailedError, ConflictError, ImageContentsError, ImageStateError
+from builder.base.errors import BuilderError, BuildFailedError, ImageContentsError, ImageStateError
 from builder.base.events import Diagnosis, Message
 from builder.base.files import read_plain_file
 from builder.definitions import image
 from builder.definitions.configuration import NOTHING_REQUIRED
 from builder.definitions.fields import LARGEST_TEXT, read_text
-from builder.definitions.mod import NAME
+from builder.definitions.mod import NAME, PlainFile
 from builder.engine import images, installed
 from builder.engine.client import EngineHTTPError
-from builder.lab.compare import changes
 from builder.lock import lock_file
+from builder.lock.model import Lock
 from builder.moving import checkout as checkouts
 from builder.moving import copies
 from builder.numbers import retention
 from builder.plan import making
 from builder.serving import selection
-from builder.sources.foreign_files import PlainFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,14 +42,10 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.engine.images import ImageDetails
     from builder.lab.compare.changes import FileChange
-    from builder.lock.model import Lock
     from builder.moving.checkout import Checkout, UpstreamCommit
     from builder.moving.copies import Kind, Origin
     from builder.numbers.workspace import Workspace
 
-
-# Images of the engine that could get a number: those that recipes name, those of yesterday, which have lost their
-# name to a later build, and the state of each name.
 
 # The names that build-and-copy.sh gives its images, for scripts that start them without a recipe.
 DEFAULT_NAMES = ("vllm-node", "vllm-node-tf5", "vllm-node-mxfp4", "vllm-node-b12x")
@@ -95,12 +91,10 @@ class UntaggedImage:
 
     @property
     def contents(self) -> str:
-        """The vLLM in it, its size and its age."""
         return f"vllm {self.vllm}, {words.size_text(self.size)}, made {words.ago_text(self.created)}"
 
     @property
     def command(self) -> str:
-        """The command that gives it a number."""
         argv = ["builder", "adopt", self.id, "--as", self.repository]
         argv += ["--model", self.model] if self.model else []
         return shlex.join([*argv, *([] if self.promote else ["--no-promote"])])
@@ -120,8 +114,8 @@ class ContainerState:
 
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
     """The images of the engine without a number that ``recipes`` and scripts start: all tags of such a repository, but
-    of a registry's only the one that a recipe names. ``latest`` is the first of its repository, since whatever gets the
-    first number becomes what that tag means.
+    of a registry's only the one that a recipe names. ``latest`` is the first of its repository: whatever gets the first
+    number becomes what that tag means.
 
     Raises EngineError where no engine answers, LockError for a damaged images.lock.
     """
@@ -162,17 +156,12 @@ def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[Unt
         if making.INPUT_HASH not in (entry.get("Labels") or {})
         and all(tag.startswith("<none>") or "@" in tag for tag in entry.get("RepoTags") or ())
     }
-    candidates = list(_unknown(workspace, lock, listed)) if listed else []
     repository, model = _likely(lock, recipes)
     promote = repository not in lock.images or not lock.images[repository].numbers
     holding, unread, ends = [], 0, time.monotonic() + _LOOKING_SECONDS
-    for details in candidates:
-        short = details.id.removeprefix("sha256:")[:12]
-        seconds = ends - time.monotonic()
-        try:
-            vllm = _vllm(workspace, details, short, min(seconds, _READING_SECONDS)) if seconds > 0 else None
-        except (ImageStateError, EngineHTTPError, BuildFailedError):
-            vllm = None
+    for details in _unknown(workspace, lock, listed) if listed else ():
+        short, seconds = details.id.removeprefix("sha256:")[:12], ends - time.monotonic()
+        vllm = _vllm(workspace, details, short, min(seconds, _READING_SECONDS)) if seconds > 0 else None
         if vllm is None:
             unread += 1
         elif vllm:
@@ -193,11 +182,12 @@ def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterat
         yield Diagnosis("untagged", "warning", message, "`docker image ls --filter dangling=true` lists them")
 
 
-def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> Iterator[ImageDetails]:
+def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> list[ImageDetails]:
     """Those of the images ``listed``, by id with their sizes, that may hold a vLLM that nothing here knows of."""
     recorded = {record.fingerprint for numbers in lock.images.values() for record in numbers.numbers.values()}
     bases = retention.base_digests(workspace.project, lock)
     every = images.all_images(workspace.engine)
+    unknown = []
     for details in sorted(every, key=lambda each: each.created, reverse=True):
         is_below = any(
             len(other.layers) > len(details.layers) and other.layers[: len(details.layers)] == details.layers
@@ -209,17 +199,21 @@ def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> Ite
         history = images.history(workspace.engine, details)
         text = json.dumps([*details.config.items(), *details.labels.items(), *history]).lower()
         if "vllm" in text or installed.METADATA in text or listed[details.id] >= _AS_LARGE_AS_VLLM:
-            yield details
+            unknown.append(details)
+    return unknown
 
 
-def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str:
-    """The version of vLLM in an image; empty where it has none, or its programs do not run here."""
+def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str | None:
+    """The version of vLLM in an image; empty where it has none, or its programs do not run here; None where it could
+    not be read in ``seconds``."""
     workspace.report(Message(f"looking into {shown}, which has no name"))
     marks = {"builder.reading": f"{os.getpid()}-{shown}"}
     try:
         software = installed.read_installed(workspace.engine, details.id, marks, details.platform, seconds)
     except ImageContentsError:
         return ""
+    except (ImageStateError, EngineHTTPError, BuildFailedError):
+        return None
     return software.packages.get("vllm", "")
 
 
@@ -235,41 +229,27 @@ def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
     return repository, model if is_clear and model not in lock.models else ""
 
 
-def states(
-    workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage]
+def container_states(
+    workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage], *, ask_engine: bool
 ) -> tuple[ContainerState, ...]:
-    """The state of the container of each of ``recipes``. Raises as `adoptable` does."""
-    lock = lock_file.read_project_lock(workspace.project)
-    collected = []
-    for state, recipe in _by_container(workspace.project, recipes):
-        number = _number(lock, recipe)
-        tags = [each.tag for each in adoptable_images if each.tag == ":".join(images.split_tag(state.container))]
-        if not number and not tags and _NAME.fullmatch(state.container):
-            tags = [state.container] if images.inspect_image(workspace.engine, state.container) else []
-        collected.append(replace(state, number=number, tag="" if number else "".join(tags[:1])))
-    return tuple(collected)
-
-
-def without_engine(project: Project, recipes: Sequence[Recipe]) -> tuple[ContainerState, ...]:
-    """The state of the container of each of ``recipes``, as far as files tell."""
-    return tuple(state for state, _ in _by_container(project, recipes))
-
-
-def _by_container(project: Project, recipes: Sequence[Recipe]) -> Iterator[tuple[ContainerState, Recipe]]:
-    """Each container, with one of the recipes that name it."""
+    """The state of the container of each of ``recipes``; unless ``ask_engine``, as far as files tell. Raises as
+    `adoptable` does."""
+    lock = lock_file.read_project_lock(workspace.project) if ask_engine else Lock()
     counts = Counter(recipe.container for recipe in recipes)
     first = {recipe.container: recipe for recipe in recipes}
+    collected = []
     for container, count in sorted(counts.items()):
-        definition = image.of_repository(project, first[container].repository) or ""
-        yield ContainerState(container, count, definition=definition), first[container]
-
-
-def _number(lock: Lock, recipe: Recipe) -> str:
-    """The number that serves a recipe, whichever model it has; empty where there is none."""
-    try:
-        return str(selection.for_recipe(lock, replace(recipe, model=None)).image)
-    except ImageStateError:
-        return ""
+        definition = image.of_repository(workspace.project, first[container].repository) or ""
+        number = tag = ""
+        with suppress(ImageStateError):  # the number that serves it, whichever model that has
+            number = str(selection.for_recipe(lock, replace(first[container], model=None)).image)
+        if ask_engine and not number and _NAME.fullmatch(container):
+            tags = {each.tag for each in adoptable_images}
+            full = ":".join(images.split_tag(container))
+            there = images.inspect_image(workspace.engine, container) if full not in tags else None
+            tag = full if full in tags else container if there else ""
+        collected.append(ContainerState(container, count, number, tag, definition))
+    return tuple(collected)
 
 
 def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
@@ -277,7 +257,7 @@ def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
     return any(record.fingerprint == images.fingerprint(details) for record in numbers.values())
 
 
-# Recipes and mods of a checkout held against what the project has under their names.
+# Recipes and mods of a checkout, compared with what the project has under their names.
 
 State = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 
@@ -297,90 +277,48 @@ class TakenPart:
     origin: Origin | None = None
     reason: str = ""
 
-    def differences(self) -> tuple[FileChange, ...]:
-        """The differences between what is here and what the checkout has."""
-        old = {file.path: file.content for file in self.before or ()}
-        new = {file.path: file.content for file in self.files}
-        paths = sorted(path for path in {*old, *new} if old.get(path) != new.get(path))
-        return tuple(changes.of_contents(old.get(path), new.get(path), path) for path in paths)
+    @property
+    def changes(self) -> tuple[FileChange, ...]:
+        return tuple(copies.file_changes(self.before or (), self.files))
 
 
-def recipe(project: Project, checkout: Checkout, name: str, upstream: UpstreamCommit | None) -> TakenPart:
-    """The recipe ``name`` of a checkout."""
-    path = checkout.recipes[name]
-    try:
-        if not path.resolve().is_relative_to(checkout.root):
-            return TakenPart("recipe", name, "unfit", reason="a link that leaves the checkout")
-        files = (PlainFile(copies.RECIPE, executable=False, content=read_plain_file(path.resolve(), LARGEST_TEXT)),)
-        return _held_against(
-            project, "recipe", name, files, checkouts.origin_of_files(upstream, checkout.shown(path), files)
-        )
-    except OSError as error:
-        return TakenPart("recipe", name, "unfit", reason=error.strerror or str(error))
-    except BuilderError as error:
-        return TakenPart("recipe", name, "unfit", reason=error.message)
-
-
-def mod(project: Project, checkout: Checkout, path: Path, upstream: UpstreamCommit | None) -> TakenPart:
-    """The mod at ``path`` of a checkout."""
-    name = name_of_mod(path)
-    if not NAME.fullmatch(name):
+def plan_part(
+    project: Project, checkout: Checkout, kind: Kind, name: str, path: Path, upstream: UpstreamCommit | None
+) -> TakenPart:
+    """Reads the recipe or mod ``name`` at ``path`` of a checkout, and compares it with what the project has."""
+    if kind == "mod" and not NAME.fullmatch(name):
         return TakenPart("mod", name, "unfit", reason="a mod's name has letters, digits and . _ + - in it")
+    if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
+        return TakenPart("recipe", name, "unfit", reason="a link that leaves the checkout")
     try:
-        files = checkouts.read_mod(checkout, path)
-        return _held_against(
-            project, "mod", name, files, checkouts.origin_of_files(upstream, checkout.shown(path), files)
-        )
-    except BuilderError as error:
-        return TakenPart("mod", name, "unfit", reason=error.message)
+        if kind == "mod":
+            files = checkouts.read_mod(checkout, path)
+        else:
+            content = read_plain_file(path.resolve(), LARGEST_TEXT)
+            files = (PlainFile(copies.RECIPE, executable=False, content=content),)
+        before = copies.read_copy_files(project, kind, name)
+        origin = checkouts.origin_of_files(upstream, checkout.shown(path), files)
+        state: State = "new" if before is None else "same" if _plain(before) == _plain(files) else "differs"
+        if origin and before == files and copies.read_origin(project, kind, name) is None:
+            state = "unrecorded"
+        elif state == "differs" and copies.is_shipped_copy(project, kind, name, before):
+            state = "shipped"
+    except (BuilderError, OSError) as error:
+        reason = error.message if isinstance(error, BuilderError) else error.strerror or str(error)
+        return TakenPart(kind, name, "unfit", reason=reason)
+    return TakenPart(kind, name, state, files, before, origin)
 
 
-def name_of_mod(path: Path) -> str:
-    """The name that the mod at ``path`` gets: its own, wherever it lies."""
-    return path.name.removesuffix(".zip")
-
-
-def mods_named(checkout: Checkout, name: str) -> tuple[str, ...]:
-    """The mods that a recipe of the checkout names, as it writes them; none where it cannot be read."""
-    path = checkout.recipes[name]
+def mods_named(path: Path) -> tuple[str, ...]:
+    """The mods that the recipe at ``path`` names, as it writes them; none where it cannot be read."""
     try:
-        data = yaml_file.load(read_text(path, name), name)
+        data = yaml_file.load(read_text(path, path.name), path.name)
     except BuilderError:
         return ()
     mods = data.get("mods") if isinstance(data, dict) else None
-    return tuple(_entries(mods if isinstance(mods, list) else ()))
-
-
-def put_in_place(project: Project, part: TakenPart) -> None:
-    """Writes a part into the project, all of its files or none, and where it came from. Raises ConflictError where
-    something else is there than when it was planned."""
-    try:
-        copies.replace_copy(project, part.kind, part.name, part.before, part.files)
-        if part.origin:
-            copies.write_origin(project, part.kind, part.name, part.origin)
-        else:
-            copies.path_of(project, part.kind, part.name).unlink(missing_ok=True)
-    except OSError as error:
-        raise ConflictError(f"{part.kind}s/{part.name} cannot be written: {error.strerror or error}") from None
-
-
-def _held_against(
-    project: Project, kind: Kind, name: str, files: tuple[PlainFile, ...], own: Origin | None
-) -> TakenPart:
-    before = copies.read_copy_files(project, kind, name)
-    state: State = "new" if before is None else "same" if _plain(before) == _plain(files) else "differs"
-    if own and before == files and copies.read_origin(project, kind, name) is None:
-        state = "unrecorded"
-    elif state == "differs" and copies.is_shipped_copy(project, kind, name, before):
-        state = "shipped"
-    return TakenPart(kind, name, state, files, before, own)
+    entries = mods if isinstance(mods, list) else []
+    return tuple(posixpath.normpath(each.strip()) for each in entries if isinstance(each, str) and each.strip())
 
 
 def _plain(files: Sequence[PlainFile]) -> list[PlainFile]:
     return sorted((replace(file, executable=False) for file in files), key=lambda file: file.path)
-
-
-def _entries(mods: Sequence[object]) -> Iterator[str]:
-    for entry in mods:
-        if isinstance(entry, str) and entry.strip():
-            yield posixpath.normpath(entry.strip())

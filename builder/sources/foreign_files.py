@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.tar_stream import is_unsafe
-from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES
+from builder.definitions.mod import LARGEST_FILE, LARGEST_MOD, MOST_FILES, PlainFile
 from builder.sources import mirror
 from builder.sources.git import GitRepository, Notify, discard, printable, run_checked, run_in_project
 
@@ -30,15 +29,6 @@ _LINK = "120000"
 _LONGEST_NAME = 255
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_TOLD = 10
-
-
-@dataclass(frozen=True)
-class PlainFile:
-    """A file: its path in the folder that was asked for, its execute bit and its bytes."""
-
-    path: str
-    executable: bool
-    content: bytes
 
 
 def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.definitions import image, mod
-from builder.definitions.mod import ModFile
+from builder.definitions.mod import PlainFile
 from builder.lab.bisect import search
 from builder.lab.bisect.search import Difference, SourceValue
 from builder.lock.model import BasePin, GitPin, LockedPackage, PullPin, WheelPin
@@ -208,7 +208,7 @@ def test_mods_that_changed_stay_in_their_order(tmp_path: Path) -> None:
     def plan(*copies: str) -> Plan:
         made = cpu_plan()
         mods = [
-            replace(made.mods[0], name=name, files=(ModFile("fix.patch", False, copy.encode()),), env={"A": copy})
+            replace(made.mods[0], name=name, files=(PlainFile("fix.patch", False, copy.encode()),), env={"A": copy})
             for name, copy in zip(("one", "two"), copies, strict=True)
         ]
         return make_plan(ImageInputs(made.definition, PINS, {}, tuple(mods)))

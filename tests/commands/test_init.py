@@ -12,7 +12,6 @@ import pytest
 from builder.base.errors import ConflictError, LockError, UsageError
 from builder.base.project import Project
 from builder.commands import init
-from builder.commands.init import InitRequest
 from builder.definitions import configuration, image
 from builder.definitions.configuration import Configuration
 from builder.lock import lock_file
@@ -30,7 +29,7 @@ NO_PROC = "no such folder"
 
 
 def make(folder: Path, contents: Contents | None = "cpu") -> Project:
-    return init.init_project(InitRequest(folder, contents), {"HOME": "/nowhere"}, folder / NO_PROC).project
+    return init.init_project(folder, contents, {"HOME": "/nowhere"}, folder / NO_PROC).project
 
 
 def cli(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -63,9 +62,7 @@ def test_what_it_begins_with_is_something_that_this_machine_serves(tmp_path: Pat
     without_gpu, with_gpu = tmp_path / "without", tmp_path / "with"
     write(with_gpu / "driver/nvidia/gpus/0/information", "Model: a GPU\n")
     first = {
-        proc.name: init.init_project(
-            InitRequest(tmp_path / f"{proc.name}-project", "all"), {"HOME": "/nowhere"}, proc
-        ).first
+        proc.name: init.init_project(tmp_path / f"{proc.name}-project", "all", {"HOME": "/nowhere"}, proc).first
         for proc in (without_gpu, with_gpu)
     }
     assert first["without"] == "recipes/qwen3-0.6b-cpu.yaml"
@@ -106,7 +103,7 @@ def test_a_project_is_not_made_twice_nor_in_another(tmp_path: Path) -> None:
 
 def test_the_home_folder_is_no_project(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="other things"):
-        init.init_project(InitRequest(tmp_path), {"HOME": str(tmp_path)})
+        init.init_project(tmp_path, None, {"HOME": str(tmp_path)})
     assert not list(tmp_path.iterdir())
 
 
@@ -127,7 +124,7 @@ def test_one_that_was_killed_is_completed(tmp_path: Path) -> None:
 
 def test_images_of_before_are_not_lost(tmp_path: Path) -> None:
     write(tmp_path / "kept/images.lock", "version: 1\n\n...\n")
-    result = init.init_project(InitRequest(tmp_path / "kept", "cpu"), {}, tmp_path / NO_PROC)
+    result = init.init_project(tmp_path / "kept", "cpu", {}, tmp_path / NO_PROC)
     assert result.kept == ("images.lock",)
     assert (tmp_path / "kept/images.lock").read_text() == "version: 1\n\n...\n"
     write(tmp_path / "lost/builds/small/1/bake.json", "{}")

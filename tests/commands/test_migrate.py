@@ -13,7 +13,6 @@ import pytest
 from builder.base.errors import ConflictError, UsageError
 from builder.base.project import Project
 from builder.commands import init
-from builder.commands.init import MigrateRequest
 from builder.definitions import mod
 from builder.lock import lock_file
 from builder.moving import copies, taking
@@ -175,7 +174,7 @@ def test_whoever_is_killed_leaves_each_part_whole_and_the_next_time_does_the_res
 
 
 def planned(project: Project, folder: Path, **options: Any) -> init.Migration:
-    return init.plan_migration(workspace(project, NO_ENGINE), MigrateRequest(folder, **options))
+    return init.plan_migration(workspace(project, NO_ENGINE), folder, **options)
 
 
 def test_what_cannot_be_served_or_taken_is_told_and_keeps_nothing_from_coming(
@@ -307,7 +306,7 @@ def test_images_of_the_engine_get_numbers_the_latest_first(
     load(endpoint, f"{repository}:latest", [BASE, {"version": b"two"}])
     load(endpoint, f"{repository}:backup", [BASE, {"version": b"one"}])
     here = workspace(project, endpoint)
-    plan = init.plan_migration(here, MigrateRequest(folder))
+    plan = init.plan_migration(here, folder)
     assert [image.tag for image in plan.images] == [f"{repository}:latest", f"{repository}:backup"]
     assert plan.containers[0].tag == f"{repository}:latest"
     assert not lock_file.read_project_lock(project).images
@@ -320,14 +319,14 @@ def test_images_of_the_engine_get_numbers_the_latest_first(
     adoptions = [record.adopted.image for record in recorded.numbers.values() if record.adopted]
     assert adoptions == [f"{repository}:latest", f"{repository}:backup"]
 
-    again = init.plan_migration(here, MigrateRequest(folder))
+    again = init.plan_migration(here, folder)
     assert not again.changes_something
     assert again.containers[0].number == f"{repository}:1"
     load(endpoint, f"{repository}:trial", [BASE, {"version": b"three"}])
-    third = init.migrate(here, init.plan_migration(here, MigrateRequest(folder)))
+    third = init.migrate(here, init.plan_migration(here, folder))
     assert [str(image.image) for image in third.adopted] == [f"{repository}:3"]
     assert lock_file.read_project_lock(project).images[repository].current == 1
-    assert not init.plan_migration(here, MigrateRequest(folder, with_images=False)).images
+    assert not init.plan_migration(here, folder, with_images=False).images
 
 
 @pytest.mark.engine
@@ -341,11 +340,11 @@ def test_of_a_registrys_images_only_those_that_recipes_name(
     load(endpoint, container, [BASE, {"version": b"v1"}])
     load(endpoint, f"{repository}/served:v2", [BASE, {"version": b"v2"}])
     here = workspace(project, endpoint)
-    plan = init.plan_migration(here, MigrateRequest(folder))
+    plan = init.plan_migration(here, folder)
     assert [image.tag for image in plan.images] == [container]
     assert {state.container: state.tag for state in plan.containers} == {container: container, "nowhere/at-all": ""}
     init.migrate(here, plan)
-    states = init.plan_migration(here, MigrateRequest(folder)).containers
+    states = init.plan_migration(here, folder).containers
     assert {state.container: state.number for state in states} == {
         container: f"{repository}/served:1",
         "nowhere/at-all": "",

@@ -13,7 +13,6 @@ import pytest
 
 from builder.base.project import Project
 from builder.commands import init
-from builder.commands.init import InitRequest
 from builder.engine.client import Endpoint
 from builder.moving import shipped
 from docs import examples, pictures, terminal
@@ -49,7 +48,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     repository = "docs-" + shared.token()
     assert len(repository) == len(SHIPPED)
     monkeypatch.setattr(shipped, "shipped_project", shipped_files.project)
-    init.init_project(InitRequest(tmp_path / "models", "all"), {}, tmp_path)
+    init.init_project(tmp_path / "models", "all", {}, tmp_path)
     yield cpu_image.renamed(tmp_path / "models", repository, RECIPE)
     remove_all(endpoint, repository)
 

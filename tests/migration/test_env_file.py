@@ -10,7 +10,7 @@ from builder.moving import checkout
 
 
 def read(text: str) -> dict[str, str]:
-    return {name: each.value for name, each in checkout.parse_env_file(text, ".env").assignments.items()}
+    return checkout.parse_env_file(text, ".env").values
 
 
 def problems(text: str) -> list[str]:
@@ -52,6 +52,14 @@ def test_what_bash_would_compute_is_a_problem_and_nothing_runs() -> None:
     assert read(text) == {"F": "fine"}
     assert len(problems(text)) == 4
     assert problems(text)[0] == "1: A: bash would compute its value, which is not done here: left out"
+
+
+def test_a_backslash_may_stand_for_itself_before_what_bash_computes_or_before_a_quote() -> None:
+    assert problems('A="\\\\$HOME"\nB=\\\\$HOME\nC="open\\"\n') == [
+        "1: A: bash would compute its value, which is not done here: left out",
+        "2: B: bash would compute its value, which is not done here: left out",
+        '3: C: its quote " is not closed: left out',
+    ]
 
 
 def test_lines_that_are_no_assignment_leave_the_others_alone() -> None:

@@ -21,7 +21,7 @@ def test_what_upstream_has_comes_from_there(tmp_path: Path) -> None:
     assert (upstream.url, upstream.ref) == (str(tmp_path / "upstream"), "HEAD")
     assert upstream.commit == checkouts.git(folder, "rev-parse", "HEAD")
     read = checkout.find_checkout(folder)
-    part = taking.mod(Project(tmp_path / "project"), read, read.mods["template"], upstream)
+    part = taking.plan_part(Project(tmp_path / "project"), read, "mod", "template", read.mods["template"], upstream)
     assert part.origin is not None
     assert (part.origin.path, part.origin.commit) == ("mods/template", upstream.commit)
     assert set(part.origin.files) == {"chat.jinja", "run.sh"}
@@ -38,10 +38,10 @@ def test_what_was_edited_or_added_or_committed_here_is_the_users_own(tmp_path: P
     assert upstream is not None
     assert upstream.commit == checkouts.git(folder, "rev-parse", "HEAD~1")
     project = Project(tmp_path / "project")
-    assert taking.mod(project, read, read.mods["template"], upstream).origin is None
-    assert taking.mod(project, read, read.mods["unused"], upstream).origin is None
-    assert taking.recipe(project, read, "own", upstream).origin is None
-    assert taking.recipe(project, read, "chat", upstream).origin is not None
+    assert taking.plan_part(project, read, "mod", "template", read.mods["template"], upstream).origin is None
+    assert taking.plan_part(project, read, "mod", "unused", read.mods["unused"], upstream).origin is None
+    assert taking.plan_part(project, read, "recipe", "own", read.recipes["own"], upstream).origin is None
+    assert taking.plan_part(project, read, "recipe", "chat", read.recipes["chat"], upstream).origin is not None
 
 
 def test_a_folder_that_is_no_clone_has_no_origin(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_nothing_in_it_is_read_without_an_end(tmp_path: Path) -> None:
     os.mkfifo(folder / "mods/unused/pipe")
     read, project = checkout.find_checkout(folder), Project(tmp_path / "project")
     assert checkout.edited(None, folder, ["Dockerfile", "recipes/chat.yaml"]) == ("Dockerfile",)
-    assert "larger than" in taking.recipe(project, read, "huge", None).reason
+    assert "larger than" in taking.plan_part(project, read, "recipe", "huge", read.recipes["huge"], None).reason
     for name in ("template", "unused"):
-        assert taking.mod(project, read, read.mods[name], None).state == "unfit"
+        assert taking.plan_part(project, read, "mod", name, read.mods[name], None).state == "unfit"
 
 
 def test_a_pipe_that_settings_include_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

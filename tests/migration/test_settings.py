@@ -16,7 +16,7 @@ def plan(project: Project, text: str, *, replace: bool = False) -> SettingsPlan:
 
 
 def outcome(planned: SettingsPlan, key: str) -> str:
-    return next(each.text for each in planned.outcomes if each.key == key)
+    return planned.outcomes[key]
 
 
 def test_variables_of_containers_become_the_environment_of_servers(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from builder.base.errors import FileProblemsError
 from builder.definitions import image, mod, recipe
-from builder.definitions.mod import ModFile
+from builder.definitions.mod import PlainFile
 from builder.lock.model import BasePin, LockedPackage, Pins, PythonPin, WheelPin
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan
@@ -40,7 +40,7 @@ def cpu_plan(platform: str = "linux/amd64", pins: Pins = PINS) -> Plan:
     wanted = recipe.load_recipe(project, project.recipes / "qwen3-0.6b-cpu.yaml")
     mods = tuple(mod.load_mod(project, name) for name in wanted.mods)
     # The mod's own files are not what is under test here.
-    mods = tuple(replace(m, files=(ModFile("run.sh", False, b"true\n"),)) for m in mods)
+    mods = tuple(replace(m, files=(PlainFile("run.sh", False, b"true\n"),)) for m in mods)
     return make_plan(ImageInputs(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
 
 

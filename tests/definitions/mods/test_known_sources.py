@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.base.errors import FileProblemsError, UsageError
+from builder.base.project import Project
 from builder.commands.recipes import check_recipes
 from builder.definitions import mod, recipe_problems
 from builder.definitions.recipe import load_recipe
@@ -16,8 +17,6 @@ from tests import projects
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from builder.base.project import Project
 
 
 NAME = "fix-qwen3.6-chat-template"
@@ -35,8 +34,8 @@ def project(tmp_path: Path) -> Project:
     return project
 
 
-def test_every_shipped_address_is_at_a_commit_and_has_the_name_of_its_mod() -> None:
-    shipped = mod.shipped()
+def test_every_shipped_address_is_at_a_commit_and_has_the_name_of_its_mod(tmp_path: Path) -> None:
+    shipped = mod.read_known_sources(Project(tmp_path))
     assert shipped.keys() >= MOST_NAMED
     for name, text in shipped.items():
         parsed = copies.parse_address(text)
@@ -46,7 +45,7 @@ def test_every_shipped_address_is_at_a_commit_and_has_the_name_of_its_mod() -> N
 
 
 def test_the_command_stands_in_every_message_on_a_recipe_that_lacks_the_mod(project: Project) -> None:
-    remedy = f"`builder mods add {mod.shipped()[NAME]}` brings it from where it is known to be"
+    remedy = f"`builder mods add {mod.read_known_sources(project)[NAME]}` brings it from where it is known to be"
     (checked,) = check_recipes(project, ["lost"])
     told = [note.message for note in checked.problems if "no mod" in note.message]
     assert told == [
@@ -75,5 +74,6 @@ def test_a_project_adds_places_and_goes_before_the_shipped_ones(project: Project
 
 @pytest.mark.parametrize("text", ["mod_sources: {house: '--upload-pack=x'}", "mod_sources: {'../x': 'https://x//y'}"])
 def test_a_wrong_builder_yaml_leaves_the_shipped_places(project: Project, text: str) -> None:
+    shipped = mod.read_known_sources(project)
     projects.write(project.root / "builder.yaml", f"{text}\n")
-    assert mod.read_known_sources(project) == mod.shipped()
+    assert mod.read_known_sources(project) == shipped

@@ -10,7 +10,7 @@ import pytest
 from builder.base.errors import FileProblemsError
 from builder.base.project import Project
 from builder.definitions import mod
-from builder.definitions.mod import ModContents, ModFile
+from builder.definitions.mod import ModContents, PlainFile
 from tests import projects
 
 
@@ -79,7 +79,7 @@ def test_of_the_mode_only_the_owners_execute_bit_counts(tmp_path: Path) -> None:
 )
 def test_a_checkout_with_crlf_reads_as_what_git_stores(tmp_path: Path, checked_out: bytes, stored: bytes) -> None:
     assert mod.read_folder(folder(tmp_path, {"x.jinja": checked_out}), "mods/m").files == (
-        ModFile("x.jinja", False, stored),
+        PlainFile("x.jinja", False, stored),
     )
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from builder.base.errors import SourceError
 from builder.definitions import mod
+from builder.definitions.mod import PlainFile
 from builder.sources import foreign_files
-from builder.sources.foreign_files import PlainFile
 from tests.sources import git_server
 
 if TYPE_CHECKING:
