@@ -150,7 +150,7 @@ def _scrub(environ: Mapping[str, str], text: str) -> str:
 LARGEST = 50_000_000_000
 """The size in bytes above which the hub serves a file over its Xet protocol only."""
 
-_SHA256_DIGITS = 64
+SHA256_DIGITS = 64
 
 CountBytes = Callable[[int], None]
 """Is called with the bytes received since the last call; with a negative number if some have to be fetched again."""
@@ -248,7 +248,7 @@ def _content_id(path: Path, like: str) -> str:
         return hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
 
     with path.open("rb") as file:
-        return hashlib.file_digest(file, hashlib.sha256 if len(like) == _SHA256_DIGITS else git).hexdigest()
+        return hashlib.file_digest(file, hashlib.sha256 if len(like) == SHA256_DIGITS else git).hexdigest()
 
 
 class _ProgressBar:

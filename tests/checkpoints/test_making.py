@@ -143,7 +143,7 @@ def test_the_shipped_definition_is_killed_in_the_middle_and_gives_the_same_bytes
 
     root = str(projects.REPOSITORY_ROOT)
     project, folder = str(other.project.root), str(other.folder)
-    script = KILLED.format(root=root, function="build_journal.BuildJournal.add", project=project, folder=folder)
+    script = KILLED.format(root=root, function="conversion.BuildJournal.add", project=project, folder=folder)
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", script, "2"], capture_output=True, text=True)
         assert done.returncode == -9, done.stderr

@@ -37,7 +37,7 @@ def files(folder: Path, count: int, tensors: int) -> None:
 
 
 def source(folder: Path) -> SourceContents:
-    return SourceContents("s", "x", {path.name: path.stat().st_size for path in folder.iterdir()}, folder, None, {})
+    return SourceContents("x", {path.name: path.stat().st_size for path in folder.iterdir()}, folder, None, {})
 
 
 def test_a_source_has_no_more_tensors_than_any_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
