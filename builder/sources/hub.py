@@ -166,16 +166,16 @@ class RemoteFile:
     token: str | None = field(repr=False)
 
 
-class DownloadStoppedError(Exception):
-    """The download was stopped: the rest of the file is no longer needed."""
+class StoppedError(Exception):
+    """The work was stopped: the rest of the file is no longer needed."""
 
 
 def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountBytes:
-    """Returns ``count_bytes``, extended to end the download that calls it once ``stopped`` is set."""
+    """Returns ``count_bytes``, extended to end the thread that calls it once ``stopped`` is set."""
 
     def count(more: int) -> None:
         if stopped.is_set():
-            raise DownloadStoppedError
+            raise StoppedError
         count_bytes(more)
 
     return count

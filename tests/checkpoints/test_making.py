@@ -220,7 +220,7 @@ Kitchen(Project(Path({project!r})), Path({folder!r})).build()
 
 @pytest.mark.parametrize(
     "function",
-    ["conversion.BuildJournal.add", "conversion._Writer.copy", "Path.replace", "conversion._rename"],
+    ["conversion.BuildJournal.add", "conversion._read_into", "Path.replace", "Path.rename"],
 )
 def test_a_kill_at_every_place_leaves_the_same_bytes(kitchen: Kitchen, function: str) -> None:
     expected = kitchen.build()
@@ -250,7 +250,7 @@ def test_what_a_build_left_that_was_killed_after_its_record_goes(
     kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(conversion, "forget_result", lambda _place: None)
+        killed.setattr(conversion, "forget_unfinished", lambda _place, _inputs: None)
         kitchen.build()
     state = kitchen.project.state / ".checkpoints.json.1.1"
     assert list(kitchen.cache.glob(".unfinished-*"))
