@@ -116,8 +116,7 @@ def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -
         seconds = time.monotonic() - began
         # Before the record: with that the next build has nothing to do, and what a kill leaves here would stay.
         conversion.record_speed(workspace.project, made.size - finished, seconds)
-    with checkpoints_lock.checkpoints_transaction(workspace.project) as transaction:
-        transaction.add(checkpoint, revision, made)
+    checkpoints_lock.record_checkpoint(workspace.project, checkpoint, revision, made)
     conversion.forget_unfinished(place, plan.inputs if seconds is None else "")
     checkpoint_name = CheckpointName(checkpoint, revision)
     return BuiltCheckpoint(checkpoint_name, place.folder(revision), made.size, made.tensors, seconds)
