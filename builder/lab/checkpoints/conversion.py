@@ -240,7 +240,7 @@ def _card(plan: CheckpointPlan) -> str:
         *(f"A form of {definition.model}, made by recorded steps from", ""),
     ]
     for name, source in plan.sources.items():
-        commit = f", commit `{source.snapshot.commit}`" if source.snapshot else ""
+        commit = f", commit `{source.commit}`" if source.commit else ""
         lines.append(f"- `{name}`: {source.requested}{commit}")
     lines += ["", *(f"{number}. {effect.text}" for number, effect in enumerate(plan.content.effects, 1))]
     if definition.mods:

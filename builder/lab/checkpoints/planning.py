@@ -153,7 +153,7 @@ def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
     return {
         name: RecordedSource(
             source.requested,
-            source.snapshot.commit if source.snapshot else None,
+            source.commit,
             {file.path: recorded(file) for file in plan.used if file.source == name},
         )
         for name, source in plan.sources.items()
@@ -173,6 +173,11 @@ class SourceContents:
     folder: Path
     snapshot: Snapshot | None
     environ: Mapping[str, str]
+
+    @property
+    def commit(self) -> str | None:
+        """The commit of a model on the Hub."""
+        return self.snapshot.commit if self.snapshot else None
 
     def is_here(self, path: str) -> bool:
         """True for a file that need not be fetched."""
