@@ -189,11 +189,8 @@ def list_checkpoints(workspace: Workspace) -> tuple[ListedCheckpoint, ...]:
 
 def show_checkpoint(workspace: Workspace, name: str) -> ListedCheckpoint:
     """The checkpoint called ``name``. Raises UsageError where it is neither defined nor recorded."""
-    for listed in list_checkpoints(workspace):
-        if listed.name == name:
-            return listed
-    checkpoint_definition.load_checkpoint(workspace.project, name)
-    raise UsageError(f"no checkpoint is called `{name}`")
+    listed = {each.name: each for each in list_checkpoints(workspace)}
+    return listed.get(name) or listed[checkpoint_definition.load_checkpoint(workspace.project, name).name]
 
 
 # The ``verify`` command: compares what is on the disk with checkpoints.lock.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
 
-__all__ = ["RevisionChange", "cached", "change_revision", "record_revision", "revision", "to_record"]
+__all__ = ["cached", "record_revision", "revision", "to_record"]
 
 Outcome = Literal["answered", "replaced"]
 _LARGEST = 64 << 20
@@ -105,19 +105,6 @@ def _read(project: Project) -> dict[str, object]:
 # Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other.
 
 
-@dataclass(frozen=True)
-class RevisionChange:
-    """A model that is served at another revision (``now``) than the one its pairing names (``before``)."""
-
-    model: str
-    before: str
-    now: str
-
-    def __str__(self) -> str:
-        now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (self.now, self.before))
-        return f"{self.model} is at revision {now} now; it was paired at {before}"
-
-
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
     """Returns the revision to write into a new pairing of ``model``: the commit that the cache holds of the revision
     that the recipe requests, or else that revision as the recipe writes it; of a recipe that serves a checkpoint the
@@ -128,24 +115,23 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
     return revision(environ, model, requested or hub_cache.MAIN) or requested
 
 
-def change_revision(
-    project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing
-) -> RevisionChange | None:
-    """Returns the change from the revision that ``pairing`` names to the one that ``recipe`` would serve now; None if
-    there is none, or one of the two is not known."""
-    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
-        return None
-    now = to_record(project, environ, recipe.model, recipe)
-    before = revision(environ, recipe.model, pairing.revision) or pairing.revision
-    if now is None or before == now or pairing.revision == recipe.revision:
-        return None
-    return RevisionChange(recipe.model, before, now)
-
-
 def revision_warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
     """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
     model = lock_file.read_lock(project.lock).models.get(recipe.model or "")
-    return str(change_revision(project, environ, recipe, model.pairing) or "") if model else ""
+    return changed_revision(project, environ, recipe, model.pairing) if model else ""
+
+
+def changed_revision(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> str:
+    """Returns a line that names the revision of ``pairing`` and the one that ``recipe`` would serve now; empty if they
+    are the same, or one of the two is not known."""
+    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
+        return ""
+    now = to_record(project, environ, recipe.model, recipe)
+    before = revision(environ, recipe.model, pairing.revision) or pairing.revision
+    if now is None or before == now or pairing.revision == recipe.revision:
+        return ""
+    now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (now, before))
+    return f"{recipe.model} is at revision {now} now; it was paired at {before}"
 
 
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
@@ -156,10 +142,10 @@ def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = No
     """
     if not _lacks_revision(lock_file.read_lock(workspace.project.lock), model):
         return None
-    commit = to_record(workspace.project, workspace.environment, model, recipe)
-    if not commit:
+    if not (commit := to_record(workspace.project, workspace.environment, model, recipe)):
         return None
     from builder.numbers import images_lock
+
 
     with images_lock.transaction(workspace) as transaction:
         if not _lacks_revision(transaction.lock, model):
