@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_SHARDS = 8
 
-update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions anew.")
+update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions again.")
 
 
 @click.group(cls=Group)
@@ -35,7 +35,7 @@ def checkpoints() -> None:
 @json_option
 @pass_context
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
-    """Tell what a build would do, from headers alone.
+    """Show what a build would do, from headers alone.
 
     Only the headers of the sources are read, on the Hub by ranges. What each step changes is shown, the files of the
     result, and what it takes: bytes to fetch, to read and to write, disk and time. A step that cannot be done is an
@@ -122,7 +122,7 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record what it was made from.
 
-    What the sources lack is fetched first. Bytes that do not change are copied by the kernel, the others are computed
+    What the sources lack is fetched first. Bytes that do not change are copied, the others are computed
     a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
     that are not. Sources, steps and the digest of every file go into checkpoints.lock.
     """
@@ -145,7 +145,7 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
         )
         return
     what = f"{made.tensors} tensors, {words.size_text(made.size)}"
-    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "it was there already"
+    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "already made"
     print_result(f"{made.name.short}: {what}, {took}")
     print_result(f"  {made.folder}")
 
@@ -293,7 +293,7 @@ def _revision_text(listed: ListedCheckpoint) -> str:
 @json_option
 @pass_context
 def compare(context: Context, what: str, source: str, most_loss: float, as_json: bool) -> int:
-    """Hold a checkpoint against a source of it, on fixed texts.
+    """Compare a checkpoint with one of its sources, on fixed texts.
 
     The source is served, then the checkpoint, each from the image that is paired and with the options of the recipe,
     and both rate the same texts of several languages and notations. Shown are the change of perplexity with its band

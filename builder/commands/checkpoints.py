@@ -65,7 +65,7 @@ class CheckpointOutlook:
 
 
 def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> CheckpointOutlook:
-    """Plans the checkpoint called ``name``; with ``update`` the revisions of its sources are looked up anew. Changes
+    """Plans the checkpoint called ``name``; with ``update`` the revisions of its sources are looked up again. Changes
     nothing. Raises what `load_checkpoint` and `make_checkpoint_plan` do."""
     plan, place, _, made = _plan(workspace, name, update=update)
     try:
@@ -91,7 +91,7 @@ class BuiltCheckpoint:
 
 def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckpoint:
     """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it; with ``update``
-    the revisions of its sources are looked up anew. What an earlier run finished is not made again.
+    the revisions of its sources are looked up again. What an earlier run finished is not made again.
 
     Raises what `make_checkpoint_plan` and `make_checkpoint` do, UsageError where a package for its steps is not
     installed, and SourceError where the disk has too little room.
@@ -242,7 +242,7 @@ def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], N
         if problem:
             yield f"{name}: {problem}"
     if further := sorted({path.name for path in folder.iterdir()} - record.files.keys()):
-        yield f"there are other files: {', '.join(further)}"
+        yield f"these files are not recorded: {', '.join(further)}"
     if not (folder / INDEX).is_file():
         return
     try:
@@ -263,7 +263,7 @@ def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Calla
         if file.header:
             text = opened.read(length(opened.read(PREFIX), size))
             if f"sha256:{hashlib.sha256(text).hexdigest()}" != file.header:
-                return "its header is another one"
+                return "its header differs from the record"
             names.update({tensor.name: path.name for tensor in parse_header(text, size).tensors})
         if full or not file.header:
             opened.seek(0)
@@ -272,7 +272,7 @@ def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Calla
                 digest.update(content)
                 count(len(content))
             if f"sha256:{digest.hexdigest()}" != file.digest:
-                return "its content is another one"
+                return "its content differs from the record"
     return ""
 
 

@@ -145,7 +145,7 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
         data = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise LockError(f"{file}{place}: it is damaged: no JSON", hint=hint) from None
+        raise LockError(f"{file}{place}: it is damaged: not JSON", hint=hint) from None
     version = data.get("version") if isinstance(data, dict) else None
     if type(version) is int and version > VERSION:
         raise NewerLockError(f"{file} is of version {version}, which this program does not know", hint="update builder")

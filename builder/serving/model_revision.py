@@ -146,7 +146,6 @@ def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = No
         return None
     from builder.numbers import images_lock
 
-
     with images_lock.transaction(workspace) as transaction:
         if not _lacks_revision(transaction.lock, model):
             return None

@@ -81,7 +81,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     Raises SourceError if the hub does not answer or denies access, or if the cache lacks the model in offline mode.
     """
     if not hub_cache.is_name(revision):
-        raise SourceError(f"{model} has no revision `{revision}`", hint="a branch, a tag or a commit is meant")
+        raise SourceError(f"{model} has no revision `{revision}`", hint="name a branch, a tag or a commit")
     offline = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
     if offline.upper() in {"1", "ON", "YES", "TRUE"}:
         return _cached(environ, model, revision)
@@ -102,7 +102,7 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
     )
     for file in listed:  # names from the hub, which become paths on this disk
         if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
-            raise SourceError(f"{_hub_address(environ)} lists a file that nothing can be called: {file.path!r}")
+            raise SourceError(f"{_hub_address(environ)} lists a file with an unsafe name: {file.path!r}")
     return Snapshot(model, revision, info.sha, _of_quantization(model, listed))
 
 
@@ -267,7 +267,7 @@ def download_file(
                     partial.unlink()
                     raise SourceError(
                         f"{url}: what arrived is not what the hub lists (its id is {received}, not {blob.name})",
-                        hint="run this again: this file begins anew. If it stays so, a proxy or mirror is at fault",
+                        hint="run this again: this file starts again. If it stays so, a proxy or mirror is at fault",
                     )
                 put_file_in_place(partial_file, partial, blob)
     link.parent.mkdir(parents=True, exist_ok=True)
@@ -415,10 +415,10 @@ def _refused(
     if isinstance(error, errors.RepositoryNotFoundError) or (status == 401 and not has_token):
         private = "its token may not see it" if has_token else "HF_TOKEN is not set"
         hint = f"is the name right? If it is private: {private}"
-        return ModelUnavailableError, f"{hub} shows no model `{model}`", hint
+        return ModelUnavailableError, f"{hub} has no model `{model}`", hint
     if status == 401:
         hint = f"set HF_TOKEN to a valid one ({hub}/settings/tokens), or unset it"
         return SourceError, f"{hub} refuses the token", hint
     if isinstance(error, errors.RemoteEntryNotFoundError):
-        return SourceError, f"{hub} lists a file of {model} that it does not have", "is HF_ENDPOINT a whole mirror?"
+        return SourceError, f"{hub} lists a file of {model} that it does not have", "is HF_ENDPOINT a complete mirror?"
     return SourceError, f"{hub} answers {status}: {line}", "run this again later: it goes on where it stopped"

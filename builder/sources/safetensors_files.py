@@ -107,7 +107,7 @@ def parse_header(text: bytes, file_size: int) -> Header:
             raise HeaderError(f"the bytes of {_shown(tensor.name)} {kind}")
         end = tensor.begin + tensor.size
     if end != file_size:
-        what = "it was cut off" if file_size < end else "there is something behind them"
+        what = "it was cut off" if file_size < end else "more bytes follow them"
         raise HeaderError(f"its tensors end at byte {end:,}, and the file at {file_size:,}: {what}")
     return Header(tuple(tensors), file_size, hashlib.sha256(text).hexdigest())
 
@@ -133,7 +133,7 @@ def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
 
 def _object(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
-        raise HeaderError("its header is no JSON object")
+        raise HeaderError("its header is not a JSON object")
     for what, most, count in (
         ("names", _MOST_NAMES, text.count(b":")),
         ("values", _MOST_VALUES, text.count(b",") + text.count(b"[") + text.count(b"{")),
@@ -164,7 +164,7 @@ def _no_constant(text: str) -> NoReturn:
 
 def _tensor(name: str, entry: Any, start: int) -> StoredTensor:
     if not name or re.search("[\0\ud800-\udfff]", name):
-        raise HeaderError(f"{name!a} is no name of a tensor")
+        raise HeaderError(f"{name!a} is not a valid name of a tensor")
     shown = _shown(name)
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise HeaderError(f"{shown} has not exactly dtype, shape and data_offsets")
@@ -172,9 +172,9 @@ def _tensor(name: str, entry: Any, start: int) -> StoredTensor:
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise HeaderError(f"{shown} has an unknown dtype: {str(dtype)[:20]}")
     if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise HeaderError(f"the shape of {shown} is no list of whole numbers")
+        raise HeaderError(f"the shape of {shown} is not a list of whole numbers")
     if not _are_counts(offsets) or len(offsets) != len(("begin", "end")) or offsets[1] < offsets[0]:
-        raise HeaderError(f"the data_offsets of {shown} are no beginning and end")
+        raise HeaderError(f"the data_offsets of {shown} are not a begin and an end")
     size = DTYPES[dtype] * prod(shape)
     if size != offsets[1] - offsets[0]:
         raise HeaderError(f"{shown} is {dtype} {shape}: {size:,} bytes, and has {offsets[1] - offsets[0]:,}")
@@ -207,7 +207,9 @@ def parse_index(text: bytes) -> dict[str, str]:
         raise HeaderError("it has no weight_map")
     for name, file in files.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or not file.isprintable():
-            raise HeaderError(f"its weight_map leads to no file of weights: {name[:100]!r}: {str(file)[:100]!r}")
+            raise HeaderError(
+                f"its weight_map names something that is not a file of weights: {name[:100]!r}: {str(file)[:100]!r}"
+            )
     return files
 
 

@@ -118,7 +118,7 @@ def _encoded(tensor: PlannedTensor, values: Numbers, dtype: str) -> Numbers:
     with np.errstate(over="ignore", under="ignore"):
         encoded = values.astype(_TYPES[dtype])
     if not np.isfinite(encoded.astype(np.float64 if dtype == "F64" else np.float32)).all():
-        raise _error(tensor, f"has numbers that {dtype} does not hold")
+        raise _error(tensor, f"has numbers that {dtype} cannot represent")
     return encoded
 
 

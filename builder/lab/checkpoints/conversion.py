@@ -176,7 +176,7 @@ def _require_digests(
         if made[name].digest != f"sha256:{digest}"
     ]
     if wrong:
-        message = f"{plan.definition.file}: the files are not those that `verify` demands: {'; '.join(wrong)}"
+        message = f"{plan.definition.file}: the files differ from what `verify` requires: {'; '.join(wrong)}"
         raise ConflictError(message, hint="the files stay until a build succeeds: correct `verify`, or the sources")
     for before in recorded.values():
         others = sorted(name for name in made if made[name].digest != before.files.get(name, made[name]).digest)
@@ -202,7 +202,7 @@ def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
             try:
                 data = json.loads(made[name].decode())
             except (ValueError, RecursionError):
-                raise SourceError(f"{source.shown(file.path)} is not JSON, and is to be changed") from None
+                raise SourceError(f"{source.shown(file.path)} is not JSON, so it cannot be changed") from None
             for patch in patches:
                 data = _merged(data, patch)
             made[name] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()

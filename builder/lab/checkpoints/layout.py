@@ -79,7 +79,7 @@ def shards(content: PlannedContent, shard_size: int) -> tuple[PlannedShard, ...]
     if len(parts) == 1 and not added:
         names = [SINGLE]
     if clash := {SINGLE, *names} & added.keys():
-        raise safetensors_files.HeaderError(f"the added file {min(clash)} has the name of one that is made")
+        raise safetensors_files.HeaderError(f"the added file {min(clash)} has the name of a file that the build makes")
     named = {**dict(zip(names, parts, strict=True)), **added}
     return tuple(_shard(name, tensors) for name, tensors in sorted(named.items()))
 

@@ -259,7 +259,7 @@ def _sizes(folder: Path) -> dict[str, int]:
         for entry in entries:
             if entry.is_symlink() and not Path(os.path.realpath(entry.path)).is_relative_to(root):
                 hint = "put the file itself there, or name its own folder in checkpoint.yaml"
-                raise SourceError(f"{entry.path}: a link that leads out of its folder", hint=hint)
+                raise SourceError(f"{entry.path}: a link that points outside its folder", hint=hint)
         return {entry.name: entry.stat().st_size for entry in entries}
     except OSError as error:
         hint = "`folder` of this source in checkpoint.yaml says where it is"

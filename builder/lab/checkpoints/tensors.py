@@ -166,7 +166,7 @@ def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> Pla
         if is_wanted(path) and (step.files is not None or not _LEFT_OUT.fullmatch(path)) and "/" not in path
     }
     if twice := sorted(files.keys() & content.files.keys()):
-        raise StepError(f"there are files of these names already: {listed(twice)}; `files` selects others")
+        raise StepError(f"files with these names already exist: {listed(twice)}; `files` selects others")
     beside = f" and {len(files)} other files" if files else ""
     text = f"takes {len(taken)} tensors{beside} of {step.source}"
     return content.after(text, taken, files={**content.files, **files})
@@ -244,7 +244,7 @@ def _quantize(content: PlannedContent, step: QuantizeStep) -> PlannedContent:
     _require_floats(selected, "quantize")
     vectors = [f"{each.name} {list(each.shape)}" for each in selected if len(each.shape) < 2 or 0 in each.shape]
     if vectors:
-        raise StepError(f"{len(vectors)} tensors are no matrices: {listed(vectors)}")
+        raise StepError(f"{len(vectors)} tensors are not matrices: {listed(vectors)}")
     changed, scales = [], []
     is_rows = step.kind == "int8-rows"
     for tensor in selected:
@@ -276,7 +276,7 @@ def _config(content: PlannedContent, step: ConfigStep) -> PlannedContent:
 
 
 def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
-    """Collects everything that the step demands of the tensors and that does not hold."""
+    """Compares the tensors with everything that the step requires."""
     tensors = content.tensors.values()
     size = sum(tensor.bytes for tensor in tensors)
     wrong = []
@@ -378,9 +378,9 @@ def _require_count(expected: int | None, names: list[str], what: str) -> None:
 def _require_new(content: PlannedContent, new: Iterable[PlannedTensor]) -> None:
     counts = Counter(tensor.name for tensor in new)
     if twice := [name for name, count in counts.items() if count > 1 or name in content.tensors]:
-        raise StepError(f"{len(twice)} names are there already: {listed(twice)}")
+        raise StepError(f"{len(twice)} names already exist: {listed(twice)}")
 
 
 def _require_floats(tensors: Iterable[PlannedTensor], what: str) -> None:
     if others := [f"{tensor.name} ({tensor.dtype})" for tensor in tensors if tensor.dtype not in _FLOATS]:
-        raise StepError(f"`{what}` takes {', '.join(_FLOATS)}; {len(others)} are none of these: {listed(others)}")
+        raise StepError(f"`{what}` takes {', '.join(_FLOATS)}; {len(others)} have another dtype: {listed(others)}")
