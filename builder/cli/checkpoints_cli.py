@@ -1,7 +1,4 @@
-"""This page defines the command line of builder checkpoints.
-
-The JSON of checkpoints comes first, then the commands.
-"""
+"""This page defines the command line of builder checkpoints."""
 
 from __future__ import annotations
 
@@ -16,69 +13,15 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint
-
-
-# Checkpoints as JSON.
-
-
-def of_outlook(outlook: CheckpointOutlook) -> dict[str, Any]:
-    """The outlook of a build: what it would do, and what that takes."""
-    planned = outlook.plan
-    return {
-        "checkpoint": planned.definition.name,
-        "model": planned.definition.model,
-        "inputs": planned.inputs,
-        "sources": {
-            name: {"asked": source.requested, "commit": source.snapshot.commit if source.snapshot else None}
-            for name, source in planned.sources.items()
-        },
-        "steps": [{"does": effect.text, "tensors": effect.tensors} for effect in planned.content.effects],
-        "files": [
-            {"name": shard.name, "size": shard.size, "tensors": len(shard.names), "copied": shard.copied}
-            for shard in planned.shards
-        ],
-        "tensors": len(planned.content.tensors),
-        "fetch": planned.fetched,
-        "read": planned.read,
-        "write": planned.size,
-        "folder": outlook.folder,
-        "free": outlook.free,
-        "needed": outlook.needed,
-        "seconds": round(outlook.seconds, 1),
-        "made": outlook.made,
-    }
-
-
-def of_listed(listed: ListedCheckpoint) -> dict[str, Any]:
-    """A checkpoint that is defined or was made."""
-    return {
-        "checkpoint": listed.name,
-        "description": listed.definition.description if listed.definition else None,
-        "model": listed.definition.model if listed.definition else None,
-        "problem": listed.problem or None,
-        "revisions": [
-            {
-                "revision": each.revision,
-                "folder": str(each.folder) if each.folder else None,
-                "size": each.record.size,
-                "tensors": each.record.tensors,
-                "mods": list(each.record.mods),
-                "sources": {
-                    name: {"asked": source.requested, "commit": source.commit}
-                    for name, source in each.record.sources.items()
-                },
-            }
-            for each in listed.revisions
-        ],
-    }
-
-
-# ``builder checkpoints``: ``plan``, ``build``, ``verify``, ``list``, ``show`` and ``compare``.
+    from builder.lab.checkpoints.planning import SourceContents
+    from builder.lock.checkpoints_lock import RecordedSource
 
 _MOST_SHARDS = 8
 
-update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions anew.")
+update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions again.")
 
 
 @click.group(cls=Group)
@@ -92,7 +35,7 @@ def checkpoints() -> None:
 @json_option
 @pass_context
 def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
-    """Tell what a build would do, from headers alone.
+    """Show what a build would do, from headers alone.
 
     Only the headers of the sources are read, on the Hub by ranges. What each step changes is shown, the files of the
     result, and what it takes: bytes to fetch, to read and to write, disk and time. A step that cannot be done is an
@@ -101,14 +44,35 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     from builder.commands import checkpoints as command
 
     outlook = command.plan_checkpoint(context.workspace(), name, update=update)
-    if as_json:
-        print_json(of_outlook(outlook))
-        return
     planned = outlook.plan
+    if as_json:
+        print_json(
+            {
+                "checkpoint": planned.definition.name,
+                "model": planned.definition.model,
+                "inputs": planned.inputs,
+                "sources": _sources_as_json(planned.sources),
+                "steps": [{"does": effect.text, "tensors": effect.tensors} for effect in planned.content.effects],
+                "files": [
+                    {"name": shard.name, "size": shard.size, "tensors": len(shard.names), "copied": shard.copied}
+                    for shard in planned.shards
+                ],
+                "tensors": len(planned.content.tensors),
+                "fetch": planned.fetched,
+                "read": planned.read,
+                "write": planned.size,
+                "folder": outlook.folder,
+                "free": outlook.free,
+                "needed": outlook.needed,
+                "seconds": round(outlook.seconds, 1),
+                "made": outlook.made,
+            }
+        )
+        return
     print_result(styled(planned.definition.name, bold=True))
     print_result(f"  {planned.definition.description}", hanging=0)
-    facts = [("from", _source_text(outlook, source)) for source in planned.sources]
-    output.print_facts(facts, indent="  ")
+    sources = [("from", f"{name}: {_source_text(source)}") for name, source in planned.sources.items()]
+    output.print_facts(sources, indent="  ")
     print_line()
     rows = [(str(number), effect.text) for number, effect in enumerate(planned.content.effects, 1)]
     output.print_table(("STEP", "DOES"), rows)
@@ -123,10 +87,12 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     output.print_facts(_costs(outlook))
 
 
-def _source_text(outlook: CheckpointOutlook, name: str) -> str:
-    source = outlook.plan.sources[name]
-    at = f" (commit {source.snapshot.commit[:12]})" if source.snapshot else ""
-    return f"{name}: {source.requested}{at}"
+def _source_text(source: SourceContents | RecordedSource) -> str:
+    return source.requested + (f", commit {source.commit[:12]}" if source.commit else "")
+
+
+def _sources_as_json(sources: Mapping[str, SourceContents | RecordedSource]) -> dict[str, Any]:
+    return {name: {"asked": source.requested, "commit": source.commit} for name, source in sources.items()}
 
 
 def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
@@ -156,7 +122,7 @@ def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
 def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     """Make a checkpoint, and record what it was made from.
 
-    What the sources lack is fetched first. Bytes that do not change are copied by the kernel, the others are computed
+    What the sources lack is fetched first. Bytes that do not change are copied, the others are computed
     a piece at a time. The result has its name once it is whole; after a kill, the same command goes on with the files
     that are not. Sources, steps and the digest of every file go into checkpoints.lock.
     """
@@ -179,7 +145,7 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
         )
         return
     what = f"{made.tensors} tensors, {words.size_text(made.size)}"
-    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "it was there already"
+    took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "already made"
     print_result(f"{made.name.short}: {what}, {took}")
     print_result(f"  {made.folder}")
 
@@ -218,17 +184,15 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
         )
     elif not results:
         print_result("no checkpoint was made yet: `builder checkpoints build NAME` makes one")
-    else:
-        for each in results:
-            how = "every byte" if full else "headers and small files"
-            state = f"{each.files} files as recorded ({how})"
-            if not each.is_here:
-                state = "not on this machine"
-            elif each.problems:
-                state = words.counted(len(each.problems), "problem")
-            print_result(f"{each.name}@{each.revision[:12]}: {state}")
-            for problem in each.problems:
-                print_result(f"  {problem}", hanging=4)
+    for each in () if as_json else results:
+        state = f"{each.files} files as recorded ({'every byte' if full else 'headers and small files'})"
+        if not each.is_here:
+            state = "not on this machine"
+        elif each.problems:
+            state = words.counted(len(each.problems), "problem")
+        print_result(f"{each.name}@{each.revision[:12]}: {state}")
+        for problem in each.problems:
+            print_result(f"  {problem}", hanging=4)
     return 7 if any(each.problems or not each.is_here for each in results) else 0
 
 
@@ -241,7 +205,7 @@ def list_(context: Context, as_json: bool) -> None:
 
     listed = command.list_checkpoints(context.workspace())
     if as_json:
-        print_json({"checkpoints": list(map(of_listed, listed))})
+        print_json({"checkpoints": list(map(_as_json, listed))})
     elif not listed:
         print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
     else:
@@ -259,14 +223,15 @@ def show(context: Context, name: str, as_json: bool) -> None:
 
     listed = command.show_checkpoint(context.workspace(), name)
     if as_json:
-        print_json(of_listed(listed))
+        print_json(_as_json(listed))
         return
     print_result(styled(listed.name, bold=True))
     print_result(f"  {_about(listed)}", hanging=0)
     if listed.definition:
-        mods = ", ".join(listed.definition.mods)
-        facts = [("model", listed.definition.model), ("mods", mods)]
-        output.print_facts([fact for fact in facts if fact[1]], indent="  ")
+        facts = [("model", listed.definition.model)]
+        if listed.definition.mods:
+            facts.append(("mods", ", ".join(listed.definition.mods)))
+        output.print_facts(facts, indent="  ")
     if not listed.revisions:
         print_result(f"not made yet: `builder checkpoints plan {name}` tells what that takes")
     for each in listed.revisions:
@@ -275,12 +240,29 @@ def show(context: Context, name: str, as_json: bool) -> None:
         facts = [
             ("here", str(each.folder) if each.folder else "no"),
             ("files", f"{len(each.record.files)}, {words.size_text(each.record.size)}; {each.record.tensors} tensors"),
-            *(
-                ("from", f"{source.requested}" + (f", commit {source.commit[:12]}" if source.commit else ""))
-                for source in each.record.sources.values()
-            ),
+            *(("from", _source_text(source)) for source in each.record.sources.values()),
         ]
         output.print_facts(facts, indent="  ")
+
+
+def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
+    return {
+        "checkpoint": listed.name,
+        "description": listed.definition.description if listed.definition else None,
+        "model": listed.definition.model if listed.definition else None,
+        "problem": listed.problem or None,
+        "revisions": [
+            {
+                "revision": each.revision,
+                "folder": str(each.folder) if each.folder else None,
+                "size": each.record.size,
+                "tensors": each.record.tensors,
+                "mods": list(each.record.mods),
+                "sources": _sources_as_json(each.record.sources),
+            }
+            for each in listed.revisions
+        ],
+    }
 
 
 def _about(listed: ListedCheckpoint) -> str:
@@ -311,7 +293,7 @@ def _revision_text(listed: ListedCheckpoint) -> str:
 @json_option
 @pass_context
 def compare(context: Context, what: str, source: str, most_loss: float, as_json: bool) -> int:
-    """Hold a checkpoint against a source of it, on fixed texts.
+    """Compare a checkpoint with one of its sources, on fixed texts.
 
     The source is served, then the checkpoint, each from the image that is paired and with the options of the recipe,
     and both rate the same texts of several languages and notations. Shown are the change of perplexity with its band

@@ -126,7 +126,7 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
 
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """Plans as `run` does, and tells what is ahead of each image; nothing is written. Raises what `resolve.resolve_images`
+    """Plans as `build_targets` does, and tells what is ahead of each image; nothing is written. Raises what `resolve.resolve_images`
     and `resolve.plan_all` do."""
     from builder.building import bake, outlook, resolve, verification
 

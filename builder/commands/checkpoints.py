@@ -1,6 +1,6 @@
 """The checkpoints commands make, list, compare and verify checkpoints.
 
-The build comes first, then compare, list, plan, show and verify.
+The plan and the build come first, then list and show, verify, and compare.
 The plan reads only the headers of the sources, and writes nothing.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, SourceError, UsageError
-from builder.base.events import Message, TransferProgress, WaitingStarted
+from builder.base.events import Message, WaitingStarted
 from builder.base.words import did_you_mean
 from builder.commands import measuring as candidates
 from builder.commands import servers
@@ -30,8 +31,8 @@ from builder.lock.checkpoints_lock import CheckpointName
 from builder.serving import beside, checkpoint_weights, readiness, running, starting
 from builder.serving.preparation import ServeRequest
 from builder.serving.selection import select_any
-from builder.sources import safetensors_files
-from builder.sources.safetensors_files import HeaderError
+from builder.sources.safetensors_files import NAME as INDEX
+from builder.sources.safetensors_files import PREFIX, HeaderError, length, parse_header, parse_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,16 +41,41 @@ if TYPE_CHECKING:
     from builder.definitions.checkpoint_definition import CheckpointDefinition
     from builder.lab.checkpoints.planning import CheckpointPlan
     from builder.lab.measure.served_model import MeasuredServer
-    from builder.lock.checkpoints_lock import CheckpointRecords, CheckpointRevision, RecordedFile, ResultPlace
+    from builder.lock.checkpoints_lock import CheckpointRevision, RecordedFile, ResultPlace
     from builder.numbers.workspace import Workspace
     from builder.serving.checkpoint_weights import SourceWeights
     from builder.serving.selection import ServedImage
 
+_SPARE = 1_000_000_000  # Left free: other programs write to this disk meanwhile.
+_CHUNK = 8 << 20
 
-# The ``checkpoints build`` command: makes the weights of a definition, and records what came of it.
 
-# Left free: other programs write to this disk meanwhile.
-_SPARE = 1_000_000_000
+@dataclass(frozen=True)
+class CheckpointOutlook:
+    """The outlook of a build: its plan, the ``folder`` that the result gets, the bytes that are ``free`` and that are
+    ``needed`` there, the ``seconds`` that it takes without fetching, and ``made``, the revision if it is there
+    already."""
+
+    plan: CheckpointPlan
+    folder: str
+    free: int
+    needed: int
+    seconds: float
+    made: str | None
+
+
+def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> CheckpointOutlook:
+    """Plans the checkpoint called ``name``; with ``update`` the revisions of its sources are looked up again. Changes
+    nothing. Raises what `load_checkpoint` and `make_checkpoint_plan` do."""
+    plan, place, _, made = _plan(workspace, name, update=update)
+    try:
+        conversion.require_packages(plan)
+    except UsageError as error:  # the plan holds all the same
+        workspace.report(Message(f"{error.message}; {error.hint}"))
+    needed = 0 if made else plan.size + plan.fetched
+    seconds = 0.0 if made else plan.size / conversion.expected_speed(workspace.project)
+    free = shutil.disk_usage(_disk(place)).free
+    return CheckpointOutlook(plan, str(place.root), free, needed, seconds, made)
 
 
 @dataclass(frozen=True)
@@ -64,107 +90,57 @@ class BuiltCheckpoint:
 
 
 def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckpoint:
-    """Makes the checkpoint called ``name``, unless it is there with the same inputs; with ``update`` the revisions of
-    its sources are looked up anew. What an earlier run finished is not made again.
+    """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it; with ``update``
+    the revisions of its sources are looked up again. What an earlier run finished is not made again.
 
-    Raises what `checkpoint_plan.make` and `making.make` do, UsageError where a package for its steps is not installed,
-    and SourceError where the disk has too little room.
+    Raises what `make_checkpoint_plan` and `make_checkpoint` do, UsageError where a package for its steps is not
+    installed, and SourceError where the disk has too little room.
     """
+    plan, place, recorded, revision = _plan(workspace, name, update=update)
+    checkpoint, seconds = plan.definition.name, None
+    if revision:
+        made = recorded[revision]
+    else:
+        conversion.require_packages(plan)
+        finished = conversion.finished_size(plan, place)
+        needed, disk = plan.size + plan.fetched - finished, _disk(place)
+        if needed + _SPARE > (free := shutil.disk_usage(disk).free):
+            raise SourceError(
+                f"{checkpoint} takes {words.size_text(needed)}, and {disk} has {words.size_text(free)} free",
+                hint="make room, or name a larger disk: `output: {folder: PATH}`, or HF_HOME for all models",
+            )
+        conversion.fetch_source(plan, workspace.report)
+        began = time.monotonic()
+        workspace.report(Message(f"making {checkpoint}: {words.size_text(plan.size)} in {len(plan.shards)} files"))
+        revision, made = conversion.make_checkpoint(plan, place, recorded, workspace.report)
+        seconds = time.monotonic() - began
+        # Before the record: with that the next build has nothing to do, and what a kill leaves here would stay.
+        conversion.record_speed(workspace.project, made.size - finished, seconds)
+    checkpoints_lock.record_checkpoint(workspace.project, checkpoint, revision, made)
+    conversion.forget_unfinished(place, plan.inputs if seconds is None else "")
+    checkpoint_name = CheckpointName(checkpoint, revision)
+    return BuiltCheckpoint(checkpoint_name, place.folder(revision), made.size, made.tensors, seconds)
+
+
+def _plan(
+    workspace: Workspace, name: str, *, update: bool
+) -> tuple[CheckpointPlan, ResultPlace, Mapping[str, CheckpointRevision], str | None]:
+    """The plan, the place of its result, the recorded revisions, and that which is there with the same inputs."""
     project, environ = workspace.project, workspace.environment
     definition = checkpoint_definition.load_checkpoint(project, name)
     records = checkpoints_lock.read_checkpoints_lock(project)
     plan = planning.make_checkpoint_plan(project, environ, definition, records, workspace.report, update=update)
     place = checkpoints_lock.result_place(project, environ, definition.name, definition.folder)
     recorded = records.checkpoints.get(definition.name, {})
-    for revision, made in recorded.items():
-        if made.inputs == plan.inputs and place.has(revision):
-            with checkpoints_lock.checkpoints_transaction(project) as transaction:
-                transaction.add(definition.name, revision, made)
-            conversion.forget_this(plan, place)
-            return BuiltCheckpoint(
-                CheckpointName(definition.name, revision), place.folder(revision), made.size, made.tensors, None
-            )
-    conversion.require_packages(plan.content.tensors.values())
-    finished = conversion.finished(plan, place)
-    _require_room(plan, place, finished)
-    conversion.fetch_source(plan, workspace.report)
-    began = time.monotonic()
-    workspace.report(Message(f"making {definition.name}: {words.size_text(plan.size)} in {len(plan.shards)} files"))
-    revision, made = conversion.make_checkpoint(plan, place, recorded, workspace.report)
-    seconds = time.monotonic() - began
-    # Before the record: with that the next build has nothing to do, and what a kill leaves here would stay.
-    conversion.record_speed(project, made.size - finished, seconds)
-    with checkpoints_lock.checkpoints_transaction(project) as transaction:
-        transaction.add(definition.name, revision, made)
-    conversion.forget_result(place)
-    return BuiltCheckpoint(
-        CheckpointName(definition.name, revision), place.folder(revision), made.size, made.tensors, seconds
-    )
+    made = next((each for each, made in recorded.items() if made.inputs == plan.inputs and place.has(each)), None)
+    return plan, place, recorded, made
 
 
-def _require_room(plan: CheckpointPlan, place: ResultPlace, finished: int) -> None:
-    disk = next(folder for folder in (place.root, *place.root.parents) if folder.exists())
-    free = shutil.disk_usage(disk).free
-    needed = plan.size + plan.fetched - finished
-    if needed + _SPARE > free:
-        raise SourceError(
-            f"{plan.definition.name} takes {words.size_text(needed)}, and {disk} has {words.size_text(free)} free",
-            hint="make room, or name a folder on a larger disk: `output: {folder: PATH}`, or HF_HOME for all models",
-        )
+def _disk(place: ResultPlace) -> Path:
+    return next(folder for folder in (place.root, *place.root.parents) if folder.exists())
 
 
-# The ``checkpoints compare`` command: a made checkpoint against a source of it, on fixed texts.
-
-
-def compare_checkpoint(workspace: Workspace, text: str, source: str, most_loss: float) -> KeptOutcome:
-    """Serves the source of a recipe's or a model's checkpoint, then the checkpoint, each from the image that is paired;
-    lets both rate the same texts, and keeps the outcome as evidence of the checkpoint, whose perplexity may be higher
-    by the share ``most_loss``. An empty ``source`` is the one that its first step takes over.
-
-    Raises ConflictError where the model is being served, as memory may not suffice for both, MeasuringError where the
-    two cannot be compared, and what `source_weights.of` and `commands.run.run` do.
-    """
-    project = workspace.project
-    lock = lock_file.read_project_lock(project)
-    selection = select_any(project, lock, text)
-    weights = checkpoint_weights.source_weights_of(project, workspace.environment, lock, selection, source)
-    if server := running.pick(project, running.find_all(workspace), text):
-        raise ConflictError(
-            f"{server.name} is being served: a checkpoint and its source are served in turn, each by itself",
-            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
-        )
-    workspace.report(Message(f"serving {weights.requested}"))
-    with _serving(workspace, text, selection, weights) as of_source:
-        by_source = beside_source.rate_texts(of_source.model, "the source", workspace.report)
-    workspace.report(Message(f"serving {weights.checkpoint.short}"))
-    with candidates.started(workspace, ServeRequest(text, {})) as of_made:
-        by_made = beside_source.rate_texts(of_made.model, "the checkpoint", workspace.report)
-        outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss)
-        file = served_model.keep_run(workspace, of_made, outcome)
-    return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)
-
-
-@contextmanager
-def _serving(
-    workspace: Workspace, text: str, selection: ServedImage, weights: SourceWeights
-) -> Iterator[MeasuredServer]:
-    """The source's server, for the duration of the block: a candidate's, which nobody takes for the model's own."""
-    candidates.stop_left_over(workspace, weights.recipe, "which a comparison that was ended left")
-    request = ServeRequest(text, {}, weights.extra)
-    prepared = beside.prepare(workspace, request, replace(selection, recipe=weights.recipe))
-    starting.require_room(prepared, (), workspace.report)
-    started = starting.start_server(prepared, workspace.environment)
-    workspace.report(WaitingStarted())
-    readiness.wait_until_ready(
-        workspace.project, started, workspace.report, limit=candidates.start_limit(workspace, prepared)
-    )
-    try:
-        yield served_model.find_measured_server(started.server)
-    finally:
-        servers.end_server(started.server, STOPPING_SECONDS)
-
-
-# The ``checkpoints list`` and ``show`` commands: what is defined, what was made, and what is here.
+# The ``list`` and ``show`` commands: what is defined, what was made, and what is here.
 
 
 @dataclass(frozen=True)
@@ -194,80 +170,30 @@ class ListedCheckpoint:
 
 def list_checkpoints(workspace: Workspace) -> tuple[ListedCheckpoint, ...]:
     """All checkpoints, by name. Raises LockError for a damaged checkpoints.lock."""
-    records = checkpoints_lock.read_checkpoints_lock(workspace.project)
-    names = sorted({*checkpoint_definition.checkpoint_names(workspace.project), *records.checkpoints})
-    return tuple(_listed(workspace, name) for name in names)
-
-
-def _listed(workspace: Workspace, name: str) -> ListedCheckpoint:
-    definition, problem = None, ""
-    if name in checkpoint_definition.checkpoint_names(workspace.project):
+    project, records = workspace.project, checkpoints_lock.read_checkpoints_lock(workspace.project)
+    defined, listed = checkpoint_definition.checkpoint_names(project), []
+    for name in sorted({*defined, *records.checkpoints}):
+        definition, problem = None, ""
         try:
-            definition = checkpoint_definition.load_checkpoint(workspace.project, name)
+            definition = checkpoint_definition.load_checkpoint(project, name) if name in defined else None
         except BuilderError as error:
             problem = error.message
-    revisions = []
-    made = checkpoints_lock.read_checkpoints_lock(workspace.project).checkpoints.get(name, {})
-    for revision, record in sorted(made.items(), key=lambda item: -item[1].sequence):
-        place = checkpoints_lock.result_place(workspace.project, workspace.environment, name, record.folder)
-        folder = place.folder(revision) if place.has(revision) else None
-        revisions.append(ListedRevision(revision, record, folder))
-    return ListedCheckpoint(name, definition, tuple(revisions), problem)
-
-
-# The ``checkpoints plan`` command: tells what a build would do, from the headers of the sources alone.
-
-
-@dataclass(frozen=True)
-class CheckpointOutlook:
-    """The outlook of a build: its plan, the ``folder`` that the result gets, the bytes that are ``free`` and that are
-    ``needed`` there, the ``seconds`` that it takes without fetching, and ``made``, the revision if it is there
-    already."""
-
-    plan: CheckpointPlan
-    folder: str
-    free: int
-    needed: int
-    seconds: float
-    made: str | None
-
-
-def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> CheckpointOutlook:
-    """Plans the checkpoint called ``name``; with ``update`` the revisions of its sources are looked up anew. Changes
-    nothing. Raises what `checkpoint.load` and `checkpoint_plan.make` do."""
-    definition = checkpoint_definition.load_checkpoint(workspace.project, name)
-    records = checkpoints_lock.read_checkpoints_lock(workspace.project)
-    plan = planning.make_checkpoint_plan(
-        workspace.project, workspace.environment, definition, records, workspace.report, update=update
-    )
-    try:
-        conversion.require_packages(plan.content.tensors.values())
-    except UsageError as error:  # the plan holds all the same
-        workspace.report(Message(f"{error.message}; {error.hint}"))
-    place = checkpoints_lock.result_place(workspace.project, workspace.environment, definition.name, definition.folder)
-    revisions = records.checkpoints.get(definition.name, {})
-    made = next((each for each, made in revisions.items() if made.inputs == plan.inputs and place.has(each)), None)
-    disk = next(folder for folder in (place.root, *place.root.parents) if folder.exists())
-    needed = 0 if made else plan.size + plan.fetched
-    seconds = 0.0 if made else plan.size / conversion.expected_speed(workspace.project)
-    return CheckpointOutlook(plan, str(place.root), shutil.disk_usage(disk).free, needed, seconds, made)
-
-
-# The ``checkpoints show`` command: everything about one checkpoint.
+        revisions = []
+        for revision, record in sorted(records.checkpoints.get(name, {}).items(), key=lambda item: -item[1].sequence):
+            place = checkpoints_lock.result_place(project, workspace.environment, name, record.folder)
+            folder = place.folder(revision) if place.has(revision) else None
+            revisions.append(ListedRevision(revision, record, folder))
+        listed.append(ListedCheckpoint(name, definition, tuple(revisions), problem))
+    return tuple(listed)
 
 
 def show_checkpoint(workspace: Workspace, name: str) -> ListedCheckpoint:
     """The checkpoint called ``name``. Raises UsageError where it is neither defined nor recorded."""
-    for listed in list_checkpoints(workspace):
-        if listed.name == name:
-            return listed
-    checkpoint_definition.load_checkpoint(workspace.project, name)
-    raise UsageError(f"no checkpoint is called `{name}`")
+    listed = {each.name: each for each in list_checkpoints(workspace)}
+    return listed.get(name) or listed[checkpoint_definition.load_checkpoint(workspace.project, name).name]
 
 
-# The ``checkpoints verify`` command: compares what is on the disk with checkpoints.lock.
-
-_CHUNK = 8 << 20
+# The ``verify`` command: compares what is on the disk with checkpoints.lock.
 
 
 @dataclass(frozen=True)
@@ -288,73 +214,57 @@ def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) ->
     other files whole and the index; with ``full`` every byte. Raises UsageError for one that is not recorded."""
     records = checkpoints_lock.read_checkpoints_lock(workspace.project)
     results = []
-    for each in recorded_names(records, name):
-        revision = records.current(each) or ""
-        record = records.checkpoints[each][revision]
-        place = checkpoints_lock.result_place(workspace.project, workspace.environment, each, record.folder)
-        folder, is_here = place.folder(revision), place.has(revision)
-        total = record.size if full else 0
-        done = 0
-
-        def count(size: int, each: str = each, total: int = total) -> None:
-            nonlocal done
-            done += size
-            if total:
-                workspace.report(TransferProgress(each, done, total))
-
-        problems = tuple(_problems(folder, record, count, full=full)) if is_here else ()
-        results.append(VerifiedCheckpoint(each, revision, folder, len(record.files), is_here, problems))
-    return tuple(results)
-
-
-def recorded_names(records: CheckpointRecords, name: str | None) -> tuple[str, ...]:
-    """The checkpoints that were made: all of them, or the one called ``name``. Raises UsageError where it was not."""
-    if name is None:
-        return tuple(sorted(records.checkpoints))
-    if name not in records.checkpoints:
+    if name is not None and name not in records.checkpoints:
         suggestion = did_you_mean(name, records.checkpoints, code=True)
         raise UsageError(
             f"checkpoints.lock has no `{name}`" + (f"; {suggestion}" if suggestion else ""),
             hint=f"`builder checkpoints build {name}` makes it",
         )
-    return (name,)
+    for each in sorted(records.checkpoints) if name is None else (name,):
+        revision = records.current(each) or ""
+        record = records.checkpoints[each][revision]
+        place = checkpoints_lock.result_place(workspace.project, workspace.environment, each, record.folder)
+        folder, is_here = place.folder(revision), place.has(revision)
+        progress = conversion.MovedBytes(workspace.report, each, record.size)
+        count = progress.add if full else lambda _: None
+        problems = tuple(_problems(folder, record, count, full=full)) if is_here else ()
+        results.append(VerifiedCheckpoint(each, revision, folder, len(record.files), is_here, problems))
+    return tuple(results)
 
 
 def _problems(folder: Path, record: CheckpointRevision, count: Callable[[int], None], *, full: bool) -> Iterator[str]:
     names: dict[str, str] = {}
     for name, file in record.files.items():
         try:
-            problem = _problem(folder / name, name, file, names, count, full=full)
-        except OSError as error:
-            problem = error.strerror or str(error)
-        except HeaderError as error:
-            problem = str(error)
+            problem = _problem(folder / name, file, names, count, full=full)
+        except (OSError, HeaderError) as error:
+            problem = getattr(error, "strerror", None) or str(error)
         if problem:
             yield f"{name}: {problem}"
     if further := sorted({path.name for path in folder.iterdir()} - record.files.keys()):
-        yield f"there are other files: {', '.join(further)}"
-    yield from _index_problems(folder, names)
+        yield f"these files are not recorded: {', '.join(further)}"
+    if not (folder / INDEX).is_file():
+        return
+    try:
+        listed = parse_index((folder / INDEX).read_bytes())
+    except HeaderError as error:
+        yield f"{INDEX}: {error}"
+        return
+    if different := sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name)):
+        yield f"{INDEX}: {json.dumps(different[0])} and {len(different) - 1} more are not where it says"
 
 
-def _problem(
-    path: Path,
-    name: str,
-    file: RecordedFile,
-    names: dict[str, str],
-    count: Callable[[int], None],
-    *,
-    full: bool,
-) -> str:
+def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Callable[[int], None], *, full: bool) -> str:
     """The difference between a file and its record, empty where there is none; ``names`` gets the tensors in it."""
     with planning.open_file(path) as opened:
-        size = planning.state_of(opened).size
+        size = os.fstat(opened.fileno()).st_size
         if size != file.size:
             return f"it has {size:,} bytes, and {file.size:,} are recorded"
         if file.header:
-            text = opened.read(safetensors_files.length(opened.read(safetensors_files.PREFIX), size))
+            text = opened.read(length(opened.read(PREFIX), size))
             if f"sha256:{hashlib.sha256(text).hexdigest()}" != file.header:
-                return "its header is another one"
-            names.update({tensor.name: name for tensor in safetensors_files.parse_header(text, size).tensors})
+                return "its header differs from the record"
+            names.update({tensor.name: path.name for tensor in parse_header(text, size).tensors})
         if full or not file.header:
             opened.seek(0)
             digest = hashlib.sha256()
@@ -362,20 +272,55 @@ def _problem(
                 digest.update(content)
                 count(len(content))
             if f"sha256:{digest.hexdigest()}" != file.digest:
-                return "its content is another one"
+                return "its content differs from the record"
     return ""
 
 
-def _index_problems(folder: Path, names: Mapping[str, str]) -> Iterator[str]:
-    """Differences between the index and the headers, which a loader would trip over."""
-    path = folder / safetensors_files.NAME
-    if not path.is_file():
-        return
+# The ``compare`` command: a made checkpoint against a source of it, on fixed texts.
+
+
+def compare_checkpoint(workspace: Workspace, text: str, source: str, most_loss: float) -> KeptOutcome:
+    """Serves the source of a recipe's or a model's checkpoint, then the checkpoint, each from the image that is paired;
+    lets both rate the same texts, and keeps the outcome as evidence of the checkpoint, whose perplexity may be higher
+    by the share ``most_loss``. An empty ``source`` is the one that its first step takes over.
+
+    Raises ConflictError where the model is being served, as memory may not suffice for both, MeasuringError where the
+    two cannot be compared, and what `source_weights_of` and starting a server do.
+    """
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    selection = select_any(project, lock, text)
+    weights = checkpoint_weights.source_weights_of(project, workspace.environment, lock, selection, source)
+    if server := running.pick(project, running.find_all(workspace), text):
+        raise ConflictError(
+            f"{server.name} is being served: a checkpoint and its source are served in turn, each by itself",
+            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
+        )
+    workspace.report(Message(f"serving {weights.requested}"))
+    with _serving(workspace, text, selection, weights) as of_source:
+        by_source = beside_source.rate_texts(of_source.model, "the source", workspace.report)
+    workspace.report(Message(f"serving {weights.checkpoint.short}"))
+    with candidates.started(workspace, ServeRequest(text, {})) as of_made:
+        by_made = beside_source.rate_texts(of_made.model, "the checkpoint", workspace.report)
+        outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss)
+        file = served_model.keep_run(workspace, of_made, outcome)
+    return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)
+
+
+@contextmanager
+def _serving(
+    workspace: Workspace, text: str, selection: ServedImage, weights: SourceWeights
+) -> Iterator[MeasuredServer]:
+    """The source's server, for the duration of the block: a candidate's, which no command takes for the model's own."""
+    candidates.stop_left_over(workspace, weights.recipe, "which a comparison that was ended left")
+    request = ServeRequest(text, {}, weights.extra)
+    prepared = beside.prepare(workspace, request, replace(selection, recipe=weights.recipe))
+    starting.require_room(prepared, (), workspace.report)
+    started = starting.start_server(prepared, workspace.environment)
+    workspace.report(WaitingStarted())
+    limit = candidates.start_limit(workspace, prepared)
+    readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
     try:
-        listed = safetensors_files.parse_index(path.read_bytes())
-    except HeaderError as error:
-        yield f"{safetensors_files.NAME}: {error}"
-        return
-    if different := sorted(name for name in listed.keys() | names.keys() if listed.get(name) != names.get(name)):
-        more = len(different) - 1
-        yield f"{safetensors_files.NAME}: {json.dumps(different[0])} and {more} more are not where it says"
+        yield served_model.find_measured_server(started.server)
+    finally:
+        servers.end_server(started.server, STOPPING_SECONDS)

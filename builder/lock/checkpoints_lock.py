@@ -1,7 +1,8 @@
 """checkpoints.lock records each made checkpoint, its sources and its steps.
 
 The record comes first, then the file, then the folders of sources and results.
-The same records always give the same bytes. One process at a time writes the file, whole or not at all.
+A project commits the file beside images.lock. It is JSON with sorted keys: the same records give the same bytes, and a
+file that was cut off is no JSON. Only this module writes it, whole or not at all, for one process at a time.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,14 +21,14 @@ from builder.base import files, hub_cache
 from builder.base.errors import LockError, NewerLockError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from builder.base.project import Project
 
+SCHEMA = Path(__file__).with_name("checkpoints_lock.schema.json")
+VERSION = 1
+UNFINISHED = ".unfinished-"
+"""Begins the names of what is being made, or was when its process was killed."""
 
-# The record of checkpoints, in checkpoints.lock: what each was made from, by which steps, and what came of it.
-
-_DIGITS = 40
+_LARGEST = 64 << 20
 _FILE = re.compile(r"(?!\.)[^/]{1,200}")
 _NAME = r"[a-z0-9][a-z0-9._-]{0,63}@[0-9a-f]{40}"
 
@@ -44,7 +44,7 @@ class RecordedFile:
     and None where nothing does), and the SHA-256 of its header, where it has one."""
 
     size: int
-    digest: str | None
+    digest: str | None = None
     header: str | None = None
 
 
@@ -113,26 +113,17 @@ class CheckpointName:
 
 def parse_name(text: str) -> CheckpointName | None:
     """Reads ``NAME@REVISION``; None for anything else."""
-    if not re.fullmatch(_NAME, text):
-        return None
-    name, _, revision = text.rpartition("@")
-    return CheckpointName(name, revision)
+    return CheckpointName(*text.split("@")) if re.fullmatch(_NAME, text) else None
 
 
 def revision_of(files: Mapping[str, RecordedFile]) -> str:
     """The revision of a result: a digest over the names and digests of its files, as long as a commit, since the
     Hugging Face cache names snapshots by commits."""
     content = {name: file.digest for name, file in files.items()}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:_DIGITS]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:40]
 
 
-# Reading and writing checkpoints.lock, which a project commits beside images.lock. It is JSON with sorted keys: the
-# same records give the same bytes, and a file that was cut off is no JSON. Only this module writes it, whole or not
-# at all, for one process at a time.
-
-SCHEMA = Path(__file__).with_name("checkpoints_lock.schema.json")
-VERSION = 1
-_LARGEST = 64 << 20
+# The file.
 
 
 def read_checkpoints_lock(project: Project) -> CheckpointRecords:
@@ -154,7 +145,7 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
         data = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
         place = f":{error.lineno}:{error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise LockError(f"{file}{place}: it is damaged: no JSON", hint=hint) from None
+        raise LockError(f"{file}{place}: it is damaged: not JSON", hint=hint) from None
     version = data.get("version") if isinstance(data, dict) else None
     if type(version) is int and version > VERSION:
         raise NewerLockError(f"{file} is of version {version}, which this program does not know", hint="update builder")
@@ -173,41 +164,23 @@ def written(records: CheckpointRecords) -> bytes:
     """The file's content for these records."""
     content = {
         "version": VERSION,
-        "checkpoints": {
-            name: {revision: _fields(each) for revision, each in revisions.items()}
-            for name, revisions in records.checkpoints.items()
-            if revisions
-        },
+        "checkpoints": {name: _plain(revisions) for name, revisions in records.checkpoints.items() if revisions},
     }
     return (json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
 
 
-@dataclass
-class LockedRecords:
-    """The records while this process alone may write them; what they are at the end of the block is written."""
-
-    records: CheckpointRecords
-
-    def add(self, name: str, revision: str, made: CheckpointRevision) -> None:
-        """Records a revision as the one that was made last."""
-        revisions = dict(self.records.checkpoints.get(name, {}))
-        current = self.records.current(name)
-        highest = revisions[current].sequence if current else 0
-        revisions[revision] = replace(made, sequence=highest if current == revision else highest + 1)
-        self.records = CheckpointRecords({**self.records.checkpoints, name: revisions})
-
-
-@contextmanager
-def checkpoints_transaction(project: Project) -> Iterator[LockedRecords]:
-    """Gives the records to change; nothing is written where the block ends with an error, or nothing changed. Waits
-    for other processes. Raises LockError for a damaged file."""
+def record_checkpoint(project: Project, name: str, revision: str, made: CheckpointRevision) -> None:
+    """Records a revision as the one that was made last; where it is that already, nothing is written. Waits for other
+    processes. Raises LockError for a damaged file."""
     files.make_folder(project.state)
     with files.locked(project.state / "checkpoints.lock"):
-        locked = LockedRecords(read_checkpoints_lock(project))
-        before = locked.records
-        yield locked
-        if locked.records != before:
-            files.write_alone(project.checkpoints_lock, written(locked.records))
+        before = read_checkpoints_lock(project)
+        revisions, current = before.checkpoints.get(name, {}), before.current(name)
+        highest = revisions[current].sequence if current else 0
+        made = replace(made, sequence=highest if current == revision else highest + 1)
+        after = CheckpointRecords({**before.checkpoints, name: {**revisions, revision: made}})
+        if after != before:
+            files.write_alone(project.checkpoints_lock, written(after))
 
 
 @cache
@@ -217,60 +190,29 @@ def _validator() -> Any:
     return jsonschema_rs.Draft202012Validator(json.loads(SCHEMA.read_bytes()))
 
 
-def _file(fields: Mapping[str, Any]) -> RecordedFile:
-    return RecordedFile(fields["size"], fields.get("digest"), fields.get("header"))
+def _revision(data: Mapping[str, Any]) -> CheckpointRevision:
+    def of_files(data: Mapping[str, Any]) -> dict[str, RecordedFile]:
+        return {path: RecordedFile(**file) for path, file in data.items()}
 
-
-def _revision(fields: Mapping[str, Any]) -> CheckpointRevision:
     sources = {
-        name: RecordedSource(
-            source["asked"], source.get("commit"), {path: _file(file) for path, file in source["files"].items()}
-        )
-        for name, source in fields["sources"].items()
+        name: RecordedSource(source["asked"], source.get("commit"), of_files(source["files"]))
+        for name, source in data["sources"].items()
     }
-    return CheckpointRevision(
-        sequence=fields["sequence"],
-        model=fields["model"],
-        inputs=fields["inputs"],
-        steps=fields["steps"],
-        tensors=fields["tensors"],
-        sources=sources,
-        files={path: _file(file) for path, file in fields["files"].items()},
-        mods=tuple(fields.get("mods", ())),
-        folder=fields.get("folder"),
-    )
+    mods = tuple(data.get("mods", ()))
+    return CheckpointRevision(**{**data, "sources": sources, "files": of_files(data["files"]), "mods": mods})
 
 
-def _fields(revision: CheckpointRevision) -> dict[str, Any]:
-    def of_file(file: RecordedFile) -> dict[str, Any]:
-        return _present({"size": file.size, "digest": file.digest, "header": file.header})
-
-    def of_source(source: RecordedSource) -> dict[str, Any]:
-        files = {path: of_file(file) for path, file in source.files.items()}
-        return {**_present({"asked": source.requested, "commit": source.commit}), "files": files}
-
-    return {
-        **_present(
-            {
-                "sequence": revision.sequence,
-                "model": revision.model,
-                "inputs": revision.inputs,
-                "steps": revision.steps,
-                "tensors": revision.tensors,
-                "mods": list(revision.mods) or None,
-                "folder": revision.folder,
-            }
-        ),
-        "sources": {name: of_source(source) for name, source in revision.sources.items()},
-        "files": {path: of_file(file) for path, file in revision.files.items()},
-    }
+def _plain(value: Any) -> Any:
+    """Records as they are written: under the names of the schema, without what is absent."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if not is_dataclass(value):
+        return value
+    entries = {"asked" if name == "requested" else name: each for name, each in vars(value).items()}
+    return {name: _plain(each) for name, each in entries.items() if each is not None and each != ()}
 
 
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-# A folder that a definition names, of a source or of the results.
+# The folders of sources and of results: in the Hugging Face cache, whose layout other programs read, or the user's.
 
 
 def expanded(project: Project, environ: Mapping[str, str], text: str) -> Path:
@@ -280,18 +222,11 @@ def expanded(project: Project, environ: Mapping[str, str], text: str) -> Path:
     return Path(os.path.normpath(project.root / text))
 
 
-# The folders of results: in the Hugging Face cache, whose layout other programs read, or in a folder of the user's.
-
-UNFINISHED = ".unfinished-"
-"""Begins the names of what is being made, or was when its process was killed."""
-
-
 @dataclass(frozen=True)
 class ResultPlace:
     """The place of a checkpoint's results. ``root`` is the model's folder in the cache, with snapshots and blobs, or a
     plain folder that has each revision as a folder."""
 
-    name: str
     root: Path
     is_cache: bool
 
@@ -305,10 +240,7 @@ class ResultPlace:
 
     def revisions(self) -> tuple[str, ...]:
         """The revisions that are here, sorted."""
-        parent = self.folder("0").parent
-        if not parent.is_dir():
-            return ()
-        return tuple(sorted(path.name for path in parent.iterdir() if hub_cache.is_commit(path.name)))
+        return tuple(sorted(path.name for path in self.folder("").glob("*") if hub_cache.is_commit(path.name)))
 
 
 def model_id(name: str) -> str:
@@ -319,5 +251,5 @@ def model_id(name: str) -> str:
 def result_place(project: Project, environ: Mapping[str, str], name: str, folder: str | None) -> ResultPlace:
     """The place of the results of a checkpoint; ``folder`` is the one that its definition or record names."""
     if folder is None:
-        return ResultPlace(name, hub_cache.folder(environ, model_id(name)), is_cache=True)
-    return ResultPlace(name, expanded(project, environ, folder) / name, is_cache=False)
+        return ResultPlace(hub_cache.folder(environ, model_id(name)), is_cache=True)
+    return ResultPlace(expanded(project, environ, folder) / name, is_cache=False)

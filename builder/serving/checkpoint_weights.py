@@ -1,13 +1,14 @@
 """A recipe can serve the weights of one of the project's own checkpoints.
 
 The weights of the checkpoint come first, then the weights of a source in their place.
-The pairing records the checkpoint's revision, so that image and weights move together.
+A pairing names the checkpoint in its revision (``NAME@REVISION``), so that image and weights move together.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache
@@ -19,21 +20,20 @@ from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from builder.base.project import Project
-    from builder.definitions.checkpoint_definition import CheckpointDefinition, CheckpointSource
+    from builder.definitions.checkpoint_definition import CheckpointSource
     from builder.definitions.recipe import Recipe
-    from builder.lock.checkpoints_lock import CheckpointName, RecordedSource
+    from builder.lock.checkpoints_lock import CheckpointName, CheckpointRevision, RecordedSource
     from builder.lock.model import Lock, NumberedImage
     from builder.serving.selection import ServedImage
 
 
-# The weights of a recipe that serves a checkpoint of the project: which revision, where it lies, and what it needs. A
-# pairing names it in its revision (``NAME@REVISION``), so that image and weights go forward and back together.
-
-_FOLDERS = "/checkpoints"
 _NAME_OPTION = re.compile(r"--served[-_]model[-_]name\b")
+# The folders in the container. The links of a snapshot lead to blobs beside it, so the whole folder of the model of a
+# source is mounted.
+_FOLDERS = "/checkpoints"
+_SOURCE = "/checkpoint-source"
 
 
 @dataclass(frozen=True)
@@ -84,19 +84,31 @@ def served_weights(
             hint=f"`builder checkpoints build {name.name if name else recipe.checkpoint}`",
         )
     place = checkpoints_lock.result_place(project, environ, name.name, made.folder)
+    folder = place.folder(name.revision)
     if not place.has(name.revision):
         raise ImageStateError(
-            f"{name.short} is not on this machine: {place.folder(name.revision)} is missing",
+            f"{name.short} is not on this machine: {folder} is missing",
             hint=f"`builder checkpoints build {name.name}` makes it, if its definition is still the same",
         )
-    _require_mods(selection, name, made.mods)
-    folder = place.folder(name.revision)
-    inside, volumes = _inside(folder, name, is_cache=place.is_cache)
-    named = _NAME_OPTION.search(recipe.command)
+    if isinstance(selection, SelectedImage):
+        hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
+        _require_mods(str(selection.image), selection.record, name, made, hint)
+    inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
+    if place.is_cache:  # which is mounted anyway
+        inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
     changed = replace(
         recipe, defaults={**recipe.defaults, "model": inside}, volumes=(*recipe.volumes, *volumes), revision=None
     )
-    return ServedWeights(changed, () if named else ("--served-model-name", made.model), name)
+    is_named = _NAME_OPTION.search(recipe.command)
+    return ServedWeights(changed, () if is_named else ("--served-model-name", made.model), name)
+
+
+def _require_mods(
+    image: str, record: NumberedImage, name: CheckpointName, made: CheckpointRevision, hint: str = ""
+) -> None:
+    if lacking := [mod for mod in made.mods if mod not in record.mods]:
+        message = f"{image} does not carry {', '.join(lacking)}, and {name.short} cannot be read without"
+        raise ConflictError(message, hint=hint)
 
 
 def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
@@ -141,35 +153,11 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
     if revision.model != model:
         raise UsageError(f"{name} is a form of {revision.model}, and not of {model}")
     chosen = checkpoints_lock.CheckpointName(name, matching[0])
-    if lacking := [mod for mod in revision.mods if mod not in image.mods]:
-        raise ConflictError(f"the image does not carry {', '.join(lacking)}, and {chosen.short} cannot be read without")
+    _require_mods("the image", image, chosen, revision)
     return chosen
 
 
-def _require_mods(selection: ServedImage, name: CheckpointName, mods: tuple[str, ...]) -> None:
-    if not isinstance(selection, SelectedImage):
-        return
-    lacking = [mod for mod in mods if mod not in selection.record.mods]
-    if lacking:
-        raise ConflictError(
-            f"{selection.image} does not carry {', '.join(lacking)}, and {name.short} cannot be read without",
-            hint=f"`builder build {selection.recipe.file}` bakes what the checkpoint needs",
-        )
-
-
-def _inside(folder: Path, name: CheckpointName, *, is_cache: bool) -> tuple[str, tuple[str, ...]]:
-    """The path of a result in the container, and the volume that it takes: the cache is mounted anyway."""
-    if is_cache:
-        model = folder.parent.parent.name
-        return f"{HOME}/.cache/huggingface/hub/{model}/snapshots/{name.revision}", ()
-    inside = f"{_FOLDERS}/{name.name}"
-    return inside, (f"{folder}:{inside}:ro",)
-
-
 # The weights of a source that a checkpoint was made from, served in the place of the checkpoint's.
-
-# The links of a snapshot lead to blobs beside it, so the whole folder of the model is mounted.
-_INSIDE = "/checkpoint-source"
 
 
 @dataclass(frozen=True)
@@ -193,6 +181,7 @@ def source_weights_of(
     is not here as a whole, and what `checkpoint_weights.served` does.
     """
     from builder.definitions import checkpoint_definition
+    from builder.definitions.checkpoint_definition import TakeStep
 
     served = served_weights(project, environ, lock, selection)
     if served is None or served.checkpoint is None:
@@ -201,68 +190,44 @@ def source_weights_of(
             hint="its `model` has to be `checkpoint:NAME`; `builder checkpoints list` shows them",
         )
     definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
-    name = _named(definition, source)
+    name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
+    if name not in definition.sources:
+        suggestion = did_you_mean(name, definition.sources, code=True)
+        raise UsageError(
+            f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
+            hint=f"there are: {', '.join(definition.sources)}",
+        )
     made = checkpoints_lock.read_checkpoints_lock(project).find(served.checkpoint.name, served.checkpoint.revision)
     recorded = made.sources.get(name) if made else None
     if recorded is None:
         raise UsageError(f"{served.checkpoint.short} was made without a source called `{name}`")
     written = definition.sources[name]
-    requested = f"{written}" if recorded.commit is None else f"{written.model}@{recorded.commit}"
-    mounted, inside = _places(project, environ, written, recorded)
-    _require_whole(mounted, inside, written, recorded)
-    model = f"{_INSIDE}/{inside}".rstrip("/")
+    requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""
+    if written.model and recorded.commit:
+        requested, inside = f"{written.model}@{recorded.commit}", f"/snapshots/{recorded.commit}"
+        mounted = hub_cache.folder(environ, written.model)
+    _require_whole(Path(f"{mounted}{inside}"), written, recorded)
     recipe = replace(
         selection.recipe,
         checkpoint=None,
         revision=None,
-        defaults={**selection.recipe.defaults, "model": model},
-        volumes=(*selection.recipe.volumes, f"{mounted}:{_INSIDE}:ro"),
+        defaults={**selection.recipe.defaults, "model": f"{_SOURCE}{inside}"},
+        volumes=(*selection.recipe.volumes, f"{mounted}:{_SOURCE}:ro"),
     )
     return SourceWeights(recipe, served.extra, served.checkpoint, requested)
 
 
-def _named(definition: CheckpointDefinition, source: str) -> str:
-    from builder.definitions.checkpoint_definition import TakeStep
-
-    if not source:
-        return next(step.source for step in definition.steps if isinstance(step, TakeStep))
-    if source in definition.sources:
-        return source
-    suggestion = did_you_mean(source, definition.sources, code=True)
-    raise UsageError(
-        f"{definition.name} has no source `{source}`" + (f"; {suggestion}" if suggestion else ""),
-        hint=f"there are: {', '.join(definition.sources)}",
-    )
-
-
-def _places(
-    project: Project, environ: Mapping[str, str], written: CheckpointSource, recorded: RecordedSource
-) -> tuple[Path, str]:
-    """The folder to mount, and the path of the weights in it."""
-    if written.model and recorded.commit:
-        return hub_cache.folder(environ, written.model), f"snapshots/{recorded.commit}"
-    return checkpoints_lock.expanded(project, environ, written.folder or ""), ""
-
-
-def _require_whole(mounted: Path, inside: str, written: CheckpointSource, recorded: RecordedSource) -> None:
+def _require_whole(folder: Path, written: CheckpointSource, recorded: RecordedSource) -> None:
     """Raises ImageStateError where files are missing, since a build fetches only what it needs, or others by now."""
-    from builder.sources import safetensors_files
-    from builder.sources.safetensors_files import HeaderError
+    from builder.sources.safetensors_files import LARGEST_INDEX, NAME, HeaderError, parse_index
 
-    folder = mounted / inside
     wanted = {"config.json", *recorded.files}
-    listing = folder / safetensors_files.NAME
-    if listing.exists():
+    if (folder / NAME).exists():
         try:
-            wanted |= set(
-                safetensors_files.parse_index(
-                    files.read_plain_file(listing.resolve(), safetensors_files.LARGEST_INDEX)
-                ).values()
-            )
+            wanted |= set(parse_index(files.read_plain_file((folder / NAME).resolve(), LARGEST_INDEX)).values())
         except HeaderError as error:
-            raise ImageStateError(f"{listing}: {error}") from None
-    missing = sorted(name for name in wanted if not (folder / name).exists())
-    if missing:
+            raise ImageStateError(f"{folder / NAME}: {error}") from None
+    if missing := sorted(name for name in wanted if not (folder / name).exists()):
         fetches = f"`hf download {written.model} --revision {recorded.commit}` fetches all of it"
         lacks = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
         raise ImageStateError(

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # Relative to the user's home on the node.
 _DEFAULT_HOME = ".cache/huggingface"
-_PARTIAL_DIR = ".rsync-partial"
-_PROGRESS = re.compile(rb"\s*(\d+)\s+\d+%")
 
 
 @dataclass(frozen=True)
@@ -70,13 +68,27 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
     """
     cached_model = hub_cache.find_model(environ, model)
     total = cached_model.size if cached_model else 0
+    folder = hub_cache.folder(environ, model)
+    argv = [
+        "rsync",
+        *("--recursive", "--links", "--perms", "--times"),
+        # A blob may be a link into a store that all models share; the store itself is not copied.
+        "--copy-unsafe-links",
+        # A file that was interrupted never has the name of the complete one.
+        *("--partial-dir=.rsync-partial", f"--exclude=*{hub_cache.INCOMPLETE}"),
+        "--mkpath",
+        # The name of a branch leads to a commit of the same length, and may do so twice in a second.
+        "--modify-window=-1",
+        *("--info=progress2", "--no-human-readable"),
+        # The names of the folders go to the node's rsync directly, not through a shell.
+        "--protect-args",
+        *("--rsh", f"ssh -p {to.port}" if to.port else "ssh"),
+        *("--", f"{folder}/", f"{to.host}:{to.hub}/{folder.name}/"),
+    ]
     with memory_file() as stderr:
+        variables = {**environ, "LC_ALL": "C"}
         with subprocess.Popen(
-            _argv(environ, model, to),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env={**environ, "LC_ALL": "C"},
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=variables
         ) as process:
             try:
                 for current in _bytes_copied(process.stdout):
@@ -89,46 +101,23 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
             raise _error(model, to, process.returncode, stderr.read().decode(errors="replace"))
 
 
-def _argv(environ: Mapping[str, str], model: str, to: Destination) -> list[str]:
-    folder = hub_cache.folder(environ, model)
-    return [
-        "rsync",
-        *("--recursive", "--links", "--perms", "--times"),
-        # A blob may be a link into a store that all models share; the store itself is not copied.
-        "--copy-unsafe-links",
-        # A file that was interrupted never has the name of the complete one.
-        f"--partial-dir={_PARTIAL_DIR}",
-        f"--exclude=*{hub_cache.INCOMPLETE}",
-        "--mkpath",
-        # The name of a branch leads to a commit of the same length, and may do so twice in a second.
-        "--modify-window=-1",
-        *("--info=progress2", "--no-human-readable"),
-        # The names of the folders go to the node's rsync directly, not through a shell.
-        "--protect-args",
-        *(("--rsh", f"ssh -p {to.port}") if to.port else ("--rsh", "ssh")),
-        "--",
-        f"{folder}/",
-        f"{to.host}:{to.hub}/{folder.name}/",
-    ]
-
-
 def _bytes_copied(stream: IO[bytes] | None) -> Iterator[int]:
     """Yields the bytes copied so far, from rsync's progress line, which overwrites itself."""
     rest = b""
     while stream and (read := os.read(stream.fileno(), 65536)):
         *lines, rest = re.split(rb"[\r\n]", rest + read)
         for line in lines:
-            if progress := _PROGRESS.match(line):
+            if progress := re.match(rb"\s*(\d+)\s+\d+%", line):
                 yield int(progress[1])
 
 
 def _error(model: str, to: Destination, code: int, stderr: str) -> SourceError:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("rsync error:")]
-    reason = "; ".join(lines[-2:]) or f"rsync ended with {code}"
     if "rsync: command not found" in stderr or "rsync: not found" in stderr:
         return SourceError(
             f"{model} cannot be copied to {to.node}: it has no rsync", hint="`sudo apt-get install rsync`, on the node"
         )
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not line.startswith("rsync error:")]
+    reason = "; ".join(lines[-2:]) or f"rsync ended with {code}"
     port = f" -p {to.port}" if to.port else ""
     return SourceError(
         f"{model} cannot be copied to {to.node}: {reason}",

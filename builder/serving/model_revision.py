@@ -1,7 +1,8 @@
 """This page records which image and which revision serve a model.
 
-The images that have answered come first, then the revisions of a model, then its pairing.
-The record of answers may be deleted. An image that does not start is then put back at most once more.
+The images that have answered on this machine come first, with the seconds that they took to start, then the revisions
+of a model, then its pairing. The record of answers is kept in the state folder, by model and fingerprint, and may be
+deleted: an image that does not start is then put back at most once more.
 """
 
 from __future__ import annotations
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
 
-
-# The images that have answered for a model on this machine, how long they took to start, and those that another one
-# took the place of. Kept in the state folder by model and fingerprint. Where it is deleted nothing is known to have
-# answered: an image that does not start is then put back at most once more.
+__all__ = ["cached", "record_revision", "revision", "to_record"]
 
 Outcome = Literal["answered", "replaced"]
 _LARGEST = 64 << 20
@@ -76,9 +74,8 @@ def record_answered(project: Project, model: str, fingerprint: str, outcome: Out
     latest = (outcome, max(seconds, before[1]))
     if latest == before:
         return
-    of_model[fingerprint] = latest
-    kept = list(of_model.items())[-_MOST_IMAGES:]
-    entries = {each: {"outcome": latest_outcome, "seconds": round(took, 1)} for each, (latest_outcome, took) in kept}
+    kept = [*of_model.items(), (fingerprint, latest)][-_MOST_IMAGES:]
+    entries = {each: {"outcome": ended, "seconds": round(took, 1)} for each, (ended, took) in kept}
     files.write_state(project.answered, json.dumps({**_read(project), model: entries}, indent=1).encode())
 
 
@@ -90,7 +87,7 @@ def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
     for fingerprint, entry in recorded.items() if isinstance(recorded, dict) else ():
         fields = entry if isinstance(entry, dict) else {"outcome": entry}
         seconds = fields.get("seconds")
-        # Anybody may have written the file, and a wait with a limit that is no time has no end.
+        # The file may hold anything, and a wait with a limit that is no time has no end.
         took = seconds if isinstance(seconds, int | float) and seconds is not True else 0.0
         took = took if 0 < took < _LONGEST_START else 0.0
         entries[fingerprint] = (str(fields.get("outcome")), took)
@@ -107,20 +104,6 @@ def _read(project: Project) -> dict[str, object]:
 
 # Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other.
 
-__all__ = ["RevisionChange", "cached", "change_revision", "record_revision", "revision", "to_record"]
-
-
-@dataclass(frozen=True)
-class RevisionChange:
-    """A model that is served at another revision (``now``) than the one its pairing names (``before``)."""
-
-    model: str
-    before: str
-    now: str
-
-    def __str__(self) -> str:
-        return f"{self.model} is at revision {_short(self.now)} now; it was paired at {_short(self.before)}"
-
 
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
     """Returns the revision to write into a new pairing of ``model``: the commit that the cache holds of the revision
@@ -132,24 +115,23 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
     return revision(environ, model, requested or hub_cache.MAIN) or requested
 
 
-def change_revision(
-    project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing
-) -> RevisionChange | None:
-    """Returns the change from the revision that ``pairing`` names to the one that ``recipe`` would serve now; None if
-    there is none, or one of the two is not known."""
-    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
-        return None
-    now = to_record(project, environ, recipe.model, recipe)
-    before = revision(environ, recipe.model, pairing.revision) or pairing.revision
-    if now is None or before == now or pairing.revision == recipe.revision:
-        return None
-    return RevisionChange(recipe.model, before, now)
-
-
 def revision_warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
     """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
     model = lock_file.read_lock(project.lock).models.get(recipe.model or "")
-    return str(change_revision(project, environ, recipe, model.pairing) or "") if model else ""
+    return changed_revision(project, environ, recipe, model.pairing) if model else ""
+
+
+def changed_revision(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> str:
+    """Returns a line that names the revision of ``pairing`` and the one that ``recipe`` would serve now; empty if they
+    are the same, or one of the two is not known."""
+    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
+        return ""
+    now = to_record(project, environ, recipe.model, recipe)
+    before = revision(environ, recipe.model, pairing.revision) or pairing.revision
+    if now is None or before == now or pairing.revision == recipe.revision:
+        return ""
+    now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (now, before))
+    return f"{recipe.model} is at revision {now} now; it was paired at {before}"
 
 
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
@@ -160,8 +142,7 @@ def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = No
     """
     if not _lacks_revision(lock_file.read_lock(workspace.project.lock), model):
         return None
-    commit = to_record(workspace.project, workspace.environment, model, recipe)
-    if not commit:
+    if not (commit := to_record(workspace.project, workspace.environment, model, recipe)):
         return None
     from builder.numbers import images_lock
 
@@ -189,10 +170,6 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
     return model in lock.models and lock.models[model].pairing.revision is None
 
 
-def _short(text: str) -> str:
-    return text[:7] if hub_cache.is_commit(text) else text
-
-
 # The pairing of a model with an image: by which recipe, and at which revision of the model.
 
 
@@ -218,11 +195,15 @@ def source(
     """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe that was
     ``named``, else the one for the model and the repository, where there is exactly one; the revision is the one that a
     build would record. ``adopted`` is the name that the image was adopted from, which the recipe may have as well."""
-    names = (repository, adopted.removesuffix(":latest"))
-    matching = None if model in lock.models else named or _matching_recipe(project, model, names)
-    recipe = matching or _paired_by(project, lock, model)
-    revision = to_record(project, environ, model, recipe)
-    return PairingSource(matching.file if matching else None, revision, recipe)
+    if model in lock.models:
+        paired = _paired_by(project, lock.models[model].pairing)
+        return PairingSource(None, to_record(project, environ, model, paired), paired)
+    if (first := named) is None:
+        names = (repository, adopted.removesuffix(":latest"))
+        of_model = [each for _, each in recipe.readable_recipes(project) if each.model == model]
+        matching = [each for each in of_model if each.repository in names]
+        first = matching[0] if len(matching) == 1 else None
+    return PairingSource(first.file if first else None, to_record(project, environ, model, first), first)
 
 
 def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
@@ -233,25 +214,16 @@ def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> 
     result = pointers.pairing_with(record, image)
     if origin.first_recipe and record is None:
         result = replace(result, recipe=origin.first_recipe)
-    is_new = record is None or image not in {p.image for p in (record.pairing, *record.previous)}
+    is_new = record is None or image not in {each.image for each in (record.pairing, *record.previous)}
     if result.revision is None or is_new:
         result = replace(result, revision=origin.revision or result.revision)
     return result
 
 
-def _paired_by(project: Project, lock: Lock, model: str) -> Recipe | None:
-    """The recipe of the model's pairing, where it still exists and is one of the project's."""
-    file = lock.models[model].pairing.recipe if model in lock.models else None
+def _paired_by(project: Project, pairing: Pairing) -> Recipe | None:
+    """The recipe of a pairing, where it still exists and is one of the project's."""
     try:
-        path = recipe.recorded(project, file)
+        path = recipe.recorded(project, pairing.recipe)
     except UnsafePathError:
         return None
     return recipe.read_recipe(project, path).recipe if path else None
-
-
-def _matching_recipe(project: Project, model: str, names: tuple[str, ...]) -> Recipe | None:
-    """The recipe for the model on an image of one of these names; None unless there is exactly one."""
-    matching = [
-        recipe for _, recipe in recipe.readable_recipes(project) if recipe.model == model and recipe.repository in names
-    ]
-    return matching[0] if len(matching) == 1 else None

@@ -1,24 +1,20 @@
-"""This page reads and writes the headers of safetensors files.
+"""This page reads and writes the headers of safetensors files, and the index of a checkpoint with several.
 
-The header of one file comes first, then the index of a checkpoint with several files.
-Every byte of the data must belong to exactly one tensor.
+The format (https://huggingface.co/docs/safetensors/index#format): the length of the header in 8 bytes, the header as
+JSON, the data. It is read strictly and written in one way only: every byte of the data belongs to exactly one tensor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-
-# The header of a safetensors file, read strictly and written in one way only. The format
-# (https://huggingface.co/docs/safetensors/index#format): the length of the header in 8 bytes, the header as JSON, the
-# data. Everything that the data has must belong to one tensor, and to no more than that.
 
 PREFIX = 8
 LARGEST = 25_000_000
@@ -46,6 +42,9 @@ DTYPES: Mapping[str, int] = {
 """The bytes that a number takes, by the dtype's name in the format."""
 METADATA = {"format": "pt"}
 """Loaders refuse a file that does not say for which framework it was written."""
+NAME = "model.safetensors.index.json"
+"""The index of a checkpoint of several files: which file has which tensor."""
+LARGEST_INDEX = 64 << 20
 
 # Beside its own name a tensor has three; values are its lengths. What JSON makes of more takes gigabytes of memory.
 _MOST_NAMES, _MOST_VALUES = 5 * MOST_TENSORS, 30 * MOST_TENSORS
@@ -99,18 +98,16 @@ def parse_header(text: bytes, file_size: int) -> Header:
     metadata = data.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise HeaderError("its __metadata__ is not text by name")
-    start = PREFIX + len(text)
-    tensors = sorted(
-        (_tensor(name, entry, start) for name, entry in data.items()), key=lambda each: (each.begin, each.size)
-    )
-    end = start
+    end = PREFIX + len(text)
+    tensors = [_tensor(name, entry, end) for name, entry in data.items()]
+    tensors.sort(key=lambda each: (each.begin, each.size))
     for tensor in tensors:
         if tensor.begin != end:
             kind = "overlap with those before" if tensor.begin < end else "leave a gap before them"
             raise HeaderError(f"the bytes of {_shown(tensor.name)} {kind}")
         end = tensor.begin + tensor.size
     if end != file_size:
-        what = "it was cut off" if file_size < end else "there is something behind them"
+        what = "it was cut off" if file_size < end else "more bytes follow them"
         raise HeaderError(f"its tensors end at byte {end:,}, and the file at {file_size:,}: {what}")
     return Header(tuple(tensors), file_size, hashlib.sha256(text).hexdigest())
 
@@ -128,16 +125,15 @@ def written(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> tuple[bytes,
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     if len(text) > LARGEST:
-        raise HeaderError(
-            f"the header of one file would have {len(text):,} bytes: a smaller shard_size makes more files"
-        )
+        message = f"the header of one file would have {len(text):,} bytes: a smaller shard_size makes more files"
+        raise HeaderError(message)
     start = PREFIX + len(text)
     return len(text).to_bytes(PREFIX, "little") + text, tuple(start + begin for begin in begins)
 
 
 def _object(text: bytes) -> dict[str, Any]:
     if not text.startswith(b"{"):
-        raise HeaderError("its header is no JSON object")
+        raise HeaderError("its header is not a JSON object")
     for what, most, count in (
         ("names", _MOST_NAMES, text.count(b":")),
         ("values", _MOST_VALUES, text.count(b",") + text.count(b"[") + text.count(b"{")),
@@ -148,9 +144,7 @@ def _object(text: bytes) -> dict[str, Any]:
         data = json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise HeaderError("its header is not JSON") from None
-    if not isinstance(data, dict):
-        raise HeaderError("its header is no JSON object")
-    return data
+    return dict(data)
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -169,12 +163,8 @@ def _no_constant(text: str) -> NoReturn:
 
 
 def _tensor(name: str, entry: Any, start: int) -> StoredTensor:
-    try:
-        is_text = bool(name.encode())
-    except UnicodeEncodeError:
-        is_text = False
-    if not is_text or "\0" in name:
-        raise HeaderError(f"{name!a} is no name of a tensor")
+    if not name or re.search("[\0\ud800-\udfff]", name):
+        raise HeaderError(f"{name!a} is not a valid name of a tensor")
     shown = _shown(name)
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise HeaderError(f"{shown} has not exactly dtype, shape and data_offsets")
@@ -182,12 +172,12 @@ def _tensor(name: str, entry: Any, start: int) -> StoredTensor:
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise HeaderError(f"{shown} has an unknown dtype: {str(dtype)[:20]}")
     if not _are_counts(shape) or len(shape) > _MOST_DIMENSIONS:
-        raise HeaderError(f"the shape of {shown} is no list of whole numbers")
+        raise HeaderError(f"the shape of {shown} is not a list of whole numbers")
     if not _are_counts(offsets) or len(offsets) != len(("begin", "end")) or offsets[1] < offsets[0]:
-        raise HeaderError(f"the data_offsets of {shown} are no beginning and end")
+        raise HeaderError(f"the data_offsets of {shown} are not a begin and an end")
     size = DTYPES[dtype] * prod(shape)
     if size != offsets[1] - offsets[0]:
-        raise HeaderError(f"{shown} is {dtype} {list(shape)}: {size:,} bytes, and has {offsets[1] - offsets[0]:,}")
+        raise HeaderError(f"{shown} is {dtype} {shape}: {size:,} bytes, and has {offsets[1] - offsets[0]:,}")
     return StoredTensor(name, dtype, tuple(shape), start + offsets[0], size)
 
 
@@ -197,12 +187,6 @@ def _are_counts(values: Any) -> bool:
 
 def _shown(name: str) -> str:
     return f"`{name if len(name) <= 160 else name[:159] + '…'}`"
-
-
-# The index of a checkpoint of several files, ``model.safetensors.index.json``: which file has which tensor.
-
-NAME = "model.safetensors.index.json"
-LARGEST_INDEX = 64 << 20
 
 
 def parse_index(text: bytes) -> dict[str, str]:
@@ -223,7 +207,9 @@ def parse_index(text: bytes) -> dict[str, str]:
         raise HeaderError("it has no weight_map")
     for name, file in files.items():
         if not isinstance(file, str) or not file.endswith(".safetensors") or "/" in file or not file.isprintable():
-            raise HeaderError(f"its weight_map leads to no file of weights: {name[:100]!r}: {str(file)[:100]!r}")
+            raise HeaderError(
+                f"its weight_map names something that is not a file of weights: {name[:100]!r}: {str(file)[:100]!r}"
+            )
     return files
 
 

@@ -220,7 +220,7 @@ Kitchen(Project(Path({project!r})), Path({folder!r})).build()
 
 @pytest.mark.parametrize(
     "function",
-    ["conversion.BuildJournal.add", "conversion._Writer.copy", "Path.replace", "conversion._rename"],
+    ["conversion.BuildJournal.add", "conversion._read_into", "Path.replace", "Path.rename"],
 )
 def test_a_kill_at_every_place_leaves_the_same_bytes(kitchen: Kitchen, function: str) -> None:
     expected = kitchen.build()
@@ -250,7 +250,7 @@ def test_what_a_build_left_that_was_killed_after_its_record_goes(
     kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:
-        killed.setattr(conversion, "forget_result", lambda _place: None)
+        killed.setattr(conversion, "forget_unfinished", lambda _place, _inputs: None)
         kitchen.build()
     state = kitchen.project.state / ".checkpoints.json.1.1"
     assert list(kitchen.cache.glob(".unfinished-*"))
@@ -290,7 +290,7 @@ def test_a_source_that_is_cut_while_it_is_read_is_noticed(kitchen: Kitchen) -> N
 
 def test_a_digest_that_must_hold_and_does_not(kitchen: Kitchen) -> None:
     kitchen.define(more=f'  - verify: {{files: {{config.json: "{"0" * 64}"}}}}\n')
-    with pytest.raises(ConflictError, match=r"the files are not those that `verify` demands: SHA-256 of config\.json"):
+    with pytest.raises(ConflictError, match=r"the files differ from what `verify` requires: SHA-256 of config\.json"):
         kitchen.build()
     assert not kitchen.project.checkpoints_lock.exists()
 
@@ -366,8 +366,8 @@ def test_a_cast(kitchen: Kitchen) -> None:
 @pytest.mark.parametrize(
     ("value", "step", "message"),
     [
-        (1e30, "{cast: F16, select: [a]}", "a has numbers that F16 does not hold"),
-        (1000, "{cast: F8_E4M3, select: [a]}", "a has numbers that F8_E4M3 does not hold"),
+        (1e30, "{cast: F16, select: [a]}", "a has numbers that F16 cannot represent"),
+        (1000, "{cast: F8_E4M3, select: [a]}", "a has numbers that F8_E4M3 cannot represent"),
         (float("inf"), "{quantize: int8-rows, select: [a]}", "a has an infinity or NaN in it"),
         (float("nan"), "{quantize: fp8-blocks, select: [a]}", "a has an infinity or NaN in it"),
     ],
@@ -392,10 +392,13 @@ def test_damage_is_found(kitchen: Kitchen) -> None:
     content[-1] ^= 1
     shard.write_bytes(content)
     assert problems(kitchen) == []
-    assert problems(kitchen, full=True) == ["model_extra_tensors.safetensors: its content is another one"]
+    assert problems(kitchen, full=True) == ["model_extra_tensors.safetensors: its content differs from the record"]
     content[40] ^= 1
     shard.write_bytes(content)
-    assert problems(kitchen) == ["model_extra_tensors.safetensors: its header is another one", *problems(kitchen)[1:]]
+    assert problems(kitchen) == [
+        "model_extra_tensors.safetensors: its header differs from the record",
+        *problems(kitchen)[1:],
+    ]
     shard.write_bytes(content[:-1])
     assert "recorded" in problems(kitchen)[0]
     (folder / "config.json").resolve().write_bytes(b"[]")

@@ -37,7 +37,7 @@ def files(folder: Path, count: int, tensors: int) -> None:
 
 
 def source(folder: Path) -> SourceContents:
-    return SourceContents("s", "x", {path.name: path.stat().st_size for path in folder.iterdir()}, folder, None, {})
+    return SourceContents("x", {path.name: path.stat().st_size for path in folder.iterdir()}, folder, None, {})
 
 
 def test_a_source_has_no_more_tensors_than_any_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,5 +75,5 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert planning._sizes(own) == {"a.json": 2, "b.json": 2}
     for folder in (snapshot, own):
         (folder / "c.json").symlink_to(tmp_path / "secret")
-        with pytest.raises(SourceError, match=r"c\.json: a link that leads out of its folder"):
+        with pytest.raises(SourceError, match=r"c\.json: a link that points outside its folder"):
             planning._sizes(folder)

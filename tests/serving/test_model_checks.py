@@ -93,7 +93,7 @@ def test_what_may_well_fit_is_left_to_the_server(tmp_path: Path, config: dict[st
 def test_a_model_that_the_hub_does_not_have_is_refused(tmp_path: Path, hub: Hub) -> None:
     hub.repos["Org/M"] = Repo({COMMIT: {"config.json": b"{}"}}, {"main": COMMIT})
     require(tmp_path, "Org/M", address=hub.url)
-    with pytest.raises(NoImageHelpsError, match="nothing was started: .* shows no model `Org/Missing`"):
+    with pytest.raises(NoImageHelpsError, match="nothing was started: .* has no model `Org/Missing`"):
         require(tmp_path, "Org/Missing", address=hub.url)
 
 

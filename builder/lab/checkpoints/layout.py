@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from builder.lab.checkpoints.tensors import PlannedContent, PlannedTensor, SourceFile
 
-
 SINGLE = "model.safetensors"
 README = "README.md"
 VERSION = 1
@@ -58,7 +57,7 @@ class PlannedShard:
     @property
     def read(self) -> int:
         """The bytes that are read of sources."""
-        return sum(piece.size if isinstance(piece, ByteCopy) else piece.tensor.size for piece in self.pieces)
+        return self.copied + sum(piece.tensor.size for piece in self.pieces if isinstance(piece, Conversion))
 
     @property
     def sources(self) -> frozenset[SourceFile]:
@@ -72,48 +71,45 @@ def shards(content: PlannedContent, shard_size: int) -> tuple[PlannedShard, ...]
     groups: dict[SourceFile, list[PlannedTensor]] = defaultdict(list)
     for tensor in content.tensors.values():
         groups[tensor.shard].append(tensor)
-    ordered = {shard: sorted(group, key=lambda each: each.place) for shard, group in groups.items()}
-    added = {shard.path: tensors for shard, tensors in ordered.items() if shard in content.added}
-    parts = [
-        part for shard, tensors in ordered.items() if shard not in content.added for part in _parts(tensors, shard_size)
-    ]
-    named = {_name(number, len(parts), is_alone=not added): part for number, part in enumerate(parts, 1)}
-    clash = named.keys() & added.keys() | ({SINGLE} & added.keys())
-    if clash:
-        raise safetensors_files.HeaderError(f"the added file {min(clash)} has the name of one that is made")
-    return tuple(_shard(name, tensors) for name, tensors in sorted({**named, **added}.items()))
+    for group in groups.values():
+        group.sort(key=lambda each: each.place)
+    added = {file.path: group for file, group in groups.items() if file in content.added}
+    parts = [part for file, group in groups.items() if file not in content.added for part in _parts(group, shard_size)]
+    names = [f"model-{number:05}-of-{len(parts):05}.safetensors" for number in range(1, len(parts) + 1)]
+    if len(parts) == 1 and not added:
+        names = [SINGLE]
+    if clash := {SINGLE, *names} & added.keys():
+        raise safetensors_files.HeaderError(f"the added file {min(clash)} has the name of a file that the build makes")
+    named = {**dict(zip(names, parts, strict=True)), **added}
+    return tuple(_shard(name, tensors) for name, tensors in sorted(named.items()))
 
 
 def index_of(files: Iterable[PlannedShard], content: PlannedContent) -> bytes | None:
     """The index over the files of weights; None where there is one only, which needs none."""
-    every = tuple(files)
-    if [shard.name for shard in every] == [SINGLE]:
+    by_tensor = {name: shard.name for shard in files for name in shard.names}
+    if set(by_tensor.values()) == {SINGLE}:
         return None
     total = sum(tensor.bytes for tensor in content.tensors.values())
-    return safetensors_files.written_index({name: shard.name for shard in every for name in shard.names}, total)
+    return safetensors_files.written_index(by_tensor, total)
 
 
 def digest(files: Iterable[PlannedShard], content: PlannedContent, sources: Mapping[SourceFile, str], text: str) -> str:
     """The digest over all that decides the bytes of the result: the pieces of each file, the identities of the files
     that they come from, the changes to other files, and ``text`` of the definition that goes into it."""
+
+    def parts() -> Iterator[object]:
+        yield [VERSION, text]
+        for shard in files:
+            yield [shard.name, shard.size, hashlib.sha256(shard.beginning).hexdigest()]
+            yield from map(asdict, shard.pieces)
+        yield {name: [file.source, file.path] for name, file in content.files.items()}
+        yield {name: [dict(patch) for patch in patches] for name, patches in content.patches.items()}
+        yield [[file.source, file.path, identity] for file, identity in sorted(sources.items())]
+
     whole = hashlib.sha256()
-
-    def add(value: object) -> None:
-        whole.update(json.dumps(value, sort_keys=True, ensure_ascii=True).encode() + b"\n")
-
-    add([VERSION, text])
-    for shard in files:
-        add([shard.name, shard.size, hashlib.sha256(shard.beginning).hexdigest()])
-        for piece in shard.pieces:
-            add(asdict(piece))
-    add({name: [file.source, file.path] for name, file in content.files.items()})
-    add({name: [dict(patch) for patch in patches] for name, patches in content.patches.items()})
-    add([[file.source, file.path, identity] for file, identity in sorted(sources.items())])
+    for part in parts():
+        whole.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     return whole.hexdigest()
-
-
-def _name(number: int, count: int, *, is_alone: bool) -> str:
-    return SINGLE if count == 1 and is_alone else f"model-{number:05}-of-{count:05}.safetensors"
 
 
 def _parts(tensors: list[PlannedTensor], most: int) -> Iterator[list[PlannedTensor]]:
@@ -126,21 +122,19 @@ def _parts(tensors: list[PlannedTensor], most: int) -> Iterator[list[PlannedTens
             part, size = [], 0
         part.append(tensor)
         size += tensor.bytes
-    if part:
-        yield part
+    yield part
 
 
 def _shard(name: str, tensors: list[PlannedTensor]) -> PlannedShard:
     beginning, begins = safetensors_files.written((tensor.name, tensor.dtype, tensor.shape) for tensor in tensors)
     pieces: list[ByteCopy | Conversion] = []
     for tensor, at in zip(tensors, begins, strict=True):
+        last = pieces[-1] if pieces else None
         if not tensor.bytes:
             continue
         if tensor.operation != "copy":
             pieces.append(Conversion(tensor, at))
-            continue
-        last = pieces[-1] if pieces else None
-        if isinstance(last, ByteCopy) and last.file == tensor.file and last.begin + last.size == tensor.begin:
+        elif isinstance(last, ByteCopy) and last.file == tensor.file and last.begin + last.size == tensor.begin:
             pieces[-1] = replace(last, size=last.size + tensor.size)
         else:
             pieces.append(ByteCopy(tensor.file, tensor.begin, tensor.size, at))

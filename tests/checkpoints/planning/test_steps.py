@@ -114,8 +114,8 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
     [
         (["{take: a, expect: 5}"], "0: 4 tensors selected, and 5 are expected: x.weight, y.weight, z, w.weight"),
         (['{take: a, select: ["nothing*"]}'], "0: no tensor of a is selected"),
-        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 names are there already: z"),
-        (["{take: a}", "{take: a}"], "1: 4 names are there already"),
+        (['{take: a, rename: {"?": a, x.weight: z}}'], "0: 1 names already exist: z"),
+        (["{take: a}", "{take: a}"], "1: 4 names already exist"),
         (
             ["{take: a}", f"{{{REPLACE}, expect: 144}}"],
             "1: 1 tensors have a counterpart, and 144 are expected: x.weight",
@@ -135,13 +135,13 @@ def test_add_adds_nothing_where_such_tensors_are_there_already() -> None:
             ["{take: a}", "{add: a, file: extra.safetensors, expect: 785}"],
             "1: 1 tensors are in extra.safetensors, and 7",
         ),
-        (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 names are there already: x.weight"),
+        (["{take: a}", "{add: b, file: model.safetensors}"], "1: 1 names already exist: x.weight"),
         (
             ["{take: a}", "{cast: F32, select: [z]}"],
-            "1: `cast` takes F64, F32, F16, BF16, F8_E4M3, F8_E5M2; 1 are none",
+            "1: `cast` takes F64, F32, F16, BF16, F8_E4M3, F8_E5M2; 1 have another",
         ),
         (["{take: a}", "{cast: I8, select: [x.weight]}"], "1: `cast` takes"),
-        (["{take: a}", "{quantize: int8-rows, select: [y.weight]}"], "1: 1 tensors are no matrices: y.weight [8]"),
+        (["{take: a}", "{quantize: int8-rows, select: [y.weight]}"], "1: 1 tensors are not matrices: y.weight [8]"),
         (["{take: a}", "{cast: F32, select: [x*]}", "{cast: BF16, select: [x*]}"], "2: 1 tensors are converted by an"),
         (
             ["{take: a}", "{config: {a: 1}, file: confg.json}"],
@@ -204,7 +204,9 @@ def test_one_file_needs_no_index() -> None:
 
 def test_an_added_file_takes_no_name_that_is_made() -> None:
     content = apply('{take: a, select: ["y*"]}', "{add: b, file: model.safetensors}")
-    with pytest.raises(HeaderError, match=r"the added file model\.safetensors has the name of one that is made"):
+    with pytest.raises(
+        HeaderError, match=r"the added file model\.safetensors has the name of a file that the build makes"
+    ):
         layout.shards(content, 10**9)
 
 

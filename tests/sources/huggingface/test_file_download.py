@@ -37,8 +37,9 @@ def downloads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def download(folder: Path) -> threading.Thread:
     """A download that has found the file locked by now."""
-    remote = hub.RemoteFile("http://none/", len(CONTENT), BLOB, None)
-    arguments = (remote, folder / "blobs", folder / "snapshots/commit/file", lambda _: None)
+    link = folder / "snapshots/commit/file"
+    no_settings: dict[str, str] = {}
+    arguments = (no_settings, "http://none/", len(CONTENT), folder / "blobs" / BLOB, link, lambda _: None)
     thread = threading.Thread(target=hub.download_file, args=arguments, daemon=True)
     thread.start()
     time.sleep(0.2)
