@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import words
 from builder.base.errors import MeasuringError
 from builder.base.events import Message, Stage
-from builder.evidence import requirements
+from builder.evidence import statistics
 from builder.evidence.records import Evidence
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.evidence.records import Figure, Finding, Kind, Subject, Verdict
-    from builder.evidence.requirements import Direction, Judgement, SeriesComparison
+    from builder.evidence.statistics import Direction, Judgement, SeriesComparison
     from builder.lock.model import ImageName
 
 
@@ -114,7 +114,7 @@ def needs_more_values(series: Sequence[Sequence[float]]) -> bool:
     count = min(map(len, series), default=0)
     if not series or count >= MOST:
         return False
-    return count < _FEWEST_VALUES or any(requirements.spread(values) / count**0.5 > _SPREAD / 2 for values in series)
+    return count < _FEWEST_VALUES or any(statistics.spread(values) / count**0.5 > _SPREAD / 2 for values in series)
 
 
 # Two numbers measured in turn (A B A B …), so that the machine's drift counts for both, until their figures are told
@@ -160,7 +160,7 @@ def compare_alternating(
     in common."""
     outcomes: tuple[list[Outcome], list[Outcome]] = ([], [])
     compared: tuple[ComparedFigure, ...] = ()
-    for number in range(requirements.MOST_ROUNDS):
+    for number in range(statistics.MOST_ROUNDS):
         for side, image in enumerate((first, second)):
             report(Message(f"round {number + 1}: {image}"))
             outcomes[side].append(measure(image))
@@ -171,7 +171,7 @@ def compare_alternating(
         compared = _compared(outcomes)
         if not compared:
             raise MeasuringError(f"{first} and {second} have no figure in common that each round measured")
-        if number + 1 >= requirements.FEWEST_ROUNDS and all(figure.comparison.is_settled for figure in compared):
+        if number + 1 >= statistics.FEWEST_ROUNDS and all(figure.comparison.is_settled for figure in compared):
             break
     return ComparedNumbers(first, second, len(outcomes[0]), overall(compared), compared, ())
 
@@ -190,7 +190,7 @@ def _compared(outcomes: tuple[list[Outcome], list[Outcome]]) -> tuple[ComparedFi
         figure = firsts[key][0]
         direction: Direction = "lower" if figure.better == "lower" else "higher"
         sides = [[each.values for each in side[key]] for side in (firsts, seconds)]
-        comparison = requirements.compare_runs(sides[0], sides[1], direction, len(both))
+        comparison = statistics.compare_runs(sides[0], sides[1], direction, len(both))
         means = tuple(sum(map(sum, side)) / max(sum(map(len, side)), 1) for side in sides)
         result.append(ComparedFigure(figure.name, figure.at, figure.unit, (means[0], means[1]), comparison))
     return tuple(result)
