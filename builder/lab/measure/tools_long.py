@@ -17,6 +17,7 @@ from builder.base import words
 from builder.base.errors import UsageError
 from builder.base.events import Message
 from builder.base.http_client import NoAnswerError
+from builder.evidence import statistics
 from builder.evidence.records import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
@@ -297,7 +298,7 @@ def run_tools_long(
         at_share: list[_Session] = []
         while _needs_more(at_share):
             number = len(at_share)
-            done = (place + number / outcome.MOST) / len(shares)
+            done = (place + number / statistics.MOST_REPEATS) / len(shares)
             passed = time.monotonic() - began
             left = passed * (1 - done) / done if done else None
             report(MeasuringProgress(f"{NAME} at {share} % of the context", done, left))
@@ -347,7 +348,7 @@ def _needs_more(sessions: list[_Session]) -> bool:
         return False
     if len(sessions) >= _BOTH_WAYS and all(session.is_hopeless for session in sessions):
         return False
-    return outcome.needs_more([session.passed for session in sessions])
+    return statistics.needs_more([session.passed for session in sessions])
 
 
 def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
