@@ -1,7 +1,8 @@
 """The report is one HTML file without scripts, and it fetches nothing.
 
-The figures come first, then the histories in words, the drawings, and the page.
-The template engine escapes every text. Long lists are cut, and the JSON contains all of them.
+The page comes first, then the histories in words, the figures that they show, and the drawings. The template engine
+escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a number of rows, and
+long lists are cut and say so; the JSON has all of it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import base64
 import hashlib
 import math
 import re
-from dataclasses import dataclass
-from itertools import takewhile
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,258 @@ if TYPE_CHECKING:
         PageTable,
         ReportPage,
     )
+
+
+_HERE = Path(__file__).parent
+_LARGEST = 800_000  # bytes, without the style sheet and what is said once
+_OF_A_ROW, _OF_A_CELL, _OF_AN_IMAGE = 900, 75, 620  # bytes, about
+_MOST_ROWS = 1000  # of all histories together
+_FEWEST_ROWS = 8
+_LONGEST_TEXT = 400
+_LONGEST_LINE = 90  # of what shows when a number is pointed at
+_FULL_NAMES = 1500  # runs whose whole file names there is room for
+_COMMITS = 1500  # listed titles in all
+_MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A cell of the table as it is shown: the word for the proof, the texts for other runs, and the runs' names."""
+
+    word: str
+    mark: str
+    beside: tuple[str, ...]
+    title: str
+
+
+def render_table(page: ReportPage) -> str:
+    """The table alone, as a page."""
+    return render_page(page, only_table=True)
+
+
+def render_page(page: ReportPage, *, only_table: bool = False) -> str:
+    """The whole page."""
+    css = (_HERE / "page.css").read_text(encoding="utf-8")
+    drawn = _drawn(page)
+    images = {image.image: image for image in page.images}
+    long_titles = len(page.table.cells) <= _FULL_NAMES
+    moved = sum(len(image.change.sources) for image in page.images if image.change) or 1
+    text = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            page=page,
+            title="What goes with what" if only_table else "What serves what",
+            only_table=only_table,
+            css=_Trusted(css),
+            policy=policy(css),
+            anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
+            model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
+            headline={model.model: headline(model) for model in page.models},
+            current={model.model: tuple(tiles(model)) for model in page.models},
+            drawn=drawn,
+            plots={model: plot_steps(steps) for model, steps in drawn.items()},
+            readouts={
+                model: [[plain(line, _LONGEST_LINE) for line in readout(step, steps, images)] for step in steps]
+                for model, steps in drawn.items()
+            },
+            columns={model: [title for title, _ in _series(steps)] for model, steps in drawn.items()},
+            texts={model: rows(steps) for model, steps in drawn.items()},
+            cells=_cells(page.table, long_names=long_titles),
+            long_titles=long_titles,
+            listed_commits=max(2, min(20, _COMMITS // moved)),
+            listed_packages=12 if len(page.images) > 50 else 60,
+        )
+    )
+    return "\n".join(line for line in text.split("\n") if line.strip()) + "\n"
+
+
+def policy(css: str) -> str:
+    """The content security policy: no source at all but this one style sheet."""
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def plain(text: object, longest: int = _LONGEST_TEXT) -> str:
+    """Text of others for the page: its control and direction characters as escapes, and not too long."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
+
+
+class _Trusted(str):
+    """The style sheet, which is this program's own, as the template engine takes it."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return str(self)
+
+
+def _environment() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(_HERE),
+        finalize=lambda value: plain(value, 1_000_000) if type(value) is str and not value.isprintable() else value,
+    )
+    environment.filters |= {
+        "plain": plain,
+        "short": words.short_digest,
+        "bytes": words.size_text,
+        "counted": words.counted,
+        "moment": lambda text: text[:16].replace("T", " ") + " UTC",
+        "mean": mean_text,
+        "spread": spread_text,
+        "label": label_of,
+    }
+    return environment
+
+
+def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
+    """The steps of each model that there is room for, the newest, and always the one that serves now: what short
+    histories leave is for the long ones."""
+    models = page.models
+    cells = len({(cell.image, cell.model) for cell in page.table.cells})
+    room = (_LARGEST - _OF_A_CELL * cells - _OF_AN_IMAGE * len(page.images)) // _OF_A_ROW
+    room, left = min(room, _MOST_ROWS), len(models)
+    lengths: dict[str, int] = {}
+    for model in sorted(models, key=lambda model: len(model.history)):
+        share = max(_FEWEST_ROWS, room // left)
+        lengths[model.model] = min(len(model.history), share)
+        room, left = max(0, room - lengths[model.model]), left - 1
+    drawn = {}
+    for model in models:
+        newest = model.history[-lengths[model.model] :]
+        if model.now and model.now not in newest:
+            newest = (model.now, *newest[1:])
+        drawn[model.model] = newest
+    return drawn
+
+
+def _cells(table: PageTable, *, long_names: bool) -> dict[tuple[str, str], TableCell]:
+    tried: dict[tuple[str, str], list[PageCell]] = {}
+    for cell in table.cells:
+        tried.setdefault((cell.image, cell.model), []).append(cell)
+    shown = {}
+    for pair, cells in tried.items():
+        proof = next((cell for cell in cells if cell.proof == "prove"), None)
+        word = proof.word if proof else "never tried"
+        beside = tuple(_beside(cell) for cell in cells if cell is not proof)
+        names = (cell.run if long_names else cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
+        others = (f"others: {proof.others}",) if proof and proof.others else ()
+        shown[pair] = TableCell(word.removesuffix(" tried"), _MARKS[word], (*others, *beside), ", ".join(names))
+    return shown
+
+
+def _beside(cell: PageCell) -> str:
+    """A run beside the proof; of one that passed its name is enough."""
+    name = cell.proof.partition(" ")[2]
+    if cell.word == "proven":
+        return f"+ {name}"
+    return f"{name}: {f'others {cell.others}' if cell.word == 'never tried' and cell.others else cell.word}"
+
+
+# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
+# number that is pointed at.
+
+
+@dataclass(frozen=True)
+class FigureTile:
+    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
+
+    figure: PageFigure
+    run: PageRun
+    title: str
+    is_main: bool
+
+    @property
+    def foreign(self) -> bool:
+        """True of a run of others."""
+        return bool(self.run.foreign)
+
+
+def headline(model: PageModel) -> str:
+    """The speed of answers on the image that serves now, at the least depth."""
+    if model.now is None:
+        return ""
+    steps = (model.now,)
+    profile = profile_of(steps)
+    run = measured(model.now, profile)
+    figure = next((figure_at(run, key) for key in wanted(steps, "tg", profile)), None)
+    return f"{mean_text(figure)}{', stale' if run and run.stale else ''}" if figure else ""
+
+
+def tiles(model: PageModel) -> Iterator[FigureTile]:
+    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
+    if model.now is None:
+        return
+    steps = (model.now,)
+    profile = profile_of(steps)
+    main = measured(model.now, profile)
+    keys = {key for name in DRAWN for key in wanted(steps, name, profile)}
+    for run in model.now.runs:
+        for figure in run.figures if run.kind != "prove" else ():
+            if figure.n:
+                is_main = run is main and (key_of(figure) in keys or figure.name == "startup")
+                yield FigureTile(figure, run, title_of(figure), is_main)
+
+
+def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
+    """The steps, the newest first, each with its figures as text."""
+    series, profile = _series(steps), profile_of(steps)
+    return [
+        (step, [_figure(figure_at(run, key), run) for _, key in series])
+        for step in reversed(steps)
+        for run in (measured(step, profile),)
+    ]
+
+
+def _series(steps: Sequence[PageStep]) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    """The figures that a history shows: those that are drawn, and the speed of reading prompts."""
+    profile = profile_of(steps)
+    series = []
+    for name in ("tg", "pp", "acceptance", "memory_floor"):
+        for key in wanted(steps, name, profile):
+            runs = (measured(step, profile) for step in steps)
+            figure = next(each for run in runs if (each := figure_at(run, key)))
+            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
+            series.append((f"{label_of(figure)}{unit}", key))
+    return tuple(series)
+
+
+def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
+    if figure is None:
+        return "-"
+    spread = spread_text(figure)
+    mean = amount_text(figure.mean, figure.unit)
+    return f"{mean}{f' {spread}' if spread else ''}{' stale' if run and run.stale else ''}"
+
+
+def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
+    """The lines that show when a number is pointed at."""
+    repository = step.image.rpartition(":")[0] + ":"
+    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
+    origin = step.origin.removeprefix(repository)
+    words = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
+    words += [step.status if step.status != "untested" else "", step.standing or "never proven"]
+    yield ", ".join(word for word in words if word)
+    profile = profile_of((step,))
+    run = measured(step, profile)
+    speeds = [figure_at(run, key) for key in wanted((step,), "tg", profile)]
+    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
+        yield f"decode {told}"
+    image = images.get(step.image)
+    change = image.change if image else None
+    for source in change.sources[:1] if change else ():
+        count = f", {counted(source.total, 'commit')}" if source.total is not None else ""
+        since = change.since.removeprefix(repository) if change else ""
+        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
+        if len(steps) <= 40 and source.commits:
+            yield source.commits[0].title
 
 
 # The figures that a page shows of a model's history: which of a run's many, and their words.
@@ -126,122 +379,8 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
-# number that is pointed at.
-
-_ALSO_MAIN = frozenset({"startup"})
-
-
-@dataclass(frozen=True)
-class FigureTile:
-    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
-
-    figure: PageFigure
-    run: PageRun
-    title: str
-    is_main: bool
-
-    @property
-    def foreign(self) -> bool:
-        """True of a run of others."""
-        return bool(self.run.foreign)
-
-
-@dataclass(frozen=True)
-class HistoryRow:
-    """A step of a history, and its figures as text."""
-
-    step: PageStep
-    figures: tuple[str, ...]
-
-
-def headline(model: PageModel) -> str:
-    """The speed of answers on the image that serves now, at the least depth."""
-    if model.now is None:
-        return ""
-    steps = (model.now,)
-    profile = profile_of(steps)
-    keys = wanted(steps, "tg", profile)
-    run = measured(model.now, profile)
-    figure = figure_at(run, keys[0]) if keys else None
-    return f"{mean_text(figure)}{', stale' if run and run.stale else ''}" if figure else ""
-
-
-def tiles(model: PageModel) -> Iterator[FigureTile]:
-    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    steps = (model.now,) if model.now else ()
-    main = measured(steps[0], profile_of(steps)) if steps else None
-    keys = {key for name in DRAWN for key in wanted(steps, name, profile_of(steps))}
-    for run in model.now.runs if model.now else ():
-        for figure in run.figures if run.kind != "prove" else ():
-            is_main = run is main and (key_of(figure) in keys or figure.name in _ALSO_MAIN)
-            if figure.n:
-                yield FigureTile(figure, run, title_of(figure), is_main)
-
-
-def titles(steps: Sequence[PageStep]) -> tuple[str, ...]:
-    """The columns of the rows' figures."""
-    return tuple(title for title, _ in _series(steps))
-
-
-def rows(steps: Sequence[PageStep]) -> tuple[HistoryRow, ...]:
-    """The steps as rows, the newest first."""
-    series = _series(steps)
-    profile = profile_of(steps)
-    texts = []
-    for step in reversed(steps):
-        run = measured(step, profile)
-        shown = (figure_at(run, key) for _, key in series)
-        texts.append(HistoryRow(step, tuple(_figure(figure, run) for figure in shown)))
-    return tuple(texts)
-
-
-def _series(steps: Sequence[PageStep]) -> tuple[tuple[str, tuple[object, ...]], ...]:
-    """The figures that a history shows: those that are drawn, and the speed of reading prompts."""
-    profile = profile_of(steps)
-    series = []
-    for name in ("tg", "pp", "acceptance", "memory_floor"):
-        for key in wanted(steps, name, profile):
-            runs = (measured(step, profile) for step in steps)
-            figure = next(each for run in runs if (each := figure_at(run, key)))
-            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
-            series.append((f"{label_of(figure)}{unit}", key))
-    return tuple(series)
-
-
-def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
-    if figure is None:
-        return "-"
-    spread = spread_text(figure)
-    mean = amount_text(figure.mean, figure.unit)
-    return f"{mean}{f' {spread}' if spread else ''}{' stale' if run and run.stale else ''}"
-
-
-def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
-    """The lines that show when a number is pointed at."""
-    repository = step.image.rpartition(":")[0] + ":"
-    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
-    origin = step.origin.removeprefix(repository)
-    words = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
-    words += [step.status if step.status != "untested" else "", step.standing or "never proven"]
-    yield ", ".join(word for word in words if word)
-    profile = profile_of((step,))
-    run = measured(step, profile)
-    speeds = [figure_at(run, key) for key in wanted((step,), "tg", profile)]
-    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
-        yield f"decode {told}"
-    image = images.get(step.image)
-    change = image.change if image else None
-    for source in change.sources[:1] if change else ():
-        count = f", {counted(source.total, 'commit')}" if source.total is not None else ""
-        since = change.since.removeprefix(repository) if change else ""
-        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
-        if len(steps) <= 40 and source.commits:
-            yield source.commits[0].title
-
-
-# The history of a model as a drawing: lines with their band of noise over the numbers, placed in whole pixels. Drawn
-# by hand: a dozen lines and their labels need no library, and the page no script.
+# The history of a model as a drawing: lines with their band of noise over the numbers, placed in whole pixels. A dozen
+# lines and their labels need no library, and the page no script.
 
 _COLUMN, _LEFT, _RIGHT = 36, 64, 84
 _STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
@@ -321,14 +460,6 @@ class HistoryPlot:
     is_long: bool
 
 
-@dataclass(frozen=True)
-class _Point:
-    x: int
-    figure: PageFigure
-    protocol: str
-    is_stale: bool
-
-
 def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
     """The drawing of these steps."""
     wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
@@ -382,16 +513,17 @@ def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator
     for name in DRAWN:
         title, height = _PANELS[name]
         keys = wanted([column.step for column in columns], name, profile)
-        series = [list(_points(columns, key, profile)) for key in keys]
+        runs = [(column.x, run) for column in columns if (run := measured(column.step, profile))]
+        series = [[(x, figure, run) for x, run in runs if (figure := figure_at(run, key))] for key in keys]
         if not series:
             continue
-        low, high, ticks = _scale([point.figure for points in series for point in points])
+        low, high, ticks = _scale([figure for points in series for _, figure, _ in points])
         bottom = top + height
 
         def y(value: float, low: float = low, high: float = high, bottom: int = bottom, height: int = height) -> int:
             return round(bottom - (value - low) / (high - low) * height)
 
-        unit = series[0][0].figure.unit
+        unit = series[0][0][1].unit
         lines = [_line(points, order, y, right) for order, points in enumerate(series)]
         shown = _UNITS.get(unit, unit if unit != "ratio" else "")
         yield PlotPanel(
@@ -404,33 +536,25 @@ def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator
         top = bottom + _GAP
 
 
-def _points(columns: Sequence[PlotColumn], key: tuple[object, ...], profile: str) -> Iterator[_Point]:
-    for column in columns:
-        run = measured(column.step, profile)
-        if run and (figure := figure_at(run, key)):
-            yield _Point(column.x, figure, run.protocol, bool(run.stale))
-
-
-def _line(points: Sequence[_Point], order: int, height: Callable[[float], int], right: int) -> PlotLine:
+def _line(
+    points: Sequence[tuple[int, PageFigure, PageRun]], order: int, height: Callable[[float], int], right: int
+) -> PlotLine:
     """A line breaks where two runs cannot be compared: another machine, tool or profile."""
-    line, band = "", ""
-    segment: list[_Point] = []
-    for point in (*points, None):
-        if segment and (point is None or point.protocol != segment[-1].protocol):
-            line += _path([(each.x, height(each.figure.mean)) for each in segment])
-            edge = [(each.x, height(each.figure.mean + each.figure.std)) for each in segment]
-            edge += [(each.x, height(each.figure.mean - each.figure.std)) for each in reversed(segment)]
-            band += _path(edge) + "z" if len(segment) > 1 else ""
-            segment = []
-        if point:
-            segment.append(point)
-    last = points[-1]
+    line = band = ""
+    for _, group in groupby(points, key=lambda point: point[2].protocol):
+        segment = [(x, figure) for x, figure, _ in group]
+        line += _path([(x, height(figure.mean)) for x, figure in segment])
+        edge = [(x, height(figure.mean + figure.std)) for x, figure in segment]
+        edge += [(x, height(figure.mean - figure.std)) for x, figure in reversed(segment)]
+        band += _path(edge) + "z" if len(segment) > 1 else ""
     dots, stale = (
-        "".join(f"M{p.x} {height(p.figure.mean)}h0" for p in points if p.is_stale == wants) for wants in (False, True)
+        "".join(f"M{x} {height(figure.mean)}h0" for x, figure, run in points if bool(run.stale) == wants)
+        for wants in (False, True)
     )
-    depth = last.figure.at.get("depth")
+    last = points[-1][1]
+    depth = last.at.get("depth")
     label = "" if depth is None else depth_text(depth)
-    return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.figure.mean) + 4)
+    return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.mean) + 4)
 
 
 def _path(points: Sequence[tuple[int, int]]) -> str:
@@ -445,8 +569,6 @@ def _path(points: Sequence[tuple[int, int]]) -> str:
 
 def _spread_labels(lines: Sequence[PlotLine]) -> list[PlotLine]:
     """The lines with their labels apart from each other."""
-    from dataclasses import replace
-
     placed, lowest = [], -math.inf
     for line in sorted(lines, key=lambda each: each.label_y):
         lowest = max(line.label_y, lowest + 13)
@@ -479,165 +601,3 @@ def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]
 
 def _tick(value: float, unit: str) -> str:
     return f"{value / 1e9:.4g}" if unit == "bytes" else f"{value:.4g}"
-
-
-# The page as one HTML file: no script, nothing fetched, and every text escaped by the template engine. It stays below
-# a megabyte for 200 numbers and 20 models: histories share a number of rows, and long lists are cut with what was
-# left out; the JSON has all of it.
-
-_HERE = Path(__file__).parent
-_LARGEST = 800_000  # bytes, without the style sheet and what is said once
-_OF_A_ROW, _OF_A_CELL, _OF_AN_IMAGE = 900, 75, 620  # bytes, about
-_MOST_ROWS = 1000  # of all histories together
-_FEWEST_ROWS = 8
-_LONGEST_TEXT = 400
-_LONGEST_LINE = 90  # of what shows when a number is pointed at
-_FULL_NAMES = 1500  # runs whose whole file names there is room for
-_COMMITS = 1500  # listed titles in all
-_MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
-TITLE = "What serves what"
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """A cell of the table as it is shown: the word for the proof, the texts for other runs, and the runs' names."""
-
-    word: str
-    mark: str
-    beside: tuple[str, ...]
-    title: str
-
-
-def render_page(page: ReportPage) -> str:
-    """The whole page."""
-    return _rendered(page, page.table, only_table=False)
-
-
-def render_table(page: ReportPage) -> str:
-    """The table alone, as a page."""
-    return _rendered(page, page.table, only_table=True)
-
-
-def _rendered(page: ReportPage, table: PageTable, *, only_table: bool) -> str:
-    css = (_HERE / "page.css").read_text(encoding="utf-8")
-    environment = _environment()
-    drawn = _drawn(page)
-    changes = {image.image: image for image in page.images}
-    long_titles = len(table.cells) <= _FULL_NAMES
-    moved = sum(len(image.change.sources) for image in page.images if image.change) or 1
-    text = environment.get_template("page.html.j2").render(
-        page=page,
-        title=TITLE if not only_table else "What goes with what",
-        only_table=only_table,
-        css=_Trusted(css),
-        policy=policy(css),
-        anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
-        model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
-        headline={model.model: headline(model) for model in page.models},
-        current={model.model: tuple(tiles(model)) for model in page.models},
-        drawn=drawn,
-        plots={model: plot_steps(steps) for model, steps in drawn.items()},
-        readouts={model: [_readout(step, steps, changes) for step in steps] for model, steps in drawn.items()},
-        columns={model: titles(steps) for model, steps in drawn.items()},
-        texts={model: rows(steps) for model, steps in drawn.items()},
-        cells=dict(_cells(table, long_names=long_titles)),
-        long_titles=long_titles,
-        listed_commits=max(2, min(20, _COMMITS // moved)),
-        listed_packages=12 if len(page.images) > 50 else 60,
-    )
-    return "\n".join(line for line in text.split("\n") if line.strip()) + "\n"
-
-
-def policy(css: str) -> str:
-    """The content security policy: no source at all but this one style sheet."""
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-
-
-def plain(text: object, longest: int = _LONGEST_TEXT) -> str:
-    """Text of others for the page: its control and direction characters as escapes, and not too long."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
-
-
-class _Trusted(str):
-    """The style sheet, which is this program's own, as the template engine takes it."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return str(self)
-
-
-def _environment() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.FileSystemLoader(_HERE),
-        finalize=lambda value: plain(value, 1_000_000) if type(value) is str and not value.isprintable() else value,
-    )
-    environment.filters |= {
-        "plain": plain,
-        "short": words.short_digest,
-        "bytes": words.size_text,
-        "counted": words.counted,
-        "moment": lambda text: text[:16].replace("T", " ") + " UTC",
-        "mean": mean_text,
-        "spread": spread_text,
-        "label": label_of,
-    }
-    return environment
-
-
-def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
-    """The steps of each model that there is room for, the newest, and always the one that serves now: what short
-    histories leave is for the long ones."""
-    models = page.models
-    cells = len({(cell.image, cell.model) for cell in page.table.cells})
-    room = (_LARGEST - _OF_A_CELL * cells - _OF_AN_IMAGE * len(page.images)) // _OF_A_ROW
-    room, left = min(room, _MOST_ROWS), len(models)
-    lengths: dict[str, int] = {}
-    for model in sorted(models, key=lambda model: len(model.history)):
-        share = max(_FEWEST_ROWS, room // left)
-        lengths[model.model] = min(len(model.history), share)
-        room, left = max(0, room - lengths[model.model]), left - 1
-    drawn = {}
-    for model in models:
-        newest = model.history[-lengths[model.model] :]
-        if model.now and model.now not in newest:
-            newest = (model.now, *newest[1:])
-        drawn[model.model] = newest
-    return drawn
-
-
-def _readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> tuple[str, ...]:
-    return tuple(plain(line, _LONGEST_LINE) for line in readout(step, steps, images))
-
-
-def _cells(table: PageTable, *, long_names: bool) -> Iterator[tuple[tuple[str, str], TableCell]]:
-    tried: dict[tuple[str, str], list[PageCell]] = {}
-    for cell in table.cells:
-        tried.setdefault((cell.image, cell.model), []).append(cell)
-    for pair, cells in tried.items():
-        proof = next((cell for cell in cells if cell.proof == "prove"), None)
-        word = proof.word if proof else "never tried"
-        beside = tuple(_beside(cell) for cell in cells if cell is not proof)
-        title = ", ".join(_name(cell.run, long_names=long_names) for cell in cells)
-        others = ("others: " + proof.others,) if proof and proof.others else ()
-        yield pair, TableCell(word.removesuffix(" tried"), _MARKS[word], (*others, *beside), title)
-
-
-def _beside(cell: PageCell) -> str:
-    """A run beside the proof; of one that passed its name is enough."""
-    name = cell.proof.partition(" ")[2]
-    if cell.word == "proven":
-        return f"+ {name}"
-    return f"{name}: {f'others {cell.others}' if cell.word == 'never tried' and cell.others else cell.word}"
-
-
-def _name(run: str, *, long_names: bool) -> str:
-    return run if long_names else run.removesuffix(".json").rpartition("-")[2]
