@@ -1,7 +1,4 @@
-"""This page defines the command line of builder bench, builder probe and builder prove.
-
-The benchmark comes first, then measurements as tables and JSON, then the probe and the proof.
-"""
+"""The command line of builder bench, builder probe and builder prove, with measurements as tables and JSON."""
 
 from __future__ import annotations
 
@@ -21,9 +18,6 @@ if TYPE_CHECKING:
     from builder.evidence.records import Evidence, Figure
     from builder.evidence.store import ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
-
-
-# ``builder bench``.
 
 
 @click.command()
@@ -134,22 +128,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
 
 def document(kept: KeptOutcome) -> dict[str, Any]:
     """A measurement as JSON."""
-    outcome = kept.outcome
-    return {
-        "server": kept.server,
-        "image": kept.image,
-        "kind": outcome.kind,
-        "name": outcome.name,
-        "version": outcome.version,
-        "set": outcome.set,
-        "started": outcome.started,
-        "seconds": round(outcome.seconds, 3),
-        "verdict": outcome.verdict,
-        "counts": dict(outcome.counts),
-        "figures": [_figure(figure) for figure in outcome.figures],
-        "findings": [vars(finding) for finding in outcome.findings],
-        "file": str(kept.file) if kept.file else None,
-    }
+    return kept.json
 
 
 def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
@@ -173,19 +152,6 @@ def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
             }
             for figure in compared.figures
         ],
-    }
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "name": figure.name,
-        "at": dict(figure.at),
-        "unit": figure.unit,
-        "better": figure.better,
-        "n": len(figure.values),
-        "mean": figure.mean,
-        "std": figure.std,
-        "values": list(figure.values),
     }
 
 
