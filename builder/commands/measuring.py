@@ -212,7 +212,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
 
 
 def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
-    """The limit for a candidate's first answer (`answered.start_limit`)."""
+    """The limit for a candidate's first answer (`model_revision.start_limit`)."""
     lock = lock_file.read_project_lock(workspace.project)
     return model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
 

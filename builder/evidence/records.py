@@ -89,7 +89,7 @@ class Figure:
 @dataclass(frozen=True)
 class Finding:
     """One check that did not pass: its name, the place (a conversation, a step), and the difference as text. A limit of
-    a template that others publish has the verdict ``pass`` (`proving.template_limits`)."""
+    a template that others publish has the verdict ``pass`` (`judging.tell_limits`)."""
 
     check: str
     at: str

@@ -326,7 +326,7 @@ def first_finding(findings: Sequence[Finding], verdict: Verdict) -> str:
 
 
 def _unmet_figure(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns | None) -> tuple[str, bool]:
-    """Why a figure is missing, empty where it is not; and whether it was looked at and did not pass."""
+    """The reason why a figure is missing, empty where it is not, and if it was measured and did not pass."""
     run = of_image.latest("bench", lambda each: bool(_figures(each, wanted)))
     if isinstance(run, str):
         failed = of_image.latest("bench", lambda each: each.verdict == "fail" and not _figures(each, wanted))
@@ -429,7 +429,7 @@ def unfit(
     project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, now: ImageName, model: str | None
 ) -> str:
     """The reason why a step back from the image ``now`` passes over the image ``name``, empty where it does not: what
-    `pointers.unfit` says, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
+    `pointers.unfit_moves` says, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
     recipe that cannot be read says nothing: going back has to be possible with it."""
     if reason := pointers.unfit_moves(lock, name, now):
         return reason

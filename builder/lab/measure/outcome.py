@@ -45,7 +45,7 @@ class Outcome:
     raw: bytes = b""
 
     def evidence(self, subject: Subject) -> Evidence:
-        """The evidence of this measurement; `evidence.store` keeps it, with ``raw``."""
+        """The evidence of this measurement; `store.add_run` keeps it, with ``raw``."""
         parts = {name: value for name, value in vars(self).items() if name != "raw"}
         return Evidence(**{**parts, "subject": subject, "seconds": round(self.seconds, 3)})
 
