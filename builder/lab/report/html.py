@@ -11,13 +11,13 @@ import base64
 import hashlib
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import words
-from builder.base.words import amount_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -68,32 +68,29 @@ def render_page(page: ReportPage, *, only_table: bool = False) -> str:
     images = {image.image: image for image in page.images}
     long_titles = len(page.table.cells) <= _FULL_NAMES
     moved = sum(len(image.change.sources) for image in page.images if image.change) or 1
-    text = (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            page=page,
-            title="What goes with what" if only_table else "What serves what",
-            only_table=only_table,
-            css=_Trusted(css),
-            policy=policy(css),
-            anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
-            model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
-            headline={model.model: headline(model) for model in page.models},
-            current={model.model: tuple(tiles(model)) for model in page.models},
-            drawn=drawn,
-            plots={model: plot_steps(steps) for model, steps in drawn.items()},
-            readouts={
-                model: [[plain(line, _LONGEST_LINE) for line in readout(step, steps, images)] for step in steps]
-                for model, steps in drawn.items()
-            },
-            columns={model: [title for title, _ in _series(steps)] for model, steps in drawn.items()},
-            texts={model: rows(steps) for model, steps in drawn.items()},
-            cells=_cells(page.table, long_names=long_titles),
-            long_titles=long_titles,
-            listed_commits=max(2, min(20, _COMMITS // moved)),
-            listed_packages=12 if len(page.images) > 50 else 60,
-        )
+    template = _environment().get_template("page.html.j2")
+    text = template.render(
+        page=page,
+        title="What goes with what" if only_table else "What serves what",
+        only_table=only_table,
+        css=_Trusted(css),
+        policy=policy(css),
+        anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
+        model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
+        headline={model.model: headline(model) for model in page.models},
+        current={model.model: tuple(tiles(model)) for model in page.models},
+        drawn=drawn,
+        plots={model: plot_steps(steps) for model, steps in drawn.items()},
+        readouts={
+            model: [[plain(line, _LONGEST_LINE) for line in readout(step, steps, images)] for step in steps]
+            for model, steps in drawn.items()
+        },
+        columns={model: [title for title, _ in MeasuredSteps(steps).series()] for model, steps in drawn.items()},
+        texts={model: rows(steps) for model, steps in drawn.items()},
+        cells=_cells(page.table, long_names=long_titles),
+        long_titles=long_titles,
+        listed_commits=max(2, min(20, _COMMITS // moved)),
+        listed_packages=12 if len(page.images) > 50 else 60,
     )
     return "\n".join(line for line in text.split("\n") if line.strip()) + "\n"
 
@@ -187,106 +184,9 @@ def _beside(cell: PageCell) -> str:
     return f"{name}: {f'others {cell.others}' if cell.word == 'never tried' and cell.others else cell.word}"
 
 
-# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
-# number that is pointed at.
+# The figures of a model's history: which of a run's many are shown, and their words.
 
-
-@dataclass(frozen=True)
-class FigureTile:
-    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
-
-    figure: PageFigure
-    run: PageRun
-    title: str
-    is_main: bool
-
-    @property
-    def foreign(self) -> bool:
-        """True of a run of others."""
-        return bool(self.run.foreign)
-
-
-def headline(model: PageModel) -> str:
-    """The speed of answers on the image that serves now, at the least depth."""
-    if model.now is None:
-        return ""
-    steps = (model.now,)
-    profile = profile_of(steps)
-    run = measured(model.now, profile)
-    figure = next((figure_at(run, key) for key in wanted(steps, "tg", profile)), None)
-    return f"{mean_text(figure)}{', stale' if run and run.stale else ''}" if figure else ""
-
-
-def tiles(model: PageModel) -> Iterator[FigureTile]:
-    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    if model.now is None:
-        return
-    steps = (model.now,)
-    profile = profile_of(steps)
-    main = measured(model.now, profile)
-    keys = {key for name in DRAWN for key in wanted(steps, name, profile)}
-    for run in model.now.runs:
-        for figure in run.figures if run.kind != "prove" else ():
-            if figure.n:
-                is_main = run is main and (key_of(figure) in keys or figure.name == "startup")
-                yield FigureTile(figure, run, title_of(figure), is_main)
-
-
-def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
-    """The steps, the newest first, each with its figures as text."""
-    series, profile = _series(steps), profile_of(steps)
-    return [
-        (step, [_figure(figure_at(run, key), run) for _, key in series])
-        for step in reversed(steps)
-        for run in (measured(step, profile),)
-    ]
-
-
-def _series(steps: Sequence[PageStep]) -> tuple[tuple[str, tuple[object, ...]], ...]:
-    """The figures that a history shows: those that are drawn, and the speed of reading prompts."""
-    profile = profile_of(steps)
-    series = []
-    for name in ("tg", "pp", "acceptance", "memory_floor"):
-        for key in wanted(steps, name, profile):
-            runs = (measured(step, profile) for step in steps)
-            figure = next(each for run in runs if (each := figure_at(run, key)))
-            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
-            series.append((f"{label_of(figure)}{unit}", key))
-    return tuple(series)
-
-
-def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
-    if figure is None:
-        return "-"
-    spread = spread_text(figure)
-    mean = amount_text(figure.mean, figure.unit)
-    return f"{mean}{f' {spread}' if spread else ''}{' stale' if run and run.stale else ''}"
-
-
-def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
-    """The lines that show when a number is pointed at."""
-    repository = step.image.rpartition(":")[0] + ":"
-    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
-    origin = step.origin.removeprefix(repository)
-    words = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
-    words += [step.status if step.status != "untested" else "", step.standing or "never proven"]
-    yield ", ".join(word for word in words if word)
-    profile = profile_of((step,))
-    run = measured(step, profile)
-    speeds = [figure_at(run, key) for key in wanted((step,), "tg", profile)]
-    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
-        yield f"decode {told}"
-    image = images.get(step.image)
-    change = image.change if image else None
-    for source in change.sources[:1] if change else ():
-        count = f", {counted(source.total, 'commit')}" if source.total is not None else ""
-        since = change.since.removeprefix(repository) if change else ""
-        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
-        if len(steps) <= 40 and source.commits:
-            yield source.commits[0].title
-
-
-# The figures that a page shows of a model's history: which of a run's many, and their words.
+Key: TypeAlias = "tuple[object, ...]"  # the name of a figure, and its conditions
 
 DRAWN = ("tg", "acceptance", "memory_floor")
 _MOST_DEPTHS = 4
@@ -299,54 +199,39 @@ _TITLES = {
 }
 
 
-def profile_of(steps: Sequence[PageStep]) -> str:
-    """The profile by which most numbers were measured."""
-    counts: dict[str, int] = {}
-    for run in (run for step in steps for run in step.runs if run.kind == "bench" and not run.foreign):
-        counts[run.name] = counts.get(run.name, 0) + 1
-    return min(counts, key=lambda name: (-counts[name], name), default="")
+class MeasuredSteps:
+    """Steps of a history, and the project's own benchmark of each by the ``profile`` with which most were measured."""
+
+    def __init__(self, steps: Sequence[PageStep]) -> None:
+        self.steps = steps
+        own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
+        counts = Counter(run.name for runs in own for run in runs)
+        self.profile = min(counts, key=lambda name: (-counts[name], name), default="")
+        self.runs = [next((run for run in runs if run.name == self.profile), None) for runs in own]
+
+    def keys(self, name: str) -> tuple[Key, ...]:
+        """The conditions under which the figure ``name`` is drawn: one for each depth, with the fewest requests."""
+        figures = [figure for run in self.runs if run for figure in run.figures if figure.name == name and figure.n]
+        by_depth: dict[float, Key] = {}
+        for figure in sorted(figures, key=lambda each: (_number(each.at.get("concurrency", 1)), repr(key_of(each)))):
+            by_depth.setdefault(_number(figure.at.get("depth", 0)), key_of(figure))
+        return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_DEPTHS]
+
+    def series(self) -> Iterator[tuple[str, Key]]:
+        """The figures that a history shows, with their titles: those that are drawn, and the speed of prefill."""
+        for key in (key for name in ("tg", "pp", "acceptance", "memory_floor") for key in self.keys(name)):
+            figure = next(each for run in self.runs if (each := figure_at(run, key)))
+            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
+            yield f"{label_of(figure)}{unit}", key
 
 
-def measured(step: PageStep, profile: str) -> PageRun | None:
-    """The project's own benchmark of a step by a profile."""
-    runs = (run for run in step.runs if run.kind == "bench" and run.name == profile and not run.foreign)
-    return next(runs, None)
-
-
-def wanted(steps: Sequence[PageStep], name: str, profile: str) -> tuple[tuple[object, ...], ...]:
-    """The conditions under which the figure ``name`` is drawn: one for each depth, with the fewest requests."""
-    every: dict[tuple[object, ...], Mapping[str, int | str]] = {}
-    for step in steps:
-        run = measured(step, profile)
-        for figure in run.figures if run else ():
-            if figure.name == name and figure.n:
-                every[key_of(figure)] = figure.at
-
-    def order(key: tuple[object, ...]) -> tuple[float, str]:
-        return _number(every[key].get("concurrency", 1)), repr(key)
-
-    by_depth: dict[float, tuple[object, ...]] = {}
-    for key in sorted(every, key=order):
-        by_depth.setdefault(_number(every[key].get("depth", 0)), key)
-    return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_DEPTHS]
-
-
-def figure_at(run: PageRun | None, key: tuple[object, ...]) -> PageFigure | None:
+def figure_at(run: PageRun | None, key: Key) -> PageFigure | None:
     """The figure of a run under these conditions."""
     return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
 
 
-def key_of(figure: PageFigure) -> tuple[object, ...]:
-    """The name and the conditions of a figure."""
+def key_of(figure: PageFigure) -> Key:
     return (figure.name, *sorted(figure.at.items()))
-
-
-def title_of(figure: PageFigure) -> str:
-    """The name of a figure in plain words, with its depth."""
-    depth = figure.at.get("depth")
-    return _TITLES.get(figure.name, figure.name) + (
-        f" {depth_text(depth).replace('at', 'at depth')}" if depth is not None else ""
-    )
 
 
 def label_of(figure: PageFigure) -> str:
@@ -359,9 +244,9 @@ def label_of(figure: PageFigure) -> str:
 
 
 def depth_text(depth: object) -> str:
-    """A depth in thousands of tokens (``at 32k``), a small one in tokens."""
+    """A depth in thousands of tokens (``32k``), a small one in tokens."""
     tokens = _number(depth)
-    return f"at {tokens / 1024:.0f}k" if tokens >= 1024 else f"at {tokens:.0f}"
+    return f"{tokens / 1024:.0f}k" if tokens >= 1024 else f"{tokens:.0f}"
 
 
 def mean_text(figure: PageFigure) -> str:
@@ -379,6 +264,78 @@ def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
+# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
+# number that is pointed at.
+
+
+@dataclass(frozen=True)
+class FigureTile:
+    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
+
+    figure: PageFigure
+    run: PageRun
+    title: str
+    is_main: bool
+
+
+def headline(model: PageModel) -> str:
+    """The speed of answers on the image that serves now, at the least depth."""
+    now = MeasuredSteps((model.now,) if model.now else ())
+    for key in now.keys("tg"):
+        (run,) = now.runs
+        if figure := figure_at(run, key):
+            return f"{mean_text(figure)}{', stale' if run and run.stale else ''}"
+    return ""
+
+
+def tiles(model: PageModel) -> Iterator[FigureTile]:
+    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
+    now = MeasuredSteps((model.now,) if model.now else ())
+    keys = {key for name in DRAWN for key in now.keys(name)}
+    runs = [run for step in now.steps for run in step.runs if run.kind != "prove"]
+    for run, figure in [(each, figure) for each in runs for figure in each.figures if figure.n]:
+        depth = figure.at.get("depth")
+        title = _TITLES.get(figure.name, figure.name) + ("" if depth is None else f" at depth {depth_text(depth)}")
+        is_main = run in now.runs and (key_of(figure) in keys or figure.name == "startup")
+        yield FigureTile(figure, run, title, is_main)
+
+
+def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
+    """The steps, the newest first, each with its figures as text."""
+    measured = MeasuredSteps(steps)
+    keys = [key for _, key in measured.series()]
+    texts = [[_figure(figure_at(run, key), run) for key in keys] for run in measured.runs]
+    return list(zip(steps, texts, strict=True))[::-1]
+
+
+def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
+    if figure is None:
+        return "-"
+    mean = words.amount_text(figure.mean, figure.unit)
+    return " ".join(filter(None, (mean, spread_text(figure), "stale" if run and run.stale else "")))
+
+
+def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
+    """The lines that show when a number is pointed at."""
+    repository = step.image.rpartition(":")[0] + ":"
+    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
+    origin = step.origin.removeprefix(repository)
+    facts = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
+    facts += [step.status if step.status != "untested" else "", step.standing or "never proven"]
+    yield ", ".join(filter(None, facts))
+    measured = MeasuredSteps((step,))
+    speeds = [figure_at(measured.runs[0], key) for key in measured.keys("tg")]
+    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
+        yield f"decode {told}"
+    change = images[step.image].change if step.image in images else None
+    for source in change.sources[:1] if change else ():
+        count = f", {words.counted(source.total, 'commit')}" if source.total is not None else ""
+        since = change.since.removeprefix(repository) if change else ""
+        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
+        if len(steps) <= 40 and source.commits:
+            yield source.commits[0].title
+
+
 # The history of a model as a drawing: lines with their band of noise over the numbers, placed in whole pixels. A dozen
 # lines and their labels need no library, and the page no script.
 
@@ -386,7 +343,6 @@ _COLUMN, _LEFT, _RIGHT = 36, 64, 84
 _STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
 _PHONE = 330  # what the narrowest phones show of it
 _LETTER = 6  # the width of one, about
-_UNITS = {"bytes": "GB"}
 # The title and the height of each figure's panel.
 _PANELS = {
     "tg": ("decode at depth", 130),
@@ -476,8 +432,8 @@ def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
         )
         for place, step in enumerate(steps)
     )
-    profile = profile_of(steps)
-    panels = tuple(_panels(columns, profile, right))
+    measured = MeasuredSteps(steps)
+    panels = tuple(_panels(columns, measured, right))
     bottom = panels[-1].bottom if panels else _STRIP
     return HistoryPlot(
         width=max(_NARROWEST, right + _RIGHT),
@@ -489,7 +445,7 @@ def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
         columns=columns,
         moves=tuple(_moves(columns)),
         panels=panels,
-        profile=profile,
+        profile=measured.profile,
         is_long=right > _PHONE,
     )
 
@@ -508,13 +464,14 @@ def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
     return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
 
 
-def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator[PlotPanel]:
+def _panels(columns: Sequence[PlotColumn], measured: MeasuredSteps, right: int) -> Iterator[PlotPanel]:
     top = _STRIP + _GAP
     for name in DRAWN:
         title, height = _PANELS[name]
-        keys = wanted([column.step for column in columns], name, profile)
-        runs = [(column.x, run) for column in columns if (run := measured(column.step, profile))]
-        series = [[(x, figure, run) for x, run in runs if (figure := figure_at(run, key))] for key in keys]
+        runs = [(column.x, run) for column, run in zip(columns, measured.runs, strict=True) if run]
+        series = [
+            [(x, figure, run) for x, run in runs if (figure := figure_at(run, key))] for key in measured.keys(name)
+        ]
         if not series:
             continue
         low, high, ticks = _scale([figure for points in series for _, figure, _ in points])
@@ -525,12 +482,12 @@ def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator
 
         unit = series[0][0][1].unit
         lines = [_line(points, order, y, right) for order, points in enumerate(series)]
-        shown = _UNITS.get(unit, unit if unit != "ratio" else "")
+        shown = {"bytes": ", GB", "ratio": ""}.get(unit, f", {unit}")
         yield PlotPanel(
-            f"{title}, {shown}" if shown else title,
+            f"{title}{shown}",
             top,
             bottom,
-            tuple((y(tick), _tick(tick, unit)) for tick in ticks),
+            tuple((y(tick), f"{tick / 1e9 if unit == 'bytes' else tick:.4g}") for tick in ticks),
             tuple(_spread_labels(lines)),
         )
         top = bottom + _GAP
@@ -553,7 +510,7 @@ def _line(
     )
     last = points[-1][1]
     depth = last.at.get("depth")
-    label = "" if depth is None else depth_text(depth)
+    label = "" if depth is None else f"at {depth_text(depth)}"
     return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.mean) + 4)
 
 
@@ -597,7 +554,3 @@ def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]
     step *= next(factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 2)
     first = math.ceil(low / step)
     return low, high, tuple(step * place for place in range(first, math.floor(high / step) + 1))
-
-
-def _tick(value: float, unit: str) -> str:
-    return f"{value / 1e9:.4g}" if unit == "bytes" else f"{value:.4g}"
