@@ -106,7 +106,7 @@ def measure_bench(
     return Outcome(
         kind="bench",
         name=profile.name,
-        version=str(LLAMA_BENCHY),
+        version=LLAMA_BENCHY,
         set=bench_digest(profile),
         started=started,
         seconds=time.monotonic() - began,

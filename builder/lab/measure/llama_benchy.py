@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from builder.serving.running import ServerMember
 
 
+LLAMA_BENCHY = "llama-benchy 0.4.0"
 # The name of a text is the digest of the address that it would come from.
 _BOOK = "builder://filler-text"
 _WRONG_TOKENIZER = "Falling back to 'gpt2'"
@@ -86,7 +87,7 @@ def run_llama_benchy(
     """
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
-        require_tool(LLAMA_BENCHY, environ, folder)
+        require_tool(environ, folder)
         book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
         book.parent.mkdir(parents=True)
         book.write_text(text(), encoding="utf-8")
@@ -99,11 +100,13 @@ def run_llama_benchy(
             "PYTHONUNBUFFERED": "1",
             "RECONCILED": str(folder / "reconciled.jsonl"),
         }
-        script = _CLIENT.read_text(encoding="utf-8")
+        # For the script and not for uv.
+        set_variables = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
         watch = _Watch(folder / "progress.jsonl", profile, progress)
         try:
             ended = own_script.run_bounded(
-                [*LLAMA_BENCHY.argv_with_script(variables, script), *_options(served, profile, tokenizer, folder)],
+                [*_uv_tool(LLAMA_BENCHY), *set_variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
                 environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
@@ -281,26 +284,6 @@ def _cost(prompt: int, answer: int, depth: int) -> float:
 _INSTALL_SECONDS = 900.0
 
 
-@dataclass(frozen=True)
-class PythonTool:
-    """A tool by the name of its package, which is that of its program, and its version."""
-
-    name: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
-
-    def argv_with_script(self, variables: Mapping[str, str], script: str) -> list[str]:
-        """The beginning of an argument vector that runs a Python script in the environment of the tool, with these
-        variables set for the script and not for uv."""
-        set_variables = [f"{name}={value}" for name, value in variables.items()]
-        return [*_uv_tool(self), "env", *set_variables, "python", "-c", script]
-
-
-LLAMA_BENCHY = PythonTool("llama-benchy", "0.4.0")
-
-
 def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's environment, with the settings that uv does not read by itself."""
     settings = git.read_index_settings(environ)
@@ -308,12 +291,13 @@ def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, **python.variables(settings, links)}
 
 
-def require_tool(tool: PythonTool, environ: Mapping[str, str], folder: Path) -> None:
-    """Fetches the tool where it is not here yet. Raises MeasuringError where it cannot be had, or is another
-    version."""
+def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
+    """Fetches the tool (its name and version) where it is not here yet. Raises MeasuringError where it cannot be had,
+    or is another version."""
+    name, version = tool.split()
     try:
         ended = own_script.run_bounded(
-            [*_uv_tool(tool), tool.name, "--version"],
+            [*_uv_tool(tool), name, "--version"],
             folder=folder,
             environ=environ_of_uv(environ),
             seconds=_INSTALL_SECONDS,
@@ -321,18 +305,18 @@ def require_tool(tool: PythonTool, environ: Mapping[str, str], folder: Path) -> 
     except OSError as error:
         raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
     printed = ended.output.decode(errors="replace").strip()
-    if ended.exit_code or printed != str(tool):
+    if ended.exit_code or printed != tool:
         text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
         raise MeasuringError(
             f"{tool} cannot be had: {text}",
             hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
-            f" `uv tool run --from {tool.name}=={tool.version} {tool.name} --version` must answer",
+            f" `uv tool run --from {name}=={version} {name} --version` must answer",
         )
 
 
-def _uv_tool(tool: PythonTool) -> list[str]:
+def _uv_tool(tool: str) -> list[str]:
     options = ["--no-progress", "--quiet", *python.options_of_user()]
-    return [python.path(), "tool", "run", *options, "--from", f"{tool.name}=={tool.version}"]
+    return [python.path(), "tool", "run", *options, "--from", tool.replace(" ", "==")]
 
 
 # The tokenizer of a served model, as a file here.
