@@ -428,8 +428,8 @@ def passed(
 def unfit(
     project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, now: ImageName, model: str | None
 ) -> str:
-    """The reason why a step back from the image ``now`` passes over the image ``name``, empty where it does not: what
-    `pointers.unfit_moves` says, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
+    """The reason why a step back from the image ``now`` passes over the image ``name``, empty where it does not:
+    `pointers.unfit_moves`, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
     recipe that cannot be read says nothing: going back has to be possible with it."""
     if reason := pointers.unfit_moves(lock, name, now):
         return reason

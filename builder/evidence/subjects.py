@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache
-from builder.base.errors import FileProblemsError, UnsafePathError, UsageError
+from builder.base.errors import BuilderError, FileProblemsError, UsageError
 from builder.definitions import command, container, recipe
 from builder.evidence.records import Subject
 
@@ -75,7 +75,7 @@ class PresentSubjects:
         pairing = pairing_of(self._lock, image, model)
         file = pairing.recipe if pairing else None
         if file and file not in self._facts:
-            used = _recorded(self._project, file)
+            used = recorded_recipe(self._project, file)
             self._facts[file] = served_facts(self._project, used, NOTHING, self._environ) if used else None
         return self._facts[file] if file else None
 
@@ -118,7 +118,7 @@ def present_subject(
     None: nothing is compared with it."""
     pairing = pairing_of(lock, image, model)
     if recipe is None and pairing and pairing.recipe:
-        recipe = _recorded(project, pairing.recipe)
+        recipe = recorded_recipe(project, pairing.recipe)
     facts = served_facts(project, recipe, overrides, environ) if recipe else None
     return PresentSubjects(project, lock, environ).with_recipe(image, model, kind, facts, overrides)
 
@@ -130,12 +130,12 @@ def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | Non
     return next((pairing for pairing in pairings if pairing.image == image), None)
 
 
-def _recorded(project: Project, file: str) -> Recipe | None:
-    """A recipe that images.lock names; None where it is gone, or cannot be read."""
+def recorded_recipe(project: Project, file: str) -> Recipe | None:
+    """A recipe that images.lock, or the label of a server, names; None where it is gone, or cannot be read."""
     try:
         path = recipe.recorded(project, file)
         return recipe.load_recipe(project, path) if path else None
-    except (FileProblemsError, UnsafePathError, UsageError):
+    except BuilderError:
         return None
 
 

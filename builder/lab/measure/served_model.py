@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from builder.base import http_client, processes, redaction
 from builder.base.errors import BuilderError, ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
-from builder.definitions import recipe
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import store, subjects
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.base.project import Project
-    from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
     from builder.evidence.records import Kind, Subject
     from builder.lab.measure.outcome import Outcome
@@ -73,7 +70,7 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
         measured.image,
         server.model or None,
         kind,
-        recipe=_recipe(workspace.project, server),
+        recipe=subjects.recorded_recipe(workspace.project, server.labels.get(f"{LABEL}.recipe", "")),
         environ=workspace.environment,
         overrides=_overrides(server),
     )
@@ -95,16 +92,6 @@ def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -
     if measured.image is None or belongs_to is None:
         return None
     return store.add_run(workspace.project, measured.image, outcome.evidence(belongs_to), outcome.raw or None)
-
-
-def _recipe(project: Project, server: RunningServer) -> Recipe | None:
-    """The recipe that the server was started by, as far as it is still there."""
-    file = server.labels.get(f"{LABEL}.recipe", "")
-    try:
-        path = recipe.recorded(project, file)
-        return recipe.load_recipe(project, path) if path else None
-    except BuilderError:
-        return None
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:

@@ -290,8 +290,8 @@ def find_reference(project: Project, lock: Lock, repository: str, number: int | 
             is_own = run.kind == "prove" and not run.foreign and run.subject.model == model
             if is_own and run.verdict in {"pass", "unclear"} and run.goldens:
                 content = store.raw_answers(project, run.raw) if run.raw else None
-                # Only this program writes into the state folder, by the digest that the run names.
-                return Reference(str(name), run.goldens, json.loads(content)["texts"] if content else {})
+                # The content has the digest that this project's own run names.
+                return Reference(str(name), run.goldens, json.loads(content).get("texts", {}) if content else {})
     return None
 
 
