@@ -1,13 +1,12 @@
-"""The time that the table and the page take in a project with many runs: from its files alone, and from memory."""
+"""The time that the table and the page take in a project with many runs."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.measuring import Action, Row, Table, in_turn
+from benchmarks.measuring import Row, Table, in_turn
 from builder.evidence import records, store
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, Model, Pairing, Repository
@@ -26,36 +25,22 @@ NUMBERS, MODELS = 200, 20
 
 
 def tables(sandbox: Sandbox, runs: int) -> Iterator[Table]:
-    """Measures `matrix` and `report`, each with nothing remembered beside the same once more."""
+    """Measures `matrix` and `report` beside the start of the program."""
     project = _project(sandbox)
     page = project.root / "report.html"
-    matrix = partial(sandbox.builder, project, "matrix")
-    report = partial(sandbox.builder, project, "report", "--output", str(page))
-    first_matrix, later_matrix, first_report, later_report, version = in_turn(
+    matrix, report, version = in_turn(
         runs,
-        partial(_forgotten, project, matrix),
-        matrix,
-        partial(_forgotten, project, report),
-        report,
+        partial(sandbox.builder, project, "matrix"),
+        partial(sandbox.builder, project, "report", "--output", str(page)),
         partial(sandbox.builder, project, "--version"),
     )
-    once_more = "the same once more, from memory"
+    start = "`builder --version`: the start of the program"
     yield Table(
         f"{NUMBERS} numbers and {MODELS} models",
         f"Every number was proven for every model: {NUMBERS * MODELS:,} files of runs. No engine is asked. "
         f"The page takes {page.stat().st_size / 1000:.0f} kB.",
-        [
-            Row("`matrix`, with nothing remembered", first_matrix, once_more, later_matrix, 1.0),
-            Row("`report`, with nothing remembered", first_report, once_more, later_report),
-            Row("`matrix`, from memory", later_matrix, "`builder --version`: the start of the program", version),
-        ],
+        [Row("`matrix`", matrix, start, version, 1.0), Row("`report`", report, start, version)],
     )
-
-
-def _forgotten(project: Project, action: Action) -> None:
-    """Runs an action in a project whose state folder is gone."""
-    shutil.rmtree(project.state, ignore_errors=True)
-    action()
 
 
 def _project(sandbox: Sandbox) -> Project:

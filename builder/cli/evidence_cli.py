@@ -1,7 +1,4 @@
-"""This page defines the command line of builder matrix and builder report.
-
-The runs of an image as text come first, then the matrix with its text and JSON, then the report.
-"""
+"""The command line of builder matrix and builder report, and runs as text for other commands."""
 
 from __future__ import annotations
 
@@ -44,7 +41,10 @@ def of_image(evidence: ImageEvidence) -> Iterator[str]:
     """The last runs of an image, their figures with their spread, and what did not pass."""
     if evidence.last:
         yield ""
-        rows = [(*_run(each.run), " ".join(_remarks(each))) for each in evidence.last]
+        rows = [
+            (f"{each.run.kind} {each.run.name}", _verdict(each.run), words.ago_text(each.run.started), _remarks(each))
+            for each in evidence.last
+        ]
         yield from _table(("RUN", "VERDICT", "WHEN", "OF"), rows)
     figures = [(each.run, figure) for each in evidence.last for figure in each.run.figures]
     if figures:
@@ -71,32 +71,24 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
     yield from lines
 
 
-def _run(run: Evidence) -> tuple[str, str, str]:
-    return f"{run.kind} {run.name}", _verdict(run), words.ago_text(run.started)
-
-
 def _verdict(run: Evidence) -> str:
     return output.styled(run.verdict, fg=_VERDICT_COLOURS.get(run.verdict))
 
 
-def _remarks(each: JudgedRun) -> Iterator[str]:
+def _remarks(each: JudgedRun) -> str:
     """The model, what was counted, and what is to be known of the run."""
-    run = each.run
-    told = [run.subject.model or "the image", ", ".join(f"{count:,} {name}" for name, count in run.counts.items())]
-    told += [
+    run, machine = each.run, each.run.subject.machine
+    gpus = f"{machine.gpus} x {machine.gpu}" if machine and machine.gpus > 1 else machine.gpu if machine else ""
+    place = gpus or (machine.cpu if machine else "")
+    parts = (
+        run.subject.model or "the image",
+        ", ".join(f"{count:,} {name}" for name, count in run.counts.items()),
         f"accepted: {run.accepted}" if run.accepted else "",
         f"stale: {'; '.join(each.stale)}" if each.stale else "",
-    ]
-    told += [f"not ours: {run.foreign}" if run.foreign else "", _machine(run)]
-    yield "; ".join(part for part in told if part)
-
-
-def _machine(run: Evidence) -> str:
-    machine = run.subject.machine
-    if machine is None:
-        return ""
-    gpus = f"{machine.gpus} x {machine.gpu}" if machine.gpus > 1 else machine.gpu
-    return f"on {gpus or machine.cpu}" if gpus or machine.cpu else ""
+        f"not ours: {run.foreign}" if run.foreign else "",
+        f"on {place}" if place else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 def _named(figure: Figure) -> str:
@@ -137,16 +129,14 @@ def _findings(run: Evidence) -> Iterator[str]:
 def _verdict_of(each: JudgedRun | None) -> str:
     if each is None:
         return "-"
-    return ", ".join(
-        [_verdict(each.run), *(["stale"] if each.stale else []), *(["not ours"] if each.run.foreign else [])]
-    )
+    parts = (_verdict(each.run), "stale" if each.stale else "", "not ours" if each.run.foreign else "")
+    return ", ".join(filter(None, parts))
 
 
 def _pair_remarks(pair: RunPair) -> str:
-    told = [pair.model or "", f"not comparable: {', '.join(pair.unlike)}" if pair.unlike else ""]
-    if pair.goldens:
-        told.append(f"{words.counted(len(pair.goldens), 'conversation')} with other tokens")
-    return "; ".join(part for part in told if part)
+    unlike = f"not comparable: {', '.join(pair.unlike)}" if pair.unlike else ""
+    others = f"{words.counted(len(pair.goldens), 'conversation')} with other tokens" if pair.goldens else ""
+    return "; ".join(filter(None, (pair.model, unlike, others)))
 
 
 def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
@@ -300,11 +290,7 @@ def _fits(rows: Sequence[tuple[str, ...]], headings: Sequence[str]) -> bool:
 @functools.cache
 def _shown(word: CellWord, ran_elsewhere: bool, *, words: bool) -> str:
     text = _SHORT.get(word, word) if words else _MARKS[word]
-    return _word(word, text) + (_OTHERS if ran_elsewhere else "")
-
-
-def _word(word: str, text: str = "") -> str:
-    return output.styled(text or word, fg=_COLOURS.get(word))
+    return output.styled(text, fg=_COLOURS.get(word)) + (_OTHERS if ran_elsewhere else "")
 
 
 def _letter(place: int) -> str:

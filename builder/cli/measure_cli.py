@@ -1,7 +1,4 @@
-"""This page defines the command line of builder bench, builder probe and builder prove.
-
-The benchmark comes first, then measurements as tables and JSON, then the probe and the proof.
-"""
+"""The command line of builder bench, builder probe and builder prove, with measurements as tables and JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_note, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from builder.commands.measuring import KeptOutcome
     from builder.evidence.records import Evidence, Figure
@@ -23,7 +20,13 @@ if TYPE_CHECKING:
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 
 
-# ``builder bench``.
+_image_option = click.option(
+    "--image",
+    default="",
+    metavar="IMAGE:N",
+    shell_complete=names("numbered"),
+    help="Serve this number, whichever is paired.",
+)
 
 
 @click.command()
@@ -44,13 +47,7 @@ if TYPE_CHECKING:
     shell_complete=names("numbered"),
     help="Serve two numbers in turn, and tell if B is better or worse.",
 )
-@click.option(
-    "--image",
-    default="",
-    metavar="IMAGE:N",
-    shell_complete=names("numbered"),
-    help="Serve this number, whichever is paired.",
-)
+@_image_option
 @json_option
 @verbosity_options
 @pass_context
@@ -71,21 +68,27 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
 
     with progress.reporter() as report:
         workspace = context.workspace(report)
-        compared = command.compare_bench(workspace, what, pair, profile) if pair else None
-        kept = command.run_bench(workspace, what, profile, image) if compared is None else None
-    if compared is not None:
-        if as_json:
-            output.print_json(comparison_document(compared))
-        else:
-            print_comparison(compared)
-        return int(compared.judgement == "worse" or bool(compared.failures))
-    if kept is None:
-        return 1
+        result = (
+            command.compare_bench(workspace, what, pair, profile)
+            if pair
+            else command.run_bench(workspace, what, profile, image)
+        )
+    if isinstance(result, command.KeptOutcome):
+        _show([result], document(result), context, as_json=as_json)
+        return int(result.outcome.verdict != "pass")
     if as_json:
-        output.print_json(document(kept))
+        print_json(comparison_document(result))
     else:
+        print_comparison(result)
+    return int(result.judgement == "worse" or bool(result.failures))
+
+
+def _show(results: Sequence[KeptOutcome], content: dict[str, Any], context: Context, *, as_json: bool) -> None:
+    if as_json:
+        print_json(content)
+        return
+    for kept in results:
         print_outcome(kept, str(context.project.root))
-    return int(kept.outcome.verdict != "pass")
 
 
 # Measurements as tables and as JSON.
@@ -134,22 +137,7 @@ def print_comparison(compared: ComparedNumbers) -> None:
 
 def document(kept: KeptOutcome) -> dict[str, Any]:
     """A measurement as JSON."""
-    outcome = kept.outcome
-    return {
-        "server": kept.server,
-        "image": kept.image,
-        "kind": outcome.kind,
-        "name": outcome.name,
-        "version": outcome.version,
-        "set": outcome.set,
-        "started": outcome.started,
-        "seconds": round(outcome.seconds, 3),
-        "verdict": outcome.verdict,
-        "counts": dict(outcome.counts),
-        "figures": [_figure(figure) for figure in outcome.figures],
-        "findings": [vars(finding) for finding in outcome.findings],
-        "file": str(kept.file) if kept.file else None,
-    }
+    return kept.json
 
 
 def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
@@ -173,19 +161,6 @@ def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
             }
             for figure in compared.figures
         ],
-    }
-
-
-def _figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "name": figure.name,
-        "at": dict(figure.at),
-        "unit": figure.unit,
-        "better": figure.better,
-        "n": len(figure.values),
-        "mean": figure.mean,
-        "std": figure.std,
-        "values": list(figure.values),
     }
 
 
@@ -228,13 +203,7 @@ def _finite(value: float) -> float | None:
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
-@click.option(
-    "--image",
-    default="",
-    metavar="IMAGE:N",
-    shell_complete=names("numbered"),
-    help="Serve this number, whichever is paired.",
-)
+@_image_option
 @json_option
 @verbosity_options
 @pass_context
@@ -258,11 +227,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     with progress.reporter() as report:
         results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
-    if as_json:
-        print_json({"probes": [document(kept) for kept in results]})
-    else:
-        for kept in results:
-            print_outcome(kept, str(context.project.root))
+    _show(results, {"probes": [document(kept) for kept in results]}, context, as_json=as_json)
     return int(any(kept.outcome.verdict != "pass" for kept in results))
 
 

@@ -284,7 +284,8 @@ def recipe_of(workspace: Workspace, bisection: Bisection, text: str = "") -> Rec
 
 
 def start(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) -> RunningServer:
-    """Starts the server of the image ``tag`` and waits until it answers. Raises what `readiness.wait_until_ready` does."""
+    """Starts the server of the image ``tag`` and waits until it answers. Raises what `readiness.wait_until_ready`
+    does."""
     request = measuring.request_as_before(workspace, recipe)
     definition = image.of_repository(workspace.project, bisection.repository)
     selection = UnnumberedImage(replace(recipe, container=tag), definition)

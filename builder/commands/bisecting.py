@@ -60,7 +60,8 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
 
 
 def preview_bisect(workspace: Workspace, request: BisectRequest) -> Bisection:
-    """The bisection that is asked for, with its outlook; nothing is tried. Raises what `bisect_trying.of_request` does."""
+    """The bisection that is asked for, with its outlook; nothing is tried. Raises what `bisect_trying.of_request`
+    does."""
     bisection = bisect_trying.of_request(workspace, request)
     shared = bisect_trying.context(workspace, bisection)
     return replace(bisection, outlook=bisect_trying.of_bisection(workspace, bisection, shared))

@@ -126,8 +126,8 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
 
 
 def preview_build(workspace: Workspace, request: BuildRequest) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """Plans as `build_targets` does, and tells what is ahead of each image; nothing is written. Raises what `resolve.resolve_images`
-    and `resolve.plan_all` do."""
+    """Plans as `build_targets` does, and tells what is ahead of each image; nothing is written. Raises what
+    `resolve.resolve_images` and `resolve.plan_all` do."""
     from builder.building import bake, outlook, resolve, verification
 
     if request.push:

@@ -1,7 +1,4 @@
-"""These commands show the evidence of a project.
-
-The matrix comes first, then the report as one page or as a folder for a static host.
-"""
+"""The evidence of a project as a table, and its state as one page or as a folder for a static host."""
 
 from __future__ import annotations
 
@@ -13,24 +10,21 @@ from typing import TYPE_CHECKING
 from builder.base import files
 from builder.base.errors import ConflictError, UsageError
 from builder.base.words import did_you_mean
+from builder.definitions import recipe
 from builder.evidence import matrix, standing
 from builder.lab.measure import probes
 from builder.lab.report import collecting, html
+from builder.lab.report.page import FORMAT, Disclosure, ReportPage
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from builder.evidence.matrix import Matrix
-    from builder.evidence.standing import ImageEvidence
-    from builder.lab.report.page import ReportPage
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
-
-
-# The matrix command: numbers, models and proofs, each with the run that tells how they go together.
 
 
 def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence[str] = ()) -> Matrix:
@@ -41,18 +35,15 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
     """
     project = workspace.project
     lock = lock_file.read_project_lock(project)
-    chosen_images = _images(workspace, lock, images)
-    evidence = standing.evidence_glance(
-        project, lock, chosen_images, workspace.environment, probes.present_sets(project)
-    )
-    return matrix.build_matrix(chosen_images, _models(workspace, lock, evidence, models), evidence)
+    names = _images(workspace, lock, images)
+    evidence = standing.evidence_overview(project, lock, names, workspace.environment, probes.present_sets(project))
+    every = matrix.models_of(lock, evidence.values())
+    chosen = sorted({_model(workspace, text, every) for text in models}) if models else every
+    return matrix.build_matrix(names, chosen, evidence)
 
 
 def page(table: Matrix) -> str:
     """The table as an HTML page."""
-    from builder.lab.report import collecting, html
-    from builder.lab.report.page import Disclosure, ReportPage
-
     rows = collecting.table_of(table, Disclosure(full=True))
     return html.render_table(ReportPage("", (), (), rows, (), full=True))
 
@@ -73,21 +64,10 @@ def _named(workspace: Workspace, lock: Lock, text: str) -> list[ImageName]:
     return [status.named_number(workspace.project, lock, text)[0]]
 
 
-def _models(
-    workspace: Workspace, lock: Lock, evidence: Mapping[ImageName, ImageEvidence], wanted: Sequence[str]
-) -> tuple[str, ...]:
-    every = matrix.models_of(lock, evidence.values())
-    if not wanted:
-        return every
-    return tuple(sorted({_model(workspace, text, every) for text in wanted}))
-
-
 def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
     """The model called ``text``, or that of the recipe called so."""
     if text in every:
         return text
-    from builder.definitions import recipe
-
     path = recipe.find_recipe(workspace.project, text)
     model = recipe.load_recipe(workspace.project, path).model if path else None
     if model:
@@ -96,11 +76,6 @@ def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:
         f"`{text}` is no model that an image was paired or run with, and no recipe",
         hint=did_you_mean(text, every) or f"there are: {', '.join(every) or 'none yet'}",
     )
-
-
-# The report command: the state of a project as one page, and for a static host as a folder.
-
-_INDEX, _DATA = "index.html", "report.json"
 
 
 def write_report(workspace: Workspace, output: Path, *, publish: bool = False, full: bool = False) -> tuple[Path, ...]:
@@ -117,13 +92,11 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
     text = html.render_page(page)
     if not publish:
         return (_write(output, text),)
-    return _write(output / _INDEX, text), _write(output / _DATA, data(page))
+    return _write(output / "index.html", text), _write(output / "report.json", data(page))
 
 
 def data(page: ReportPage) -> str:
     """The page as JSON."""
-    from builder.lab.report.page import FORMAT
-
     content = {"schema_version": FORMAT, **asdict(page)}
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 

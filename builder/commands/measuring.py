@@ -1,20 +1,21 @@
-"""The bench and probe commands measure a served model.
+"""The bench and probe commands measure a served model: a running server, else one that is started for it.
 
-The measured server comes first, then bench and probe, then a candidate's server beside the model's own server.
-A running server is used, or else one is started. The model's own server is restored afterwards.
+The commands come first, then the servers that they measure, then a candidate's server beside the model's own, or in its
+place, which other commands try before an image counts.
 """
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import ConflictError, UsageError
 from builder.base.events import Message
 from builder.commands import servers
 from builder.definitions import configuration
 from builder.definitions.container import STOPPING_SECONDS
+from builder.evidence.records import figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lock import lock_file
 from builder.numbers import status
@@ -36,70 +37,6 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer
 
 
-# A server for as long as it is measured, for the commands that measure: one that runs is used, else one is started.
-
-
-@contextmanager
-def running_or_started(workspace: Workspace, text: str) -> Iterator[MeasuredServer]:
-    """The server called ``text``, a recipe or a model. One that this starts is stopped at the end, however that comes.
-
-    Raises what `commands.run.run` does, MeasuringError where it does not answer.
-    """
-    server = running.pick(workspace.project, running.find_all(workspace), text)
-    if server is not None and server.head.service.is_up:
-        yield served_model.find_measured_server(server)
-        return
-    with started(workspace, ServeRequest(text, {})) as measured:
-        yield measured
-
-
-def chosen_repetitions(workspace: Workspace, text: str, image: str) -> AbstractContextManager[MeasuredServer]:
-    """The server called ``text``, from the number called ``image`` where one is given."""
-    return (
-        of_number(workspace, text, numbered(workspace, text, image)) if image else running_or_started(workspace, text)
-    )
-
-
-def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
-    """The numbered image called ``image``: with its repository, or by the number alone in that of ``text``. Raises
-    UsageError."""
-    lock = lock_file.read_project_lock(workspace.project)
-    repository = selection.select_any(workspace.project, lock, text).recipe.repository
-    full = f"{repository}:{image}" if image.isdecimal() else image
-    if ":" not in full:
-        raise UsageError(f"`{image}` is no numbered image", hint=f"name a number, such as {repository}:1")
-    name, _ = status.named_number(workspace.project, lock, full)
-    return name
-
-
-@contextmanager
-def of_number(workspace: Workspace, text: str, image: ImageName) -> Iterator[MeasuredServer]:
-    """The server of a recipe or a model from the number ``image``, whichever is paired; started, and stopped at the
-    end."""
-    with started(workspace, ServeRequest(text, {}, image=image)) as measured:
-        yield measured
-
-
-@contextmanager
-def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredServer]:
-    """A server that is started for this, and stopped at the end unless it was running before."""
-    result = servers.run_server(workspace, request, detach=False)
-    try:
-        yield served_model.find_measured_server(result.server)
-    finally:
-        if not result.already:
-            _stop(workspace, result.server)
-
-
-def _stop(workspace: Workspace, server: RunningServer) -> None:
-    workspace.report(Message(f"stopping {server.name}, which was started for this"))
-    if servers.end_server(server, STOPPING_SECONDS).killed:
-        workspace.report(Message(f"{server.name} did not end by itself within {STOPPING_SECONDS} s, and was killed"))
-
-
-# The bench command: measures a served model by a profile, and two numbers of it against each other.
-
-
 @dataclass(frozen=True)
 class KeptOutcome:
     """A measurement of a server, and the file of evidence that keeps it; None where its image has no number."""
@@ -108,6 +45,22 @@ class KeptOutcome:
     image: str
     outcome: Outcome
     file: Path | None
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """All of it as JSON data."""
+        outcome = self.outcome
+        return {
+            "server": self.server,
+            "image": self.image,
+            **{name: getattr(outcome, name) for name in ("kind", "name", "version", "set", "started")},
+            "seconds": round(outcome.seconds, 3),
+            "verdict": outcome.verdict,
+            "counts": dict(outcome.counts),
+            "figures": [figure_document(figure) for figure in outcome.figures],
+            "findings": [vars(finding) for finding in outcome.findings],
+            "file": str(self.file) if self.file else None,
+        }
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
@@ -118,7 +71,7 @@ def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "
     `commands.run.run` does.
     """
     profile = configuration.load_configuration(workspace.project).profile(profile_name)
-    with chosen_repetitions(workspace, text, image) as server:
+    with chosen_server(workspace, text, image) as server:
         outcome = measure_server(workspace, server, profile)
         file = served_model.keep_run(workspace, server, outcome)
         return KeptOutcome(server.running.name, server.running.image, outcome, file)
@@ -140,7 +93,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
         )
 
     def measure_number(image: ImageName) -> Outcome:
-        with of_number(workspace, text, image) as server:
+        with started(workspace, ServeRequest(text, {}, image=image)) as server:
             outcome = measure_server(workspace, server, profile)
             served_model.keep_run(workspace, server, outcome)
             return outcome
@@ -163,9 +116,6 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
     )
 
 
-# The probe command: checks a served model by probes, built in and of the project.
-
-
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
     """Runs the probes called ``wanted``, or where none is named all of them, and keeps each result as
     evidence; yields it when it is there. A server that runs is used, else one is started for all of them
@@ -178,15 +128,65 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
     for name in chosen:
         probes.require(project, name)
-    with chosen_repetitions(workspace, text, image) as server:
+    with chosen_server(workspace, text, image) as server:
         for name in chosen:
             outcome = probes.run_probe(project, server.model, name, workspace.environment, workspace.report)
             file = served_model.keep_run(workspace, server, outcome)
             yield KeptOutcome(server.running.name, server.running.image, outcome, file)
 
 
-# A candidate's server beside the model's own, or in its place, and the model's own again afterwards: for the commands
-# that try an image before it counts.
+# A server for as long as it is measured.
+
+
+@contextmanager
+def running_or_started(workspace: Workspace, text: str) -> Iterator[MeasuredServer]:
+    """The server called ``text``, a recipe or a model. One that this starts is stopped at the end, however that comes.
+
+    Raises what `commands.run.run` does, MeasuringError where it does not answer.
+    """
+    server = running.pick(workspace.project, running.find_all(workspace), text)
+    if server is not None and server.head.service.is_up:
+        yield served_model.find_measured_server(server)
+        return
+    with started(workspace, ServeRequest(text, {})) as measured:
+        yield measured
+
+
+def chosen_server(workspace: Workspace, text: str, image: str) -> AbstractContextManager[MeasuredServer]:
+    """The server called ``text``; where an ``image`` is given one from that number, whichever is paired."""
+    if image:
+        return started(workspace, ServeRequest(text, {}, image=numbered(workspace, text, image)))
+    return running_or_started(workspace, text)
+
+
+def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
+    """The numbered image called ``image``: with its repository, or by the number alone in that of ``text``. Raises
+    UsageError."""
+    lock = lock_file.read_project_lock(workspace.project)
+    repository = selection.select_any(workspace.project, lock, text).recipe.repository
+    full = f"{repository}:{image}" if image.isdecimal() else image
+    if ":" not in full:
+        raise UsageError(f"`{image}` is no numbered image", hint=f"name a number, such as {repository}:1")
+    name, _ = status.named_number(workspace.project, lock, full)
+    return name
+
+
+@contextmanager
+def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredServer]:
+    """A server that is started for this, and stopped at the end unless it was running before."""
+    result = servers.run_server(workspace, request, detach=False)
+    try:
+        yield served_model.find_measured_server(result.server)
+    finally:
+        if not result.already:
+            server = result.server
+            workspace.report(Message(f"stopping {server.name}, which was started for this"))
+            if servers.end_server(server, STOPPING_SECONDS).killed:
+                text = f"{server.name} did not end by itself within {STOPPING_SECONDS} s, and was killed"
+                workspace.report(Message(text))
+
+
+# A candidate's server beside the model's own, or in its place, and the model's own again afterwards.
 
 
 def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
@@ -212,7 +212,7 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
 
 
 def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
-    """The limit for a candidate's first answer (`answered.start_limit`)."""
+    """The limit for a candidate's first answer (`model_revision.start_limit`)."""
     lock = lock_file.read_project_lock(workspace.project)
     return model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
 

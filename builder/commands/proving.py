@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
-    from builder.lock.model import ImageName, Lock, NumberedImage
+    from builder.lock.model import ImageName, Lock
     from builder.numbers.workspace import Workspace
 
 
@@ -42,7 +42,10 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
     lock = lock_file.read_project_lock(project)
     name, record = status.named_number(project, lock, image)
     pairings = tuple(_pairings(workspace, lock, name, models))
-    _require_present(workspace, name, record)
+    details = images.inspect_image(workspace.engine, str(name))
+    if details is None or images.fingerprint(details) != record.fingerprint:
+        state = "is missing from this engine" if details is None else "is not the image that images.lock records"
+        raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
     store.of_image(project, name)
     find = functools.partial(judging.find_reference, project, lock, name.repository, name.number)
     subject = Subject(str(name), record.fingerprint)
@@ -80,23 +83,16 @@ def accept_changes(project: Project, image: str, models: Sequence[str], note: st
     return tuple(ProvedImage(name, run, project.relative(store.add_run(project, name, run))) for run in accepted)
 
 
-def _require_present(workspace: Workspace, name: ImageName, record: NumberedImage) -> None:
-    details = images.inspect_image(workspace.engine, str(name))
-    if details is None or images.fingerprint(details) != record.fingerprint:
-        state = "is missing from this engine" if details is None else "is not the image that images.lock records"
-        raise ImageStateError(f"{name} {state}: nothing was proven", hint=adopted.way_back(name, record))
-
-
 def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequence[str]) -> Iterator[ProvedPairing]:
     """The models with their recipes. Raises UsageError where there is none, or it is not known how one is served."""
     if models:
-        yield from (_pairing(workspace, lock, name, model) for model in models)
+        yield from (_named(workspace, lock, name, text) for text in models)
         return
     count = 0
     for model in lock.models_on(name):
         if recipe := _recipe(workspace.project, lock, name, model):
             count += 1
-            yield ProvedPairing(model, _revision(workspace, lock, name, model, recipe), recipe)
+            yield _pairing(workspace, lock, name, model, recipe)
         else:
             workspace.report(Message(f"{model} is not proven: no recipe tells how {name} serves it"))
     if not count:
@@ -106,18 +102,24 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequenc
         )
 
 
-def _pairing(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> ProvedPairing:
+def _named(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> ProvedPairing:
     """The pairing that a model or a recipe names."""
     if text in lock.models:
         recipe = _recipe(workspace.project, lock, name, text)
         if recipe is None:
             raise UsageError(f"how to serve {text} is not known", hint="name a recipe instead of the model")
-        return ProvedPairing(text, _revision(workspace, lock, name, text, recipe), recipe)
+        return _pairing(workspace, lock, name, text, recipe)
     recipe = build_target.find_target(workspace.project, text, lock.models).recipe
     if recipe is None:
         raise UsageError(f"`{text}` is an image definition; a recipe or a model can be proven")
-    model = recipe.model or recipe.name
-    return ProvedPairing(model, _revision(workspace, lock, name, model, recipe), recipe)
+    return _pairing(workspace, lock, name, recipe.model or recipe.name, recipe)
+
+
+def _pairing(workspace: Workspace, lock: Lock, name: ImageName, model: str, recipe: Recipe) -> ProvedPairing:
+    subject = subjects.present_subject(
+        workspace.project, lock, name, model, "prove", recipe=recipe, environ=workspace.environment
+    )
+    return ProvedPairing(model, subject.revision, recipe)
 
 
 def _recipe(project: Project, lock: Lock, name: ImageName, model: str) -> Recipe | None:
@@ -125,9 +127,3 @@ def _recipe(project: Project, lock: Lock, name: ImageName, model: str) -> Recipe
     pairing = subjects.pairing_of(lock, name, model) or lock.models[model].pairing
     path = recipe.recorded(project, pairing.recipe)
     return recipe.load_recipe(project, path) if path else None
-
-
-def _revision(workspace: Workspace, lock: Lock, name: ImageName, model: str, recipe: Recipe) -> str | None:
-    return subjects.present_subject(
-        workspace.project, lock, name, model, "prove", recipe=recipe, environ=workspace.environment
-    ).revision

@@ -272,8 +272,8 @@ class Stopped:
 
 
 def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
-    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end_server`. Raises UsageError where there
-    is no such server."""
+    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end_server`. Raises UsageError where
+    there is no such server."""
     return end_server(running.find_server(workspace, text, hint="there is nothing to stop"), limit)
 
 
@@ -320,7 +320,8 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     memory of this machine is read in ``proc``. A number that this engine lacks is brought back first. Candidates that
     an interrupted upgrade left are ended.
 
-    Raises what `bring_back`, `preparation.prepare`, `starting.require_room`, `starting.start_server` and `readiness.wait_until_ready` do.
+    Raises what `bring_back`, `preparation.prepare`, `starting.require_room`, `starting.start_server` and
+    `readiness.wait_until_ready` do.
     """
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
@@ -340,8 +341,8 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
 
 
 def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = memory.PROC) -> PreparedServer:
-    """The server that `run` would start; nothing is started. Raises what `preparation.prepare` and `starting.require_room`
-    do."""
+    """The server that `run` would start; nothing is started. Raises what `preparation.prepare` and
+    `starting.require_room` do."""
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))

@@ -493,8 +493,8 @@ def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
 def preview_upgrade(
     workspace: Workspace, text: str, update: Mapping[str, str | None]
 ) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded. Raises what `begun`
-    and `build.preview_build` do."""
+    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded. Raises what
+    `begun` and `build.preview_build` do."""
     return build.preview_build(workspace, _request(workspace, begun(workspace, text, update)))
 
 

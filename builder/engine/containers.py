@@ -432,8 +432,9 @@ def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service 
 
 
 def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
-    """Stops a container as `stop_container` does, and keeps it: it stays stopped until the engine itself starts anew, which
-    starts those of this restart policy (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
+    """Stops a container as `stop_container` does, and keeps it: it stays stopped until the engine itself starts anew,
+    which starts those of this restart policy
+    (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
     path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
     try:
         request(endpoint, "POST", path, body=policy)

@@ -155,7 +155,8 @@ def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, 
     """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
 
     A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
-    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.cached_tags` only asks for changes.
+    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.cached_tags` only asks for
+    changes.
     """
     patterns = list(references)
     images = image_listing(endpoint, {"reference": patterns} if patterns else {})

@@ -1,8 +1,7 @@
-"""This page shows the recorded runs of several images together.
+"""The recorded runs of several images together, and the statements of machines that built a number again.
 
-The table of numbers, models and proofs comes first, then two images side by side.
-The statements of machines that built a number again come last.
-The project's own runs decide each cell.
+The table of numbers, models and proofs comes first, then two images side by side, then the statements. The project's
+own runs decide each cell of the table; what others ran is named beside, and makes no cell proven.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
     from builder.evidence.records import Evidence, Figure, Kind
     from builder.evidence.standing import ImageEvidence, JudgedRun
     from builder.lock.model import ImageName, Lock
-
-
-# Numbers, models and proofs as a table: a word for each, and the run that it comes from. The project's own runs
-# decide. What others ran is named beside, and makes no cell proven.
 
 CellWord = Literal["proven", "changed", "failed", "stale", "unclear", "never tried"]
 _NEVER: CellWord = "never tried"
@@ -90,21 +85,23 @@ def build_matrix(
     images: Collection[ImageName], models: Collection[str], evidence: Mapping[ImageName, ImageEvidence]
 ) -> Matrix:
     """The table of these images and models, by the last runs of each image."""
-    wanted = frozenset(models)
-    cells: dict[tuple[ImageName, str], tuple[MatrixCell, ...]] = {}
-    proofs = {_proof_of("prove", _BEHAVIOUR): ("prove", "")}
+    by_cell: dict[tuple[ImageName, str], dict[tuple[Kind, str], list[JudgedRun]]] = {}
+    proofs: set[tuple[Kind, str]] = {("prove", _BEHAVIOUR)}
     for name in images:
-        by_model: dict[str, list[JudgedRun]] = {}
         for each in evidence[name].last if name in evidence else ():
-            if each.run.subject.model in wanted:
-                by_model.setdefault(each.run.subject.model or "", []).append(each)
-                proofs[_proof_of(each.run.kind, each.run.name)] = (each.run.kind, each.run.name)
-        cells |= {(name, model): tuple(_cells(name, model, runs)) for model, runs in by_model.items()}
-    order = sorted(proofs, key=lambda proof: (_KINDS.index(proofs[proof][0]), proofs[proof][1]))
-    return Matrix(tuple(images), tuple(models), tuple(order), cells)
+            model, proof = each.run.subject.model, (each.run.kind, each.run.name)
+            if model and model in models:
+                by_cell.setdefault((name, model), {}).setdefault(proof, []).append(each)
+                proofs.add(proof)
+    cells = {
+        (name, model): tuple(_cell(name, model, *proof, runs) for proof, runs in by_proof.items())
+        for (name, model), by_proof in by_cell.items()
+    }
+    order = sorted(proofs, key=lambda proof: (_KINDS.index(proof[0]), proof[1]))
+    return Matrix(tuple(images), tuple(models), tuple(_title(*proof) for proof in order), cells)
 
 
-def _proof_of(kind: Kind, name: str) -> str:
+def _title(kind: Kind, name: str) -> str:
     """The name of a proof in the table: that of the command, and of the profile or probe."""
     return kind if (kind, name) == ("prove", _BEHAVIOUR) else f"{kind} {name}"
 
@@ -114,26 +111,19 @@ def word_of(judged: JudgedRun) -> CellWord:
     return "stale" if judged.stale else _BY_VERDICT[judged.run.verdict]
 
 
-def _cells(name: ImageName, model: str, runs: list[JudgedRun]) -> Iterator[MatrixCell]:
-    by_proof: dict[str, list[JudgedRun]] = {}
-    for each in runs:
-        by_proof.setdefault(_proof_of(each.run.kind, each.run.name), []).append(each)
-    for proof, of_proof in by_proof.items():
-        own = next((each for each in of_proof if not each.run.foreign), None)
-        theirs = next((each for each in of_proof if each.run.foreign), None)
-        others, others_file = (word_of(theirs), _path(name, theirs)) if theirs else (None, "")
-        if own is None:
-            yield MatrixCell(name, model, proof, _NEVER, others=others, others_file=others_file)
-            continue
-        why = "; ".join(own.stale) or own.run.accepted
-        run = own.run
-        yield MatrixCell(
-            name, model, proof, word_of(own), why, _path(name, own), run.started, run.seconds, others, others_file
-        )
-
-
-def _path(name: ImageName, judged: JudgedRun) -> str:
-    return f"evidence/{name.repository}/{name.number}/{judged.file}"
+def _cell(image: ImageName, model: str, kind: Kind, name: str, runs: Sequence[JudgedRun]) -> MatrixCell:
+    own = next((each for each in runs if not each.run.foreign), None)
+    theirs = next((each for each in runs if each.run.foreign), None)
+    folder = f"evidence/{image.repository}/{image.number}"
+    cell = MatrixCell(image, model, _title(kind, name), _NEVER)
+    if theirs:
+        cell = replace(cell, others=word_of(theirs), others_file=f"{folder}/{theirs.file}")
+    if own is None:
+        return cell
+    why, run = "; ".join(own.stale) or own.run.accepted, own.run
+    return replace(
+        cell, word=word_of(own), why=why, file=f"{folder}/{own.file}", started=run.started, seconds=run.seconds
+    )
 
 
 # The runs of two images side by side: those of the same kind, name and model, and the figures that both measured.
@@ -149,10 +139,7 @@ class FigurePair:
     @property
     def figure(self) -> Figure:
         """Either of the two, for what they have in common."""
-        figure = self.before or self.after
-        if figure is None:
-            raise ValueError("a pair of nothing")
-        return figure
+        return next(filter(None, (self.before, self.after)))
 
     @property
     def change(self) -> float | None:
@@ -173,15 +160,15 @@ class RunPair:
     model: str | None
     before: JudgedRun | None
     after: JudgedRun | None
-    unlike: tuple[str, ...]
-    figures: tuple[FigurePair, ...]
-    goldens: tuple[str, ...]
+    unlike: tuple[str, ...] = ()
+    figures: tuple[FigurePair, ...] = ()
+    goldens: tuple[str, ...] = ()
 
 
 def pairs_side_by_side(before: Sequence[JudgedRun], after: Sequence[JudgedRun]) -> tuple[RunPair, ...]:
     """The pairs of two images' last runs; the project's own go before those of others."""
     old, new = _by_name(before), _by_name(after)
-    return tuple(_pair(old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]))
+    return tuple(_pair(key, old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]))
 
 
 def _by_name(runs: Sequence[JudgedRun]) -> dict[tuple[Kind, str, str | None], JudgedRun]:
@@ -191,25 +178,17 @@ def _by_name(runs: Sequence[JudgedRun]) -> dict[tuple[Kind, str, str | None], Ju
     return named
 
 
-def _pair(before: JudgedRun | None, after: JudgedRun | None) -> RunPair:
-    some = before or after
-    if some is None:
-        raise ValueError("a pair of nothing")
-    run = some.run
+def _pair(key: tuple[Kind, str, str | None], before: JudgedRun | None, after: JudgedRun | None) -> RunPair:
     if before is None or after is None:
-        return RunPair(run.kind, run.name, run.subject.model, before, after, (), (), ())
+        return RunPair(*key, before, after)
     old, new = before.run, after.run
     unlike = tuple(_unlike(old, new))
+    first, second = (
+        {(figure.name, figure.unit, *sorted(figure.at.items())): figure for figure in run.figures} for run in (old, new)
+    )
+    figures = tuple(FigurePair(first.get(each), second.get(each)) for each in dict.fromkeys([*first, *second]))
     goldens = tuple(sorted(c for c, ids in old.goldens.items() if new.goldens.get(c, ids) != ids)) if not unlike else ()
-    return RunPair(run.kind, run.name, run.subject.model, before, after, unlike, _figures(old, new), goldens)
-
-
-def _figures(old: Evidence, new: Evidence) -> tuple[FigurePair, ...]:
-    def keyed(run: Evidence) -> dict[tuple[object, ...], Figure]:
-        return {(figure.name, figure.unit, *sorted(figure.at.items())): figure for figure in run.figures}
-
-    first, second = keyed(old), keyed(new)
-    return tuple(FigurePair(first.get(key), second.get(key)) for key in dict.fromkeys([*first, *second]))
+    return RunPair(*key, before, after, unlike, figures, goldens)
 
 
 def _unlike(old: Evidence, new: Evidence) -> Iterator[str]:

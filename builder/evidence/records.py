@@ -1,7 +1,7 @@
-"""A piece of evidence records one run of a numbered image, with its verdict and figures.
+"""A piece of evidence records one run of a numbered image: its verdict, its figures, and what they belong to.
 
-The record comes first, then its JSON form.
-A file of evidence may come from anyone, so the reader checks it against the schema.
+The record comes first, then its JSON form. A file of evidence may come from anyone, so the reader checks it against
+``evidence.schema.json``; numbers are finite, and no key stands twice.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
-from builder.base.errors import Location, Problem
+from builder.base.errors import FileProblemsError, Location, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-# The record of one run that tells how a numbered image does: its verdict, its figures, and what they belong to.
 
 Kind = Literal["prove", "bench", "probe"]
 Verdict = Literal["pass", "changed", "fail", "unclear"]
@@ -92,7 +89,7 @@ class Figure:
 @dataclass(frozen=True)
 class Finding:
     """One check that did not pass: its name, the place (a conversation, a step), and the difference as text. A limit of
-    a template that others publish has the verdict ``pass`` (`proving.template_limits`)."""
+    a template that others publish has the verdict ``pass`` (`judging.tell_limits`)."""
 
     check: str
     at: str
@@ -131,56 +128,53 @@ class Evidence:
     sequence: int = 0
 
 
-# The JSON of a piece of evidence: made of the record, and read back from a file that anyone may have written. The
-# schema in ``evidence.schema.json`` says which files are valid; numbers are finite, and no key stands twice.
-
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
+HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
 _TOLD = 3  # problems of one file: the first say enough
 # What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
 _OF_THE_COPY = frozenset({"foreign", "sequence"})
 
 
-class UnreadableError(Exception):
-    """Text that is no evidence; ``problems`` are its faults with their places."""
-
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__(problems)
-        self.problems = problems
-
-
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
     """The record as JSON data. The derived figures are in it as well, so that a reader needs no statistics."""
-    return {
-        **of_outline(evidence),
-        **_filled({"sampling": dict(evidence.sampling), "counts": dict(evidence.counts)}),
-        **_filled({"figures": [_of_figure(figure) for figure in evidence.figures]}),
-        **_filled({"findings": [vars(finding) for finding in evidence.findings]}),
-        **_filled({"goldens": dict(evidence.goldens), "raw": evidence.raw}),
-    }
-
-
-def of_outline(evidence: Evidence) -> dict[str, Any]:
-    """The part of the JSON data that tells how an image stands: all but the results in full."""
     subject = evidence.subject
     return {
         "format": FORMAT,
-        "kind": evidence.kind,
-        "name": evidence.name,
-        "version": evidence.version,
-        "set": evidence.set,
-        "started": evidence.started,
+        **{name: getattr(evidence, name) for name in ("kind", "name", "version", "set", "started")},
         "seconds": float(evidence.seconds),
         "verdict": evidence.verdict,
-        **_filled({"accepted": evidence.accepted, "foreign": evidence.foreign, "sequence": evidence.sequence}),
+        **_filled(evidence, "accepted", "foreign", "sequence"),
         "subject": {
             "image": subject.image,
             "fingerprint": subject.fingerprint,
-            **_filled({name: getattr(subject, name) for name in ("model", "revision", "template", "recipe")}),
-            **_filled({"arguments": subject.arguments, "overrides": dict(subject.overrides)}),
+            **_filled(subject, "model", "revision", "template", "recipe", "arguments", "overrides"),
             **({"machine": vars(subject.machine)} if subject.machine else {}),
         },
+        **_filled(evidence, "sampling", "counts"),
+        **({"figures": [figure_document(figure) for figure in evidence.figures]} if evidence.figures else {}),
+        **({"findings": [vars(finding) for finding in evidence.findings]} if evidence.findings else {}),
+        **_filled(evidence, "goldens", "raw"),
     }
+
+
+def figure_document(figure: Figure) -> dict[str, Any]:
+    """A figure as JSON data."""
+    return {
+        "name": figure.name,
+        "at": dict(figure.at),
+        "unit": figure.unit,
+        "better": figure.better,
+        "n": len(figure.values),
+        "mean": figure.mean,
+        "std": figure.std,
+        "values": [float(value) for value in figure.values],
+    }
+
+
+def _filled(record: Evidence | Subject, *names: str) -> dict[str, Any]:
+    parts = {name: getattr(record, name) for name in names}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in parts.items() if value}
 
 
 def evidence_text(evidence: Evidence) -> str:
@@ -194,74 +188,49 @@ def evidence_identity(evidence: Evidence) -> str:
 
 
 def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
-    """Returns the evidence in the content of ``file``, and the identity of what it holds. Raises UnreadableError."""
+    """Returns the evidence in the content of ``file``, and the identity of what it holds. Raises FileProblemsError
+    with its faults and their places."""
     try:
-        written = content.decode()
-        data = _decoder().decode(written)
+        data = _decoder().decode(content.decode())
         digest = _digest(data) if isinstance(data, dict) else ""
+        faults = list(_faults(data))
     except json.JSONDecodeError as error:
-        raise _unreadable(file, f"not JSON: {error.msg}", error.lineno, error.colno) from None
+        problem = Problem(Location(file, error.lineno, error.colno), f"not JSON: {error.msg}")
+        raise FileProblemsError((problem,), hint=HINT) from None
     except RecursionError:
-        raise _unreadable(file, "not evidence: blocks within blocks, too deep") from None
+        faults = ["not evidence: blocks within blocks, too deep"]
     except ValueError as error:  # UnicodeError and the refusals below among them
-        raise _unreadable(file, f"not evidence: {_short(str(error))}") from None
-    if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
-        raise _unreadable(file, "written by a newer version of this program")
-    faults = tuple(_faults(data))
+        faults = [f"not evidence: {_short(str(error))}"]
     if faults:
-        raise UnreadableError(tuple(Problem(Location(file), fault) for fault in faults))
+        raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
     return _read(data), digest
-
-
-def read_outline(data: Mapping[str, Any]) -> Evidence:
-    """The run of an outline that this program wrote, without its results. Raises KeyError or TypeError for others."""
-    return _read(data)
 
 
 def evidence_problem(evidence: Evidence) -> str:
     """The first reason why a record cannot be kept, which is a mistake of this program; empty where there is none."""
     try:
         parse_evidence(evidence_text(evidence).encode(), "evidence")
-    except UnreadableError as error:
+    except FileProblemsError as error:
         return error.problems[0].message
     except ValueError as error:
         return str(error)
     return ""
 
 
-def _filled(parts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in parts.items() if value not in (None, "", 0) and value != {} and value != []}
-
-
-def _of_figure(figure: Figure) -> dict[str, Any]:
-    return {
-        "name": figure.name,
-        "at": dict(figure.at),
-        "unit": figure.unit,
-        "better": figure.better,
-        "n": len(figure.values),
-        "mean": figure.mean,
-        "std": figure.std,
-        "values": [float(value) for value in figure.values],
-    }
-
-
 def _read(data: Mapping[str, Any]) -> Evidence:
-    subject = data["subject"]
-    machine = subject.get("machine")
+    subject, machine = data["subject"], data["subject"].get("machine")
+    figures = (
+        Figure(each["name"], each["at"], each["unit"], each["better"], tuple(map(float, each["values"])))
+        for each in data.get("figures", ())
+    )
     parts = {
         **data,
         "subject": Subject(**{**subject, "machine": Machine(**machine) if machine else None}),
-        "figures": tuple(_read_figure(figure) for figure in data.get("figures", ())),
+        "figures": tuple(figures),
         "findings": tuple(Finding(**finding) for finding in data.get("findings", ())),
     }
     del parts["format"]
     return Evidence(**parts)
-
-
-def _read_figure(data: Mapping[str, Any]) -> Figure:
-    values = tuple(float(value) for value in data["values"])
-    return Figure(data["name"], data["at"], data["unit"], data["better"], values)
 
 
 @functools.cache
@@ -270,15 +239,10 @@ def _decoder() -> json.JSONDecoder:
     return json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition)
 
 
-@functools.cache
-def _encoder() -> json.JSONEncoder:
-    return json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
-
-
 def _digest(data: Mapping[str, Any]) -> str:
     """The digest of the data whatever its layout is: git and editors change line ends and indentation."""
     kept = {name: value for name, value in data.items() if name not in _OF_THE_COPY}
-    plain = _encoder().encode(kept)
+    plain = json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
@@ -290,6 +254,9 @@ def _validator() -> Any:
 
 
 def _faults(data: Any) -> Iterator[str]:
+    if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
+        yield "written by a newer version of this program"
+        return
     if _validator().is_valid(data):
         return
     for number, error in enumerate(_validator().iter_errors(data)):
@@ -302,10 +269,6 @@ def _faults(data: Any) -> Iterator[str]:
 
 def _short(message: str) -> str:
     return message if len(message) <= 160 else f"{message[:100]} … {message[-50:]}"
-
-
-def _unreadable(file: str, message: str, line: int = 1, column: int = 1) -> UnreadableError:
-    return UnreadableError((Problem(Location(file, line, column), message),))
 
 
 def _finite(written: str) -> float:

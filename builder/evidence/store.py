@@ -1,7 +1,8 @@
-"""Evidence lies in files, one for each run, and a file never changes.
+"""Evidence lies in files ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, one for each run, never changed.
 
-The files come first, then the evidence of a proof, and runs that travel with an image.
-A file of others counts only after it has been checked, and it stays marked as theirs.
+They are committed with images.lock, and come with clones and archives. So a file counts only where it is a plain one of
+no more than `LARGEST` bytes, holds what the schema says, and has the digest of its content in its name. The folder says
+which number a run belongs to, so that a number that is renumbered takes its runs along as they are.
 """
 
 from __future__ import annotations
@@ -27,25 +28,16 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.evidence.records import Evidence
 
-
-# The files of evidence: ``evidence/REPOSITORY/N/STARTED-KIND-NAME-XXXXXXXX.json``, one for each run, never changed.
-# They are committed with images.lock, and come with clones, archives and registries: so a file counts only where it
-# is a plain one of no more than ``LARGEST`` bytes, holds what the schema says, and has the digest of its content in
-# its name. The folder says which number a run belongs to, so that one that is renumbered takes its runs along as they
-# are.
-
 LARGEST = 256 * 1024
 LARGEST_RAW = 64 * 1024 * 1024
-_DIGITS = 8
+MOST_RUNS = 1000
+"""The most runs that travel with an image."""
 _LAST_SEQUENCE = 1_000_000_000  # what the schema takes: others may have written any
 _MOST_FINDINGS = 200
-_LONGEST_TEXT = 4000
-_LEFT_OUT = "findings_left_out"
 _NAME = re.compile(
     r"(?P<started>[0-9]{8}T[0-9]{6}Z)-(?P<kind>prove|bench|probe)-"
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,63})-(?P<digest>[0-9a-f]{8})[.]json"
 )
-_HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
 
 
 @dataclass(frozen=True)
@@ -76,12 +68,14 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     target = evidence_folder(project, name)
     if raw is not None:
         evidence = replace(evidence, raw=_keep_raw(project, raw))
-    evidence = _fitted(replace(evidence, sequence=_next_sequence(project, name)))
+    last = max((run.sequence for run in look_for_runs(project, name).runs), default=0)
+    evidence = _fitted(replace(evidence, sequence=min(last + 1, _LAST_SEQUENCE)))
     if fault := records.evidence_problem(evidence):
         raise ValueError(f"evidence of {name}: {fault}")
     digest = records.evidence_identity(evidence)
-    if copy := _with_digest(target, digest):
-        return copy
+    for each in _file_names(target):
+        if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
+            return target / each
     path = target / _file_name(evidence, digest)
     files.make_folder(target)
     below_project(project.evidence, target)
@@ -89,12 +83,45 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
     return path
 
 
+def _file_name(evidence: Evidence, digest: str) -> str:
+    started = evidence.started.replace("-", "").replace(":", "")
+    return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
+
+
+def file_name(evidence: Evidence) -> str:
+    """The name of a run's file."""
+    return _file_name(evidence, records.evidence_identity(evidence))
+
+
+def _fitted(evidence: Evidence) -> Evidence:
+    """The run with as many findings, each as long, as its file has room for, and without secrets: it is committed."""
+    findings = [replace(each, at=_cut(each.at, 500), text=_cut(each.text, 4000)) for each in evidence.findings]
+    overrides = {
+        name: "***" if redaction.looks_secret(name, value) else redaction.redacted(value)
+        for name, value in evidence.subject.overrides.items()
+    }
+    accepted = redaction.redacted(evidence.accepted)
+    evidence = replace(evidence, subject=replace(evidence.subject, overrides=overrides), accepted=accepted)
+    kept, count = findings[:_MOST_FINDINGS], len(findings)
+    while True:
+        left_out = {"findings_left_out": count - len(kept)} if len(kept) < count else {}
+        fitted = replace(evidence, findings=tuple(kept), counts={**evidence.counts, **left_out})
+        if not kept or len(records.evidence_text(fitted).encode(errors="replace")) <= LARGEST:
+            return fitted
+        kept = kept[: len(kept) // 2]
+
+
+def _cut(text: str, longest: int) -> str:
+    text = redaction.redacted(text.encode(errors="replace").decode())  # a tool may print halves of characters
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
     """The runs of a numbered image in the order in which they were added, those of others among them. Raises
     FileProblemsError for a file that is no evidence, UnsafePathError for a folder that is a link."""
     kept = look_for_runs(project, name)
     if kept.problems:
-        raise FileProblemsError(kept.problems, hint=_HINT)
+        raise FileProblemsError(kept.problems, hint=records.HINT)
     return kept.runs
 
 
@@ -109,17 +136,51 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     except (OSError, UnsafePathError) as error:
         message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
         return KeptEvidence(problems=(Problem(Location(shown), message),))
-    runs: list[tuple[int, str, str, Evidence]] = []
+    runs: list[tuple[Evidence, str]] = []
     problems: list[Problem] = []
     for each in names:
         try:
-            evidence = _read_file(f"{place}/{each}", each, f"{shown}/{each}")
+            runs.append((_read_file(f"{place}/{each}", each, f"{shown}/{each}"), each))
         except FileProblemsError as error:
             problems += error.problems
-        else:
-            runs.append((evidence.sequence, evidence.started, each, evidence))
-    ordered = sorted(runs, key=lambda run: run[:-1])
-    return KeptEvidence(tuple(run[-1] for run in ordered), tuple(problems), tuple(run[-2] for run in ordered))
+    runs.sort(key=lambda pair: (pair[0].sequence, pair[0].started, pair[1]))
+    return KeptEvidence(tuple(run for run, _ in runs), tuple(problems), tuple(file for _, file in runs))
+
+
+def _file_names(path: Path) -> list[str]:
+    """The names of the files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder
+    there belongs to a repository whose name begins with this one's."""
+    try:
+        with os.scandir(path) as entries:
+            names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [name for name in names if not name.startswith(".")]
+
+
+def _read_file(path: str, name: str, shown: str) -> Evidence:
+    try:
+        content = files.read_plain_file(path, LARGEST)
+    except OSError as error:
+        raise _problem(shown, error.strerror or str(error)) from None
+    return read_run(name, content, shown)
+
+
+def read_run(name: str, content: bytes, shown: str) -> Evidence:
+    """The run in the content of a file of this name. Raises FileProblemsError where it is none."""
+    parts = _NAME.fullmatch(name)
+    if parts is None:
+        raise _problem(shown, "not the name of a file of evidence")
+    if len(content) > LARGEST:
+        raise _problem(shown, f"larger than {LARGEST:,} bytes")
+    evidence, digest = records.parse_evidence(content, shown)
+    if not digest.startswith(parts["digest"]) or name != _file_name(evidence, digest):
+        raise _problem(shown, "its content does not match the digest in its name: it was changed after it was written")
+    return evidence
+
+
+def _problem(shown: str, message: str) -> FileProblemsError:
+    return FileProblemsError((Problem(Location(shown), message),), hint=records.HINT)
 
 
 def last_runs(kept: KeptEvidence) -> tuple[tuple[Evidence, str], ...]:
@@ -146,31 +207,24 @@ def evidence_images(project: Project) -> tuple[ImageName, ...]:
     return tuple(sorted(names))
 
 
-def read_file(path: Path, shown: str) -> Evidence:
-    """The run in a file, called ``shown`` in messages. Raises FileProblemsError where it is none."""
-    return _read_file(str(path), path.name, shown)
-
-
-def read_run(name: str, content: bytes, shown: str) -> Evidence:
-    """The run in the content of a file of this name. Raises FileProblemsError where it is none."""
-    parts = _NAME.fullmatch(name)
-    if parts is None:
-        raise FileProblemsError((Problem(Location(shown), "not the name of a file of evidence"),), hint=_HINT)
-    if len(content) > LARGEST:
-        raise FileProblemsError((Problem(Location(shown), f"larger than {LARGEST:,} bytes"),), hint=_HINT)
-    try:
-        evidence, digest = records.parse_evidence(content, shown)
-    except records.UnreadableError as error:
-        raise FileProblemsError(error.problems, hint=_HINT) from None
-    if not digest.startswith(parts["digest"]) or name != _file_name(evidence, parts["digest"]):
-        message = "its content does not match the digest in its name: it was changed after it was written"
-        raise FileProblemsError((Problem(Location(shown), message),), hint=_HINT)
-    return evidence
-
-
-def file_name(evidence: Evidence) -> str:
-    """The name of a run's file."""
-    return _file_name(evidence, records.evidence_identity(evidence))
+def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
+    """Gives the runs of an image with this content its new number. After a merge the folder holds those of two images:
+    the others stay, and so do files that are no evidence. Killed in between, the same call finishes it. Raises OSError,
+    UnsafePathError."""
+    if not project.evidence.is_dir():
+        return
+    source, target = evidence_folder(project, origin), evidence_folder(project, to)
+    kept = look_for_runs(project, origin)
+    moving = [file for run, file in zip(kept.runs, kept.files, strict=True) if run.subject.fingerprint == fingerprint]
+    if not moving:
+        return
+    files.make_folder(target)
+    for file in moving:
+        (source / file).rename(target / file)
+    files.sync_folder(target)
+    files.sync_folder(source)
+    with contextlib.suppress(OSError):
+        source.rmdir()  # only where nothing is left in it
 
 
 def raw_answers(project: Project, digest: str) -> bytes | None:
@@ -182,99 +236,8 @@ def raw_answers(project: Project, digest: str) -> bytes | None:
     return content if f"sha256:{hashlib.sha256(content).hexdigest()}" == digest else None
 
 
-def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
-    """Gives the runs of an image with this content its new number. After a merge the folder holds those of two images:
-    the others stay, and so do files that are no evidence. Killed in between, the same call finishes it. Raises OSError,
-    UnsafePathError."""
-    if not project.evidence.is_dir():
-        return
-    source, target = evidence_folder(project, origin), evidence_folder(project, to)
-    moved = False
-    for path in evidence_files(source):
-        try:
-            evidence = read_file(path, str(path))
-        except FileProblemsError:
-            continue
-        if evidence.subject.fingerprint == fingerprint:
-            files.make_folder(target)
-            path.rename(target / path.name)
-            moved = True
-    if moved:
-        files.sync_folder(target)
-        files.sync_folder(source)
-        with contextlib.suppress(OSError):
-            source.rmdir()  # only where nothing is left in it
-
-
-def evidence_files(path: Path) -> list[Path]:
-    """The files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder there belongs
-    to a repository whose name begins with this one's."""
-    return [path / name for name in _file_names(path)]
-
-
-def _file_names(path: Path) -> list[str]:
-    try:
-        with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [name for name in names if not name.startswith(".")]
-
-
-def _read_file(path: str, name: str, shown: str) -> Evidence:
-    try:
-        content = files.read_plain_file(path, LARGEST)
-    except OSError as error:
-        raise FileProblemsError((Problem(Location(shown), error.strerror or str(error)),), hint=_HINT) from None
-    return read_run(name, content, shown)
-
-
-def _next_sequence(project: Project, name: ImageName) -> int:
-    return min(1 + max((run.sequence for run in look_for_runs(project, name).runs), default=0), _LAST_SEQUENCE)
-
-
-def _with_digest(path: Path, digest: str) -> Path | None:
-    """The file of a run that is there already."""
-    for each in evidence_files(path):
-        parts = _NAME.fullmatch(each.name)
-        if parts and digest.startswith(parts["digest"]):
-            return each
-    return None
-
-
-def _file_name(evidence: Evidence, digest: str) -> str:
-    started = evidence.started.replace("-", "").replace(":", "")
-    return f"{started}-{evidence.kind}-{evidence.name}-{digest[:_DIGITS]}.json"
-
-
-def _fitted(evidence: Evidence) -> Evidence:
-    """The run with as many findings, each as long, as its file has room for, and without secrets: it is committed."""
-    findings = [replace(each, at=_cut(each.at, 500), text=_cut(each.text, _LONGEST_TEXT)) for each in evidence.findings]
-    subject = evidence.subject
-    overrides = {
-        name: "***" if redaction.looks_secret(name, value) else redaction.redacted(value)
-        for name, value in subject.overrides.items()
-    }
-    accepted = redaction.redacted(evidence.accepted)
-    evidence = replace(evidence, subject=replace(subject, overrides=overrides), accepted=accepted)
-    kept, count = findings[:_MOST_FINDINGS], len(findings)
-    while True:
-        left_out = {_LEFT_OUT: count - len(kept)} if len(kept) < count else {}
-        fitted = replace(evidence, findings=tuple(kept), counts={**evidence.counts, **left_out})
-        if not kept or len(records.evidence_text(fitted).encode(errors="replace")) <= LARGEST:
-            return fitted
-        kept = kept[: len(kept) // 2]
-
-
-def _cut(text: str, longest: int) -> str:
-    text = redaction.redacted(
-        text.encode(errors="replace").decode()
-    )  # what a tool printed may hold halves of characters
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
-
-
-def _keep_raw(project: Project, content: bytes) -> str | None:
-    """Keeps the output of a tool, and returns its digest."""
+def _keep_raw(project: Project, content: bytes) -> str:
+    """Keeps the output of a tool where it is not too long, and returns its digest."""
     content = redaction.redacted(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
     digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
     if len(content) <= LARGEST_RAW:
@@ -288,13 +251,10 @@ def _raw_path(project: Project, digest: str) -> Path:
     return project.raw_evidence / digest.removeprefix("sha256:")
 
 
-# The findings of `prove` about an image, and how they are kept as evidence of a numbered image.
-
-
 @dataclass(frozen=True)
 class Proof:
-    """The evidence for one model and the texts behind it; ``stand_in`` says why the tokenizer is not the model's own,
-    ``reference`` names the image that it was compared with."""
+    """The evidence of `prove` for one model, and the texts behind it; ``stand_in`` says why the tokenizer is not the
+    model's own, ``reference`` names the image that it was compared with."""
 
     evidence: Evidence
     raw: bytes
@@ -304,8 +264,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class ProvedImage:
-    """The result for one model of an image: its run, the file that keeps it, and what it was compared with.
-    ``stand_in`` says why the tokenizer is not the model's own, and is empty where it is."""
+    """The result for one model of an image: its run, the file that keeps it, and the rest of a `Proof`."""
 
     image: ImageName
     evidence: Evidence
@@ -321,12 +280,8 @@ def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
     return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
 
 
-# Runs on their way to other machines and back: what goes along with an image, and what is taken of it. A run of
-# others is checked like any file of theirs, and marked as theirs by whoever takes it: nothing in it can say that it
-# is the project's own. One that the project has already stays as it is.
-
-MOST_RUNS = 1000
-_LONGEST_ORIGIN = 500
+# Runs on their way to other machines and back. A run of others is checked like any file of theirs, and marked as theirs
+# by whoever takes it: nothing in it can say that it is the project's own.
 
 
 def traveling_runs(
@@ -347,33 +302,27 @@ def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
 def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:
     """The runs in texts of others by file name, all of the image with this content. Raises FileProblemsError where one
     is no such run; ``shown`` is what messages call the place."""
-    if not isinstance(texts, dict) or len(texts) > MOST_RUNS:
+    if (
+        not isinstance(texts, dict)
+        or len(texts) > MOST_RUNS
+        or not all(isinstance(part, str) for pair in texts.items() for part in pair)
+    ):
         raise FileProblemsError((Problem(Location(shown), "its evidence is not what this program writes"),))
-    return tuple(_read(name, text, fingerprint, shown) for name, text in texts.items())
+    runs = []
+    for name, text in texts.items():
+        run = read_run(name, text.encode(errors="surrogatepass"), f"{shown}: {name}")
+        if run.subject.fingerprint != fingerprint:
+            raise FileProblemsError((Problem(Location(shown), f"{name} is evidence of another image"),))
+        runs.append(run)
+    return tuple(runs)
 
 
 def take(project: Project, name: ImageName, runs: Sequence[Evidence], origin: str) -> int:
-    """Keeps runs of others as such, ``origin`` being where they came from; returns how many were new. Raises OSError,
-    UnsafePathError."""
-    before = set(_names(project, name))
+    """Keeps runs of others as such, ``origin`` being where they came from; returns how many were new. A run that is
+    there already stays as it is. Raises OSError, UnsafePathError."""
+    folder = evidence_folder(project, name)
+    before = set(_file_names(folder))
     for run in runs:
         by_way_of = f"{origin}, before: {run.foreign}" if run.foreign else origin
-        add_run(project, name, replace(run, foreign=_traveling_cut(by_way_of)))
-    return len(set(_names(project, name)) - before)
-
-
-def _read(name: object, text: object, fingerprint: str, shown: str) -> Evidence:
-    if not isinstance(name, str) or not isinstance(text, str):
-        raise FileProblemsError((Problem(Location(shown), "its evidence is not what this program writes"),))
-    run = read_run(name, text.encode(errors="surrogatepass"), f"{shown}: {name}")
-    if run.subject.fingerprint != fingerprint:
-        raise FileProblemsError((Problem(Location(shown), f"{name} is evidence of another image"),))
-    return run
-
-
-def _names(project: Project, name: ImageName) -> list[str]:
-    return [path.name for path in evidence_files(evidence_folder(project, name))]
-
-
-def _traveling_cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_ORIGIN else f"{text[: _LONGEST_ORIGIN - 1]}…"
+        add_run(project, name, replace(run, foreign=by_way_of if len(by_way_of) <= 500 else f"{by_way_of[:499]}…"))
+    return len(set(_file_names(folder)) - before)

@@ -1,88 +1,90 @@
 """The subject of a run is the image, the model and the recipe parts that the run belongs to.
 
-The subjects of many images come first, then the subject of one pairing.
-Both are read from images.lock and the project's files alone.
+This page says what subject a run would have now, from images.lock and the project's files alone. A run records the same
+parts of what it really used (`of_arguments`, `of_template`), and `standing.stale_reasons` compares the two.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache
-from builder.base.errors import FileProblemsError, UnsafePathError, UsageError
+from builder.base.errors import BuilderError, FileProblemsError, UsageError
 from builder.definitions import command, container, recipe
 from builder.evidence.records import Subject
 
 if TYPE_CHECKING:
     from builder.base.project import Project
+    from builder.definitions.configuration import RequiredEvidence
     from builder.definitions.recipe import Recipe
     from builder.evidence.records import Kind
     from builder.lock.model import ImageName, Lock, Pairing
 
-
-# The subjects that runs of many images would have now, by facts of recipes that are read once, or remembered.
-
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
-
-@dataclass(frozen=True)
-class RequiredRuns:
-    """The runs that count beside the last proof: probes by name, and benchmarks where a figure is required."""
-
-    probes: tuple[str, ...] = ()
-    has_figures: bool = False
+_LARGEST_TEMPLATE = 4 * 1024 * 1024
+# The options that decide how messages become a prompt, and an answer becomes messages.
+_OF_BEHAVIOUR = frozenset(
+    {
+        *("chat-template", "chat-template-content-format", "default-chat-template-kwargs"),
+        *("enable-auto-tool-choice", "exclude-tools-when-tool-choice-none"),
+        *("reasoning-parser", "reasoning-parser-plugin", "tool-call-parser", "tool-parser-plugin", "tool-server"),
+        *("tokenizer", "tokenizer-mode", "tokenizer-revision"),
+    }
+)
+# The options that say where a server is reached, and what it calls itself.
+_OF_THE_ADDRESS = frozenset({"api-key", "host", "model", "port", "revision", "served-model-name", "uds"})
+_KEYS = frozenset({"VLLM_API_KEY"})
 
 
 @dataclass(frozen=True)
 class ServedFacts:
     """The parts of a subject that a recipe tells: its file, model and revision, the digests of its arguments by the
-    kind of run, none where its command cannot be rendered, and that of its template. ``is_whole`` if no other file has
-    a part in them. ``requires`` is what the recipe requires."""
+    kind of run, none where its command cannot be rendered, and that of its template. ``requires`` is what the recipe
+    requires."""
 
     file: str
     model: str | None
     revision: str | None
     arguments: Mapping[Kind, str]
     template: str | None
-    is_whole: bool
-    requires: RequiredRuns
+    requires: RequiredEvidence
 
 
 class PresentSubjects:
-    """The subjects that runs of a lock's images would have now. ``read`` gives the facts of a recipe that images.lock
-    names, None of one that is gone or cannot be read."""
+    """The subjects that runs of a lock's images would have now; each recipe is read once."""
 
-    def __init__(self, lock: Lock, environ: Mapping[str, str], read: Callable[[str], ServedFacts | None]) -> None:
+    def __init__(self, project: Project, lock: Lock, environ: Mapping[str, str]) -> None:
+        self._project = project
         self._lock = lock
         self._environ = environ
-        self._read = read
         self._facts: dict[str, ServedFacts | None] = {}
-        self._subjects: dict[tuple[ImageName, str | None, Kind], Subject] = {}
-        self._pairings = {
-            (pairing.image, model): pairing
-            for model, paired in lock.models.items()
-            for pairing in (paired.pairing, *paired.previous)
-        }
 
     def of(self, image: ImageName, model: str | None, kind: Kind) -> Subject:
         """The subject of a run of this kind with the recipe of the pairing."""
-        key = (image, model, kind)
-        if key not in self._subjects:
-            self._subjects[key] = self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
-        return self._subjects[key]
+        return self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
+
+    def recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
+        """The facts of the recipe of a pairing; None where there is none, or it cannot be read."""
+        pairing = pairing_of(self._lock, image, model)
+        file = pairing.recipe if pairing else None
+        if file and file not in self._facts:
+            used = recorded_recipe(self._project, file)
+            self._facts[file] = served_facts(self._project, used, NOTHING, self._environ) if used else None
+        return self._facts[file] if file else None
 
     def with_recipe(
         self, image: ImageName, model: str | None, kind: Kind, facts: ServedFacts | None, overrides: Mapping[str, str]
     ) -> Subject:
         """The subject of a run of this kind with a recipe of these facts, which were told the ``overrides``."""
         record = self._lock.image(image)
-        pairing = self._pairings.get((image, model or ""))
+        pairing = pairing_of(self._lock, image, model)
         revision = pairing.revision if pairing else None
         if facts and facts.model == model and facts.revision:
             revision = facts.revision
@@ -99,44 +101,6 @@ class PresentSubjects:
             overrides=dict(overrides),
         )
 
-    def recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
-        """The facts of the recipe of a pairing; None where there is none, or it cannot be read."""
-        pairing = self._pairings.get((image, model or ""))
-        if pairing is None or pairing.recipe is None:
-            return None
-        if pairing.recipe not in self._facts:
-            self._facts[pairing.recipe] = self._read(pairing.recipe)
-        return self._facts[pairing.recipe]
-
-
-# The subject that a run of a pairing would have now, from images.lock and the project's files alone. A run records
-# the same parts of what it really used (`of_arguments`, `of_template`); `staleness` compares the two.
-
-_DIFFERING: tuple[Kind, Kind] = ("prove", "bench")  # a probe depends on the same as a benchmark
-_LARGEST_TEMPLATE = 4 * 1024 * 1024
-# The options that decide how messages become a prompt, and an answer becomes messages.
-_OF_BEHAVIOUR = frozenset(
-    {
-        "chat-template",
-        "chat-template-content-format",
-        "default-chat-template-kwargs",
-        "enable-auto-tool-choice",
-        "exclude-tools-when-tool-choice-none",
-        "reasoning-parser",
-        "reasoning-parser-plugin",
-        "tokenizer",
-        "tokenizer-mode",
-        "tokenizer-revision",
-        "tool-call-parser",
-        "tool-parser-plugin",
-        "tool-server",
-    }
-)
-# The options that say where a server is reached, and what it calls itself.
-_OF_THE_ADDRESS = frozenset({"api-key", "host", "model", "port", "revision", "served-model-name", "uds"})
-
-_KEYS = frozenset({"VLLM_API_KEY"})
-
 
 def present_subject(
     project: Project,
@@ -152,13 +116,44 @@ def present_subject(
     """The subject of a run of this kind, on what the files say now. ``recipe`` is that of the pairing unless given;
     ``environ`` leads to the models' cache and to volumes with variables in their names. A part that cannot be told is
     None: nothing is compared with it."""
-    subjects = PresentSubjects(lock, environ, lambda file: of_recorded_recipe(project, file, environ))
-    if recipe is None and overrides:
-        pairing = pairing_of(lock, image, model)
-        recipe = _recorded(project, pairing.recipe) if pairing and pairing.recipe else None
-    if recipe is None:
-        return replace(subjects.of(image, model, kind), overrides=dict(overrides))
-    return subjects.with_recipe(image, model, kind, _facts(project, recipe, overrides, environ), overrides)
+    pairing = pairing_of(lock, image, model)
+    if recipe is None and pairing and pairing.recipe:
+        recipe = recorded_recipe(project, pairing.recipe)
+    facts = served_facts(project, recipe, overrides, environ) if recipe else None
+    return PresentSubjects(project, lock, environ).with_recipe(image, model, kind, facts, overrides)
+
+
+def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
+    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
+    paired = lock.models.get(model or "")
+    pairings = (paired.pairing, *paired.previous) if paired else ()
+    return next((pairing for pairing in pairings if pairing.image == image), None)
+
+
+def recorded_recipe(project: Project, file: str) -> Recipe | None:
+    """A recipe that images.lock, or the label of a server, names; None where it is gone, or cannot be read."""
+    try:
+        path = recipe.recorded(project, file)
+        return recipe.load_recipe(project, path) if path else None
+    except BuilderError:
+        return None
+
+
+def served_facts(
+    project: Project, used: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]
+) -> ServedFacts:
+    """The facts of a recipe whose settings are overridden by ``overrides``."""
+    digests: dict[Kind, str] = {}
+    template = None
+    try:
+        words = command.render_command(used, overrides).words
+    except (FileProblemsError, UsageError):
+        pass
+    else:
+        server = of_arguments("bench", words, used.env)  # a probe depends on the same as a benchmark
+        digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server}
+        template = _mounted_template(project, used, words, environ)
+    return ServedFacts(used.file, used.model, used.revision, digests, template, used.requires)
 
 
 def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = NOTHING) -> str:
@@ -168,31 +163,12 @@ def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = N
     options: dict[str, list[str | None]] = {}
     for used in command.options(words):
         name = used.option.lstrip("-").replace("_", "-")
-        wanted = name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS
-        if wanted:
+        if name in _OF_BEHAVIOUR if kind == "prove" else name not in _OF_THE_ADDRESS:
             values = command.values(words, used.option) if used.goes_on else (used.value,)
             options[name] = [None if value is None else _plain(value) for value in values]
     variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
     text = json.dumps([options, variables], sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
-
-
-def of_template(content: bytes) -> str:
-    """The digest (``sha256:…``) of a chat template."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def of_recorded_recipe(project: Project, file: str, environ: Mapping[str, str]) -> ServedFacts | None:
-    """The facts of a recipe that images.lock names; None where it is gone, or cannot be read."""
-    recipe = _recorded(project, file)
-    return _facts(project, recipe, NOTHING, environ) if recipe else None
-
-
-def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
-    """The pairing of a model with an image, the present one or an earlier one; None where they never were."""
-    paired = lock.models.get(model or "")
-    pairings = (paired.pairing, *paired.previous) if paired else ()
-    return next((pairing for pairing in pairings if pairing.image == image), None)
 
 
 def _plain(value: str) -> str:
@@ -205,26 +181,9 @@ def _plain(value: str) -> str:
         return value
 
 
-def _recorded(project: Project, file: str) -> Recipe | None:
-    try:
-        path = recipe.recorded(project, file)
-        return recipe.load_recipe(project, path) if path else None
-    except (FileProblemsError, UnsafePathError, UsageError):
-        return None
-
-
-def _facts(project: Project, recipe: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]) -> ServedFacts:
-    requires = RequiredRuns(recipe.requires.probes, bool(recipe.requires.figures))
-    try:
-        words = command.render_command(recipe, overrides).words
-    except (FileProblemsError, UsageError):
-        return ServedFacts(recipe.file, recipe.model, recipe.revision, {}, None, is_whole=True, requires=requires)
-    behaviour, server = (of_arguments(kind, words, recipe.env) for kind in _DIFFERING)
-    digests: dict[Kind, str] = {"prove": behaviour, "bench": server, "probe": server}
-    template = _mounted_template(project, recipe, words, environ)
-    names_template = command.option(words, "--chat-template", "--chat_template") is not None
-    is_whole = not (names_template and recipe.volumes)
-    return ServedFacts(recipe.file, recipe.model, recipe.revision, digests, template, is_whole, requires)
+def of_template(content: bytes) -> str:
+    """The digest (``sha256:…``) of a chat template."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
@@ -235,14 +194,9 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
         return None
     if "{" in value or "\n" in value:
         return of_template(value.encode(errors="replace"))
-    mounts = []
-    for text in used.volumes:
+    for text in reversed(used.volumes):
         try:
-            mounts.append(container.parse_volume(text, environ, project.root))
-        except ValueError:
-            continue
-    for mount in reversed(mounts):
-        try:
+            mount = container.parse_volume(text, environ, project.root)
             rest = PurePosixPath(value).relative_to(mount.target)
             return of_template(files.read_plain_file(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
         except (ValueError, OSError):

@@ -100,7 +100,8 @@ class Transaction:
 
 @contextmanager
 def transaction(workspace: Workspace) -> Iterator[Transaction]:
-    """Holds images.lock for writing; the only way to change it, but for `repair_lock`. Keep the block short: others wait.
+    """Holds images.lock for writing; the only way to change it, but for `repair_lock`. Keep the block short: others
+    wait.
 
     The journal is replayed at the start and at the end, so that tags and build directories agree with images.lock
     however the block ends. Raises LockBusyError, and LockError for a lock that is damaged or cannot be written.

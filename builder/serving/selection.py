@@ -81,8 +81,8 @@ _NVIDIA = "nvidia_entrypoint.sh"
 
 
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
-    """Selects the image for ``text`` as `select_image` does; where its container has no number yet, the engine's own image of
-    that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
+    """Selects the image for ``text`` as `select_image` does; where its container has no number yet, the engine's own
+    image of that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
     recipe = _recipe(project, lock, text)
     name, _ = _image(lock, recipe)
     repository = lock.images.get(recipe.repository)

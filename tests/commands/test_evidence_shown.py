@@ -17,7 +17,7 @@ import pytest
 from builder.base.events import ignore
 from builder.base.project import Project
 from builder.commands import about
-from builder.evidence import standing, store, subjects
+from builder.evidence import store, subjects
 from builder.evidence.records import Evidence, Figure, Finding, Subject
 from builder.lab.measure import probes
 from builder.lock import lock_file, text
@@ -274,22 +274,3 @@ def test_json_has_every_run_whole(project: Project) -> None:
     assert second["evidence"]["standing"] == "proven"
     assert [each.pop("file") for each in second["evidence"]["runs"]] == [path.name for path in paths]
     assert second["evidence"]["runs"] == [json.loads(path.read_text()) for path in paths]
-
-
-def test_the_memory_tells_the_same_as_the_files(project: Project) -> None:
-    lock = lock_file.read_lock(project.lock)
-    for n in range(6):
-        add(project, SECOND, proof(["pass", "fail"][n % 2], counts={"n": n}))
-        for _ in range(2):
-            quick = standing.evidence_glance(project, lock, [FIRST, SECOND], {}, probes.present_sets(project))
-            whole = standing.evidence_overview(project, lock, [FIRST, SECOND], {}, probes.present_sets(project))
-            assert {name: each.standing for name, each in quick.items()} == {
-                name: each.standing for name, each in whole.items()
-            }
-    index = project.raw_evidence.parent / "index.json"
-    for content in (b"", b"[]", b'{"images": 1}', b"[" * 100_000, index.read_bytes().replace(b'"runs"', b'"x"')):
-        index.write_bytes(content)
-        assert (
-            standing.evidence_glance(project, lock, [SECOND], {}, probes.present_sets(project))[SECOND].standing
-            == "failed"
-        )

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from builder.base.errors import FileProblemsError
 from builder.evidence import records
 from builder.evidence.records import Evidence, Figure, Subject
 from tests.evidence.runs import bench, proof
@@ -19,7 +20,7 @@ def parsed(text: str) -> Evidence:
 
 
 def fault(text: str | bytes) -> str:
-    with pytest.raises(records.UnreadableError) as raised:
+    with pytest.raises(FileProblemsError) as raised:
         records.parse_evidence(text if isinstance(text, bytes) else text.encode(), "file")
     return "\n".join(str(problem) for problem in raised.value.problems)
 

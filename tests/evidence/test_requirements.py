@@ -15,7 +15,7 @@ from builder.base.project import Project
 from builder.definitions.configuration import RequiredEvidence, RequiredFigure
 from builder.evidence import requirements, store, subjects
 from builder.evidence.records import Evidence, Figure, Machine, Subject
-from builder.evidence.standing import RecordedRuns
+from builder.evidence.requirements import RecordedRuns
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from tests import projects
 from tests.evidence import runs

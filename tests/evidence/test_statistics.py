@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builder.evidence import requirements
-from builder.evidence.requirements import SeriesComparison, compare_runs
+from builder.evidence import statistics
+from builder.evidence.statistics import SeriesComparison, compare_runs
 
 RUNS = st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5)
 ROUNDS = st.lists(RUNS, min_size=1, max_size=6)
@@ -32,8 +32,8 @@ def in_turn(numbers: random.Random, slower: float, between: float, within: float
         first += rounds(numbers, 50, count=1, between=between, within=within)
         second += rounds(numbers, 50 * slower, count=1, between=between, within=within)
         compared = compare_runs(first, second, "higher")
-        enough = len(first) >= requirements.FEWEST_ROUNDS and compared.is_settled
-        if enough or len(first) == requirements.MOST_ROUNDS:
+        enough = len(first) >= statistics.FEWEST_ROUNDS and compared.is_settled
+        if enough or len(first) == statistics.MOST_ROUNDS:
             return compared
 
 
@@ -96,7 +96,7 @@ def test_what_is_no_positive_number_tells_nothing(value: float) -> None:
     [(0.975, 1, 12.706), (0.975, 2, 4.303), (0.975, 10, 2.228), (0.9995, 4, 8.610), (0.9995, 30, 3.646)],
 )
 def test_quantiles_of_students_distribution(share: float, freedom: int, value: float) -> None:
-    assert requirements._quantile(share, freedom) == pytest.approx(value, abs=0.001)
+    assert statistics._quantile(share, freedom) == pytest.approx(value, abs=0.001)
 
 
 @given(ROUNDS, ROUNDS)
@@ -121,7 +121,7 @@ def test_the_change_lies_in_its_band(first: list[list[float]], second: list[list
     compared = compare_runs(first, second, "higher")
     assert compared.low <= compared.change <= compared.high
     if compared.verdict != "no difference":
-        assert min(len(first), len(second)) >= requirements.FEWEST_ROUNDS
+        assert min(len(first), len(second)) >= statistics.FEWEST_ROUNDS
         assert not compared.low <= 0 <= compared.high
 
 
@@ -138,6 +138,6 @@ def test_the_more_is_judged_at_once_the_wider_the_band(first: list[list[float]],
 
 
 def test_the_spread_of_a_series() -> None:
-    assert requirements.spread([9, 10, 11]) == pytest.approx(0.1)
-    assert requirements.spread([5]) == 0
-    assert requirements.spread([]) == 0
+    assert statistics.spread([9, 10, 11]) == pytest.approx(0.1)
+    assert statistics.spread([5]) == 0
+    assert statistics.spread([]) == 0

@@ -9,7 +9,7 @@ import pytest
 
 from builder.base import events
 from builder.base.errors import MeasuringError
-from builder.evidence import requirements
+from builder.evidence import statistics
 from builder.evidence.records import Figure, Finding, Verdict
 from builder.lab.measure.outcome import ComparedNumbers, Outcome, compare_alternating
 from builder.lock.model import ImageName
@@ -53,12 +53,12 @@ def speeds(first: float, second: float) -> Callable[[ImageName], Outcome]:
 def test_they_are_measured_in_turn_until_it_is_clear() -> None:
     compared, measured = compare(speeds(50, 45))
     assert compared.judgement == "worse"
-    assert measured == [FIRST, SECOND] * requirements.FEWEST_ROUNDS
+    assert measured == [FIRST, SECOND] * statistics.FEWEST_ROUNDS
     assert {figure.name: figure.comparison.verdict for figure in compared.figures} == {"tg": "worse", "ttft": "worse"}
     assert compare(speeds(45, 50))[0].judgement == "better"
     same, measured = compare(speeds(50, 50))
     assert same.judgement == "no difference"
-    assert len(measured) <= 2 * requirements.MOST_ROUNDS
+    assert len(measured) <= 2 * statistics.MOST_ROUNDS
 
 
 def test_one_figure_that_is_worse_makes_it_worse() -> None:

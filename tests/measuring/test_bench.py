@@ -14,7 +14,6 @@ from builder.base import events
 from builder.base.errors import MeasuringError, UsageError
 from builder.definitions.configuration import BUILT_IN, BenchProfile
 from builder.lab.measure import bench, llama_benchy
-from builder.lab.measure.llama_benchy import LLAMA_BENCHY, PythonTool
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.lab.measure.own_script import EndedProcess
 from tests.measuring.openai_server import Behaviour, serving, write_tokenizer
@@ -194,7 +193,7 @@ def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_another_version_of_the_tool_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be had"):
-        llama_benchy.require_tool(PythonTool(LLAMA_BENCHY.name, "0.0.0"), os.environ, tmp_path)
+        llama_benchy.require_tool(os.environ, tmp_path, "llama-benchy 0.0.0")
 
 
 def test_a_profile_that_does_not_fit_the_model(environ: dict[str, str]) -> None:

@@ -49,7 +49,7 @@ def test_what_is_no_page_of_vllms(text: str) -> None:
 def test_acceptance_is_measured_over_fixed_prompts_at_temperature_0() -> None:
     behaviour = Behaviour(drafts=5, prefill=0, token=0)
     with serving(behaviour) as served:
-        figures, findings = bench.measure(served, lambda _: None)
+        figures, findings = bench.measure_acceptance(served, lambda _: None)
     assert findings == ()
     assert [figure.name for figure in figures] == ["acceptance", "acceptance_length"]
     assert [figure.values[0] for figure in figures] == pytest.approx([2 / 3, 3.0])
@@ -59,9 +59,9 @@ def test_acceptance_is_measured_over_fixed_prompts_at_temperature_0() -> None:
 
 def test_a_page_cut_in_half_makes_acceptance_unclear_and_no_drafts_none() -> None:
     with serving(Behaviour(drafts=5, prefill=0, page=lambda text: text[: len(text) // 2])) as served:
-        figures, findings = bench.measure(served, lambda _: None)
+        figures, findings = bench.measure_acceptance(served, lambda _: None)
     assert figures == ()
     assert [finding.verdict for finding in findings] == ["unclear"]
     without = "\n".join(line for line in METRICS.splitlines() if "spec_decode" not in line) + "\n"
     with serving(Behaviour(page=lambda _: without.format(tokens=1, prompts=1))) as served:
-        assert bench.measure(served, lambda _: None) == ((), ())
+        assert bench.measure_acceptance(served, lambda _: None) == ((), ())

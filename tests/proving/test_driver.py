@@ -167,10 +167,13 @@ def test_what_was_noted_is_in_the_answer_to_that_request_alone(tmp_path: Path) -
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         threading.Thread(target=server.serve_forever).start()
         client = driver.Client(server.server_address[1], note)
-        answers = [driver.answer_prompt(client, {"request": {"messages": [text]}}) for text in ("breaks", "refuses")]
+        questions = [
+            {"name": text, "kind": "prompt", "request": {"messages": [text]}} for text in ("breaks", "refuses")
+        ]
+        answers = driver.ask(client, os.getpid(), {"questions": questions})["answers"]
         client.connection.close()
         server.shutdown()
-    assert answers == [
-        {"refused": "x is undefined", "error": "UndefinedError", "line": 7},
-        {"refused": "x is undefined"},
-    ]
+    assert answers == {
+        "breaks": {"refused": "x is undefined", "error": "UndefinedError", "line": 7},
+        "refuses": {"refused": "x is undefined"},
+    }

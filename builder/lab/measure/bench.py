@@ -1,18 +1,19 @@
-"""A benchmark measures a served model: throughput, acceptance, memory and the server's log.
+"""A benchmark measures a served model: throughput at depth, acceptance of drafted tokens, memory and the server's log.
 
-The counters come first, then the acceptance of drafted tokens, memory, the log, and the benchmark itself.
-Acceptance uses fixed prompts at temperature 0, so that two runs can be compared.
+The benchmark comes first, then each of its parts but throughput, which `llama_benchy` measures. Acceptance uses fixed
+prompts at temperature 0, so that two runs can be compared.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -32,7 +33,6 @@ from builder.serving import memory, readiness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -41,247 +41,6 @@ if TYPE_CHECKING:
     from builder.lab.measure.served_model import ServedModel
     from builder.serving.running import ServerMember
 
-
-# The counters of a server before and after a measurement, and the acceptance of drafted tokens between them.
-
-_TOKENS = "vllm:generation_tokens_total"
-_DRAFTS = "vllm:spec_decode_num_drafts_total"
-_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
-_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
-_COUNTERS = (_TOKENS, _DRAFTS, _DRAFTED, _ACCEPTED)
-
-
-class UnreadableCountersError(Exception):
-    """A page of metrics that is not whole, or two that do not go together; the text says why."""
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """The acceptance of drafted tokens: ``rate`` is the accepted share of them, ``length`` the tokens of a step."""
-
-    rate: float
-    length: float
-
-
-def read_counters(served: ServedModel) -> Mapping[str, float]:
-    """The counters now. Raises UnreadableCountersError where the page does not come, or not whole."""
-    try:
-        text = served_model.get(f"{served.root}/metrics", key=served.key)
-    except NoAnswerError as error:
-        raise UnreadableCountersError(f"/metrics: {error}") from None
-    return parse_counters(text)
-
-
-def parse_counters(text: str) -> Mapping[str, float]:
-    """The counters in a page of metrics. Raises UnreadableCountersError where it was cut off, or is not vLLM's."""
-    sums = readiness.metric_totals(text)
-    if not text.endswith("\n") or _TOKENS not in sums:
-        raise UnreadableCountersError("/metrics: the page is not whole, or is not vLLM's")
-    counters = {name: sums[name] for name in _COUNTERS if name in sums}
-    if not all(math.isfinite(value) and value >= 0 for value in counters.values()):
-        raise UnreadableCountersError("/metrics: a counter is no number")
-    return counters
-
-
-def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
-    """The acceptance between two readings; None where nothing was drafted. Raises UnreadableCountersError where the
-    server was started anew between them, or a page lacks a part."""
-    if before.keys() != after.keys():
-        raise UnreadableCountersError("/metrics: two pages of one server have different counters")
-    grown = {name: after[name] - before[name] for name in before}
-    if any(value < 0 for value in grown.values()):
-        raise UnreadableCountersError("/metrics: a counter went back, so the server was started anew meanwhile")
-    drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
-    if not drafted or not drafts:
-        return None
-    if accepted > drafted:
-        raise UnreadableCountersError("/metrics: more tokens were accepted than drafted")
-    return Acceptance(accepted / drafted, 1 + accepted / drafts)
-
-
-def drafts(counters: Mapping[str, float]) -> bool:
-    """True of a server with a speculative decoder."""
-    return _DRAFTED in counters
-
-
-# The acceptance of drafted tokens over fixed prompts at temperature 0, which alone makes it a comparison.
-
-PROMPTS = (
-    "Explain to a child why the sea is salty. Use about a hundred words.",
-    "Write a Python function that merges two sorted lists, and then its test.",
-    "List the planets from the sun outwards, one a line, with a remark on each.",
-    "Continue this table with ten more rows:\n| n | n squared |\n|---|---|\n| 1 | 1 |\n| 2 | 4 |",
-    "Translate into French: The ferry leaves at nine, and whoever is late waits for the evening.",
-    'Give a JSON array of five objects with the keys "city", "country" and "river".',
-)
-TOKENS = 192
-_SECONDS = 300.0
-
-
-def measure(served: ServedModel, progress: Callable[[float], None]) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server that drafts, and none of another; where its counters cannot be read that is a finding.
-    ``progress`` takes the share that is done."""
-    try:
-        before = read_counters(served)
-        if not drafts(before):
-            return (), ()
-        for number, prompt in enumerate(PROMPTS):
-            progress(number / len(PROMPTS))
-            body = {
-                "messages": [{"role": "user", "content": prompt}],
-                "max_tokens": TOKENS,
-                "temperature": 0,
-                "seed": 0,
-            }
-            served_model.complete(served, body, _SECONDS)
-        accepted = acceptance(before, read_counters(served))
-    except UnreadableCountersError as error:
-        return (), (Finding("acceptance", "", "unclear", str(error)),)
-    except NoAnswerError as error:
-        return (), (Finding("acceptance", "", "fail", str(error)),)
-    if accepted is None:
-        return (), ()
-    figures = (
-        Figure("acceptance", {}, "ratio", "higher", (accepted.rate,)),
-        Figure("acceptance_length", {}, "tokens", "higher", (accepted.length,)),
-    )
-    return figures, ()
-
-
-# The memory of a machine and of a server's container while a model is measured.
-
-_PAUSE_SECONDS = 0.5
-# A command in a container costs some ms of processor time, which the server lacks meanwhile.
-_CONTAINER_PAUSES = 20
-_TIMEOUT = 10.0
-# The present size and the largest so far, with version 2 of cgroups and with version 1.
-_READING = (
-    "cd /sys/fs/cgroup && (cat memory.current memory.peak 2>/dev/null"
-    " || cat memory/memory.usage_in_bytes memory/memory.max_usage_in_bytes)"
-)
-_FEWEST_SAMPLES = 6
-_LEAST_GROWTH = 256 << 20
-_LEAST_SHARE = 0.05
-
-
-@dataclass
-class MemorySamples:
-    """Sizes in bytes as they were read, the first one first: what the machine had available, what the container took,
-    and the most that it ever took."""
-
-    available: list[int] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
-    peak: int | None = None
-
-    def figures(self) -> tuple[Figure, ...]:
-        figures = []
-        if self.available:
-            figures.append(Figure("memory_floor", {}, "bytes", "higher", (float(min(self.available)),)))
-        if self.peak:
-            figures.append(Figure("memory_peak", {}, "bytes", "lower", (float(self.peak),)))
-        return tuple(figures)
-
-
-class MemoryWatch:
-    """Reads the memory of a server's machine and container, from entering the context until its end. The machine's is
-    read where the engine is here, in ``proc``."""
-
-    def __init__(self, member: ServerMember, proc: Path = memory.PROC) -> None:
-        self.samples = MemorySamples()
-        self._member = member
-        self._proc = proc if member.engine.endpoint.host.startswith("unix://") else None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemorySamples:
-        self._thread.start()
-        return self.samples
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._read_container()
-
-    def _watch(self) -> None:
-        count = 0
-        while True:
-            if self._proc and (text := processes.text(self._proc / processes.MEMORY)):
-                self.samples.available.append(processes.sizes(text).get("MemAvailable", 0))
-            if count % _CONTAINER_PAUSES == 0:
-                self._read_container()
-            count += 1
-            if self._stop.wait(_PAUSE_SECONDS):
-                return
-
-    def _read_container(self) -> None:
-        member = self._member
-        try:
-            result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _READING], _TIMEOUT)
-        except EngineError:  # it has ended, which the requests tell better
-            return
-        sizes = [int(word) for word in result.output.split() if word.isdecimal()]
-        if len(sizes) == 2 and not result.exit_code:
-            self.samples.taken.append(sizes[0])
-            self.samples.peak = max(sizes[1], self.samples.peak or 0)
-
-
-def leak(taken: Sequence[int]) -> int:
-    """The bytes by which a server's memory grew, where it went on growing to the end; 0 where it settled. The first
-    third of the samples is left out: caches fill then."""
-    settled = taken[len(taken) // 3 :]
-    if len(taken) < _FEWEST_SAMPLES:
-        return 0
-    half = len(settled) // 2
-    first, last = median(settled[:half]), median(settled[half:])
-    growth = settled[-1] - settled[0]
-    grows = last > first and settled[-1] >= max(settled) * 0.98
-    is_large = growth > max(_LEAST_GROWTH, _LEAST_SHARE * settled[0])
-    return growth if grows and is_large else 0
-
-
-# Figures that a server tells in its log, in lines of vLLM 0.19 to 0.32.
-
-_GIB = 1 << 30
-# v1/core/kv_cache_utils.py, v1/worker/gpu_model_runner.py, v1/worker/gpu_worker.py
-_LINES: tuple[tuple[str, str, str, Better, float], ...] = (
-    ("kv_tokens", r"KV cache size: ([\d,]+) tokens", "tokens", "higher", 1),
-    ("model_memory", r"Model loading took ([\d.]+) Gi?B", "bytes", "lower", _GIB),
-    ("model_loading", r"Model loading took .*? ([\d.]+) seconds", "s", "lower", 1),
-    ("kv_memory", r"Available KV cache memory: ([\d.]+) GiB", "bytes", "higher", _GIB),
-    ("graph_capture", r"Graph capturing finished in ([\d.]+) secs", "s", "lower", 1),
-)
-_LONGEST_START = 24 * 3600.0
-
-
-def log_figures(lines: Sequence[LogLine], started: str) -> tuple[Figure, ...]:
-    """The figures in the log of a container that was ``started`` (RFC 3339, by the engine's clock as the lines)."""
-    lines = [line for line in lines if line.written >= started]
-    result = []
-    for name, pattern, unit, better, factor in _LINES:
-        matches = (match for line in lines if (match := re.search(pattern, line.text)))
-        if match := next(matches, None):
-            text = match[1].replace(",", "").rstrip(".")
-            result.append(Figure(name, {}, unit, better, (float(text) * factor,)))
-    seconds = _startup(lines, started)
-    return (*result, *([Figure("startup", {}, "s", "lower", (seconds,))] if seconds is not None else []))
-
-
-def _startup(lines: Sequence[LogLine], started: str) -> float | None:
-    """The seconds until it answered; None where the log does not tell, or the clock jumped meanwhile."""
-    for line in lines:
-        phase = readiness.of_line(line.text)
-        if phase and phase.name == readiness.READY:
-            try:
-                passed = (datetime.fromisoformat(line.written) - datetime.fromisoformat(started)).total_seconds()
-            except ValueError:
-                return None
-            return passed if 0 < passed < _LONGEST_START else None
-    return None
-
-
-# The benchmark of a served model: throughput at depth, acceptance, memory, and what the server's log tells.
 
 _AFTERWARDS_SECONDS = 120.0
 
@@ -330,7 +89,9 @@ def measure_bench(
         if throughput.fault:
             findings.append(Finding(throughput.check, "throughput", "fail", throughput.fault))
         else:
-            accepted, faults = measure(served, lambda share: report(MeasuringProgress("acceptance", share, None)))
+            accepted, faults = measure_acceptance(
+                served, lambda share: report(MeasuringProgress("acceptance", share, None))
+            )
             figures += accepted
             findings += faults
     if not served_model.model_answers(served, _AFTERWARDS_SECONDS):
@@ -345,7 +106,7 @@ def measure_bench(
     return Outcome(
         kind="bench",
         name=profile.name,
-        version=str(LLAMA_BENCHY),
+        version=LLAMA_BENCHY,
         set=bench_digest(profile),
         started=started,
         seconds=time.monotonic() - began,
@@ -360,6 +121,216 @@ def measure_bench(
 
 def bench_digest(profile: BenchProfile) -> str:
     """The digest of a profile and the texts that it is measured with: with others it is another figure."""
-    # The limit of time changes no figure.
     protocol = {name: value for name, value in asdict(profile).items() if name != "minutes"}
     return outcome.outcome_digest([protocol, llama_benchy.digest(), PROMPTS, TOKENS])
+
+
+# The acceptance of drafted tokens, from the counters of a server before and after fixed prompts.
+
+_TOKENS = "vllm:generation_tokens_total"
+_DRAFTS = "vllm:spec_decode_num_drafts_total"
+_DRAFTED = "vllm:spec_decode_num_draft_tokens_total"
+_ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+_COUNTERS = (_TOKENS, _DRAFTS, _DRAFTED, _ACCEPTED)
+
+
+class UnreadableCountersError(Exception):
+    """A page of metrics that is not whole, or two that do not go together; the text says why."""
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """The acceptance of drafted tokens: ``rate`` is the accepted share of them, ``length`` the tokens of a step."""
+
+    rate: float
+    length: float
+
+
+def read_counters(served: ServedModel) -> Mapping[str, float]:
+    """The counters now. Raises UnreadableCountersError where the page does not come, or not whole."""
+    try:
+        return parse_counters(served_model.get(f"{served.root}/metrics", key=served.key))
+    except NoAnswerError as error:
+        raise UnreadableCountersError(f"/metrics: {error}") from None
+
+
+def parse_counters(text: str) -> Mapping[str, float]:
+    """The counters in a page of metrics. Raises UnreadableCountersError where it was cut off, or is not vLLM's."""
+    sums = readiness.metric_totals(text)
+    if not text.endswith("\n") or _TOKENS not in sums:
+        raise UnreadableCountersError("/metrics: the page is not whole, or is not vLLM's")
+    counters = {name: sums[name] for name in _COUNTERS if name in sums}
+    if not all(math.isfinite(value) and value >= 0 for value in counters.values()):
+        raise UnreadableCountersError("/metrics: a counter is no number")
+    return counters
+
+
+def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
+    """The acceptance between two readings; None where nothing was drafted. Raises UnreadableCountersError where the
+    server was restarted between them, or a page lacks a part."""
+    if before.keys() != after.keys():
+        raise UnreadableCountersError("/metrics: two pages of one server have different counters")
+    grown = {name: after[name] - before[name] for name in before}
+    if any(value < 0 for value in grown.values()):
+        raise UnreadableCountersError("/metrics: a counter went back, so the server was started anew meanwhile")
+    drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
+    if not drafted or not drafts:
+        return None
+    if accepted > drafted:
+        raise UnreadableCountersError("/metrics: more tokens were accepted than drafted")
+    return Acceptance(accepted / drafted, 1 + accepted / drafts)
+
+
+PROMPTS = (
+    "Explain to a child why the sea is salty. Use about a hundred words.",
+    "Write a Python function that merges two sorted lists, and then its test.",
+    "List the planets from the sun outwards, one a line, with a remark on each.",
+    "Continue this table with ten more rows:\n| n | n squared |\n|---|---|\n| 1 | 1 |\n| 2 | 4 |",
+    "Translate into French: The ferry leaves at nine, and whoever is late waits for the evening.",
+    'Give a JSON array of five objects with the keys "city", "country" and "river".',
+)
+TOKENS = 192
+_SECONDS = 300.0
+
+
+def measure_acceptance(
+    served: ServedModel, progress: Callable[[float], None]
+) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
+    """The figures of a server that drafts, and none of another; where its counters cannot be read that is a finding.
+    ``progress`` takes the share that is done."""
+    try:
+        before = read_counters(served)
+        if _DRAFTED not in before:
+            return (), ()
+        for number, prompt in enumerate(PROMPTS):
+            progress(number / len(PROMPTS))
+            messages = [{"role": "user", "content": prompt}]
+            body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
+            served_model.complete(served, body, _SECONDS)
+        accepted = acceptance(before, read_counters(served))
+    except UnreadableCountersError as error:
+        return (), (Finding("acceptance", "", "unclear", str(error)),)
+    except NoAnswerError as error:
+        return (), (Finding("acceptance", "", "fail", str(error)),)
+    if accepted is None:
+        return (), ()
+    figures = (
+        Figure("acceptance", {}, "ratio", "higher", (accepted.rate,)),
+        Figure("acceptance_length", {}, "tokens", "higher", (accepted.length,)),
+    )
+    return figures, ()
+
+
+# The memory of a machine and of a server's container while a model is measured.
+
+_PAUSE_SECONDS = 0.5
+# A command in a container costs some ms of processor time, which the server lacks meanwhile.
+_CONTAINER_PAUSES = 20
+_TIMEOUT = 10.0
+# The present size and the largest so far, with version 2 of cgroups and with version 1.
+_READING = (
+    "cd /sys/fs/cgroup && (cat memory.current memory.peak 2>/dev/null"
+    " || cat memory/memory.usage_in_bytes memory/memory.max_usage_in_bytes)"
+)
+_FEWEST_SAMPLES = 6
+_LEAST_GROWTH = 256 << 20
+_LEAST_SHARE = 0.05
+
+
+@dataclass
+class MemorySamples:
+    """Sizes in bytes as they were read, the first one first: what the machine had available, what the container took,
+    and the most that it ever took."""
+
+    available: list[int] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+    peak: int | None = None
+
+    def figures(self) -> list[Figure]:
+        floor = [Figure("memory_floor", {}, "bytes", "higher", (float(min(self.available)),))] if self.available else []
+        return floor + ([Figure("memory_peak", {}, "bytes", "lower", (float(self.peak),))] if self.peak else [])
+
+
+class MemoryWatch:
+    """Reads the memory of a server's machine and container, from entering the context until its end. The machine's is
+    read where the engine is here, in ``proc``."""
+
+    def __init__(self, member: ServerMember, proc: Path = memory.PROC) -> None:
+        self.samples = MemorySamples()
+        self._member = member
+        self._proc = proc if member.engine.endpoint.host.startswith("unix://") else None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemorySamples:
+        self._thread.start()
+        return self.samples
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._read_container()
+
+    def _watch(self) -> None:
+        for count in itertools.count():
+            if self._proc and (text := processes.text(self._proc / processes.MEMORY)):
+                self.samples.available.append(processes.sizes(text).get("MemAvailable", 0))
+            if count % _CONTAINER_PAUSES == 0:
+                self._read_container()
+            if self._stop.wait(_PAUSE_SECONDS):
+                return
+
+    def _read_container(self) -> None:
+        member = self._member
+        try:
+            result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _READING], _TIMEOUT)
+        except EngineError:  # it has ended, which the requests tell better
+            return
+        sizes = [int(word) for word in result.output.split() if word.isdecimal()]
+        if len(sizes) == 2 and not result.exit_code:
+            self.samples.taken.append(sizes[0])
+            self.samples.peak = max(sizes[1], self.samples.peak or 0)
+
+
+def leak(taken: Sequence[int]) -> int:
+    """The bytes by which a server's memory grew, where it went on growing to the end; 0 where it settled. The first
+    third of the samples is left out: caches fill then."""
+    if len(taken) < _FEWEST_SAMPLES:
+        return 0
+    settled = taken[len(taken) // 3 :]
+    half = len(settled) // 2
+    first, last = median(settled[:half]), median(settled[half:])
+    growth = settled[-1] - settled[0]
+    grows = last > first and settled[-1] >= max(settled) * 0.98
+    is_large = growth > max(_LEAST_GROWTH, _LEAST_SHARE * settled[0])
+    return growth if grows and is_large else 0
+
+
+# Figures that a server tells in its log, in lines of vLLM 0.19 to 0.32.
+
+_GIB = 1 << 30
+# v1/core/kv_cache_utils.py, v1/worker/gpu_model_runner.py, v1/worker/gpu_worker.py
+_LINES: tuple[tuple[str, str, str, Better, float], ...] = (
+    ("kv_tokens", r"KV cache size: ([\d,]+) tokens", "tokens", "higher", 1),
+    ("model_memory", r"Model loading took ([\d.]+) Gi?B", "bytes", "lower", _GIB),
+    ("model_loading", r"Model loading took .*? ([\d.]+) seconds", "s", "lower", 1),
+    ("kv_memory", r"Available KV cache memory: ([\d.]+) GiB", "bytes", "higher", _GIB),
+    ("graph_capture", r"Graph capturing finished in ([\d.]+) secs", "s", "lower", 1),
+)
+_LONGEST_START = 24 * 3600.0
+
+
+def log_figures(lines: Sequence[LogLine], started: str) -> tuple[Figure, ...]:
+    """The figures in the log of a container that was ``started`` (RFC 3339, by the engine's clock as the lines)."""
+    lines = [line for line in lines if line.written >= started]
+    result = []
+    for name, pattern, unit, better, factor in _LINES:
+        if match := next((match for line in lines if (match := re.search(pattern, line.text))), None):
+            result.append(Figure(name, {}, unit, better, (float(match[1].replace(",", "").rstrip(".")) * factor,)))
+    ready = next((e for e in lines if (phase := readiness.of_line(e.text)) and phase.name == readiness.READY), None)
+    with suppress(ValueError):
+        if ready:
+            seconds = (datetime.fromisoformat(ready.written) - datetime.fromisoformat(started)).total_seconds()
+            if 0 < seconds < _LONGEST_START:  # else the clock jumped meanwhile
+                result.append(Figure("startup", {}, "s", "lower", (seconds,)))
+    return tuple(result)

@@ -1,7 +1,8 @@
-"""This page compares a made checkpoint with a source of it on fixed texts.
+"""A made checkpoint is compared with a source of it: both rate the same texts, and the change of perplexity decides.
 
-The likeness of two models comes first, then the scores of tokens, then the comparison.
-The change of perplexity decides. Sampling has no influence on the scores.
+The likeness of two models comes first, then the scores of tokens, then the comparison. Scores are asked of vLLM's
+completions with ``prompt_logprobs`` (https://docs.vllm.ai/en/stable/api/vllm/sampling_params/): nothing is generated
+that counts, so neither sampling nor drafts have a part in them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from builder.base import words, yaml_file
 from builder.base.errors import MeasuringError
 from builder.base.http_client import NoAnswerError
 from builder.evidence.records import Figure, Finding
+from builder.evidence.statistics import LEAST_SAMPLES, paired_band
 from builder.lab.measure import outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 
@@ -27,11 +29,22 @@ if TYPE_CHECKING:
     from builder.lab.measure.served_model import ServedModel
 
 
-# The likeness of two models on the same texts: the change of perplexity, and how often both would choose the same
-# next token. Pure: the scores were taken before.
-
 CONFIDENCE = 0.99
-_FEWEST = 2
+NAME = "beside-source"
+VERSION = "1"
+_TEXTS = Path(__file__).with_name("fixed_texts.yaml")
+_SECONDS = 600.0
+_ANSWER = 1  # token, that a completion has to have; it shares the context with the prompt
+
+
+@dataclass(frozen=True)
+class TokenScore:
+    """A token of a text as a model rates it after those before: the natural logarithm of its probability, and the token
+    that the model holds for likeliest there."""
+
+    token: int
+    log_probability: float
+    likeliest: int
 
 
 @dataclass(frozen=True)
@@ -58,51 +71,21 @@ def compare_likeness(first: Sequence[TokenScore], second: Sequence[TokenScore]) 
     they are others, or too few."""
     if [score.token for score in first] != [score.token for score in second]:
         raise ValueError("the two make other tokens of the same texts")
-    count = len(first)
-    if count < _FEWEST:
-        raise ValueError(f"{count} tokens tell nothing")
+    if len(first) < LEAST_SAMPLES:
+        raise ValueError(f"{len(first)} tokens tell nothing")
     pairs = list(zip(first, second, strict=True))
     losses = [a.log_probability - b.log_probability for a, b in pairs]
-    mean = math.fsum(losses) / count
-    variance = math.fsum((loss - mean) ** 2 for loss in losses) / (count - 1)
-    half = _half_width() * math.sqrt(variance / count)
+    change, low, high = map(_growth, paired_band(losses, CONFIDENCE))
     same = sum(a.likeliest == b.likeliest for a, b in pairs)
-    change, low, high = map(_growth, (mean, mean - half, mean + half))
-    return Likeness(count, (_perplexity(first), _perplexity(second)), change, low, high, same / count)
-
-
-def _half_width() -> float:
-    """Of the band, in standard errors."""
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-
-
-def _perplexity(scores: Sequence[TokenScore]) -> float:
-    return 1 + _growth(-math.fsum(score.log_probability for score in scores) / len(scores))
+    perplexities = [
+        1 + _growth(-math.fsum(score.log_probability for score in scores) / len(scores)) for scores in (first, second)
+    ]
+    return Likeness(len(first), (perplexities[0], perplexities[1]), change, low, high, same / len(first))
 
 
 def _growth(logarithm: float) -> float:
     # vLLM writes -9999 for the logarithm of nothing: the exponential of that is no number that JSON has.
     return math.expm1(min(logarithm, 70.0))
-
-
-# The rating of given texts by a served model: the probability of each token, and the token it holds for likeliest.
-# Asked of vLLM's completions with ``prompt_logprobs`` (https://docs.vllm.ai/en/stable/api/vllm/sampling_params/,
-# SamplingParams.prompt_logprobs): nothing is generated that counts, so neither sampling nor drafts have a part in it.
-
-_SECONDS = 600.0
-_ANSWER = 1  # token, that a completion has to have; it shares the context with the prompt
-
-
-@dataclass(frozen=True)
-class TokenScore:
-    """A token of a text as a model rates it after those before: the natural logarithm of its probability, and the token
-    that the model holds for likeliest there."""
-
-    token: int
-    log_probability: float
-    likeliest: int
 
 
 def scores_of(served: ServedModel, text: str) -> tuple[TokenScore, ...]:
@@ -133,19 +116,8 @@ def _score(token: int, candidates: Mapping[str, Mapping[str, Any]]) -> TokenScor
     value = float(own["logprob"])
     if not math.isfinite(value):
         raise ValueError(f"{value} is the logarithm of no probability")
-    return TokenScore(token, value, token if own["rank"] == 1 else _likeliest(candidates))
-
-
-def _likeliest(candidates: Mapping[str, Mapping[str, Any]]) -> int:
-    ranked: Sequence[str] = sorted(candidates, key=lambda each: int(candidates[each]["rank"]))
-    return int(ranked[0])
-
-
-# A made checkpoint held against a source of it: both rate the same texts, and the change of perplexity decides.
-
-NAME = "beside-source"
-VERSION = "1"
-_TEXTS = Path(__file__).with_name("fixed_texts.yaml")
+    likeliest = token if own["rank"] == 1 else min(candidates, key=lambda each: int(candidates[each]["rank"]))
+    return TokenScore(token, value, int(likeliest))
 
 
 @dataclass(frozen=True)
@@ -196,8 +168,9 @@ def judged(source: RatedTexts, made: RatedTexts, requested: str, most_loss: floa
     except ValueError as error:
         raise MeasuringError(f"the checkpoint and {requested} cannot be compared: {error}") from None
     verdict = compared.verdict(most_loss)
-    text = f"perplexity {_band(compared)}, where {most_loss:.2%} is allowed"
-    findings = () if verdict == "pass" else (Finding("perplexity", requested, verdict, text),)
+    band = f"{compared.change:+.2%} ({compared.low:+.2%} … {compared.high:+.2%})"
+    text = f"perplexity {band}, where {most_loss:.2%} is allowed"
+    of_source, of_made = compared.perplexities
     return Outcome(
         kind="probe",
         name=NAME,
@@ -206,24 +179,15 @@ def judged(source: RatedTexts, made: RatedTexts, requested: str, most_loss: floa
         started=source.started,
         seconds=source.seconds + made.seconds,
         verdict=verdict,
-        figures=_figures(compared),
-        findings=findings,
+        figures=(
+            Figure("perplexity", {}, "", "lower", (of_made,)),
+            Figure("perplexity_of_source", {}, "", "", (of_source,)),
+            Figure("perplexity_change", {}, "ratio", "lower", (compared.change,)),
+            Figure("perplexity_change_low", {}, "ratio", "", (compared.low,)),
+            Figure("perplexity_change_high", {}, "ratio", "", (compared.high,)),
+            Figure("same_next_token", {}, "ratio", "higher", (compared.agreement,)),
+        ),
+        findings=() if verdict == "pass" else (Finding("perplexity", requested, verdict, text),),
         counts={"texts": len(texts()), "tokens": compared.tokens},
         sampling={"source": requested, "most_loss": most_loss},
     )
-
-
-def _figures(compared: Likeness) -> tuple[Figure, ...]:
-    of_source, of_made = compared.perplexities
-    return (
-        Figure("perplexity", {}, "", "lower", (of_made,)),
-        Figure("perplexity_of_source", {}, "", "", (of_source,)),
-        Figure("perplexity_change", {}, "ratio", "lower", (compared.change,)),
-        Figure("perplexity_change_low", {}, "ratio", "", (compared.low,)),
-        Figure("perplexity_change_high", {}, "ratio", "", (compared.high,)),
-        Figure("same_next_token", {}, "ratio", "higher", (compared.agreement,)),
-    )
-
-
-def _band(compared: Likeness) -> str:
-    return f"{compared.change:+.2%} ({compared.low:+.2%} … {compared.high:+.2%})"

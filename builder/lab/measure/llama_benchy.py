@@ -1,7 +1,12 @@
-"""llama-benchy measures throughput at depth, in a process of its own.
+"""llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at depth, in a process of its own.
 
-The text that fills a context comes first, then tools from the Python index, llama-benchy, and the model's tokenizer.
-Measurements fetch nothing from the network, and the tool is never installed into the program's environment.
+The run comes first, then its result, its progress, the tool, the model's tokenizer, and the text that fills a context.
+
+Three habits of the tool would make wrong figures or reach for the network. A tokenizer that it cannot find becomes
+gpt2's, so it gets the file of the model's own, and a line of its output that says otherwise is refused. It fetches a
+book, so a text of ours lies where it keeps the book. It follows the user's proxies to the server, so it sees none. Its
+home is an empty folder, and the Hub is off. It runs with a client of ours (`benchy_client.py`), as its own counts no
+token that is not yet text.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import math
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,152 +39,7 @@ if TYPE_CHECKING:
     from builder.serving.running import ServerMember
 
 
-# A long English text, always the same, that fills contexts: measurements take no book from the network. Its sentences
-# are put together from lists of words by a generator of fixed numbers (that of Numerical Recipes). They seldom
-# repeat, so that neither a cache of prefixes nor a decoder that guesses from earlier text finds much in them.
-
-LENGTH = 900_000
-"""Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""
-
-_WHO = (
-    "The keeper of the lighthouse", "A surveyor from the valley", "The youngest clerk", "Every baker in the street",
-    "The captain of the ferry", "An old gardener", "The woman at the counter", "A student of maps", "The night porter",
-    "One of the carpenters", "The teacher of the upper school", "A traveller in a grey coat", "The clockmaker",
-    "A pair of fishermen", "The engineer of the mill", "My neighbour's cousin",
-)  # fmt: skip
-_DID = (
-    "carried", "measured", "forgot", "described", "repaired", "counted", "drew", "sold", "borrowed", "hid", "weighed",
-    "praised", "copied", "followed", "questioned", "painted", "collected", "refused", "remembered", "divided",
-)  # fmt: skip
-_HOW_MANY = ("three", "a dozen", "several", "the last", "forty", "the first", "two", "nearly all of the", "some", "the")
-_KIND = (
-    "wet", "narrow", "foreign", "heavy", "yellow", "broken", "silent", "careful", "early", "distant", "wooden", "plain",
-    "crooked", "generous", "frozen", "numbered", "hollow", "polished",
-)  # fmt: skip
-_THINGS = (
-    "letters", "barrels", "bridges", "lamps", "ledgers", "windows", "stories", "coins", "ropes", "wheels", "gardens",
-    "instruments", "promises", "boats", "kettles", "machines", "roads", "drawings", "apples", "bells", "stones",
-)  # fmt: skip
-_WHERE = (
-    "behind the station", "near the harbour", "under the old roof", "beyond the second hill", "in the reading room",
-    "along the canal", "at the edge of the market", "above the workshop", "between two rivers", "by the northern gate",
-)  # fmt: skip
-_WHEN = (
-    "before the rain began", "on a Tuesday in March", "while the others slept", "after the long winter",
-    "when the bell had rung twice", "an hour past noon", "during the fair", "as the tide went out",
-    "in the year of the great frost", "shortly after supper",
-)  # fmt: skip
-_AND_SO = (
-    "Nobody asked why.", "It was not the first time.", "That was enough for a whole evening of talk.",
-    "The weather had nothing to do with it.", "What came of it is told further on.", "Some called it luck.",
-    "A note of it was kept.", "It cost more than anybody had thought.",
-)  # fmt: skip
-
-
-def text(length: int = LENGTH) -> str:
-    """The first ``length`` characters of the text."""
-    numbers = _FixedNumbers()
-    parts: list[str] = []
-    size = 0
-    while size < length:
-        quantity, kind, things = numbers.pick(_HOW_MANY), numbers.pick(_KIND), numbers.pick(_THINGS)
-        sentence = f"{numbers.pick(_WHO)} {numbers.pick(_DID)} {quantity} {kind} {things} {numbers.pick(_WHERE)}"
-        sentence += f" {numbers.pick(_WHEN)}. "
-        if not numbers.below(5):
-            sentence += f"{numbers.pick(_AND_SO)} "
-        if not numbers.below(9):
-            sentence += f"Number {numbers.below(100_000)} was missing from the list.\n\n"
-        parts.append(sentence)
-        size += len(sentence)
-    return "".join(parts)[:length]
-
-
-def digest() -> str:
-    """The digest of the whole text."""
-    return f"sha256:{hashlib.sha256(text().encode()).hexdigest()}"
-
-
-class _FixedNumbers:
-    """A generator of the same numbers with every version of Python."""
-
-    def __init__(self) -> None:
-        self._state = 20_031
-
-    def below(self, limit: int) -> int:
-        self._state = (1_664_525 * self._state + 1_013_904_223) % (1 << 32)
-        return (self._state >> 8) % limit
-
-    def pick(self, words: Sequence[str]) -> str:
-        return words[self.below(len(words))]
-
-
-# A tool from the Python index, of one version, that runs in an environment of its own: nothing of it is imported
-# here, and nothing is installed into the environment of this program.
-
-_INSTALL_SECONDS = 900.0
-
-
-@dataclass(frozen=True)
-class PythonTool:
-    """A tool by the name of its package, which is that of its program, and its version."""
-
-    name: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.version}"
-
-    def argv_with_script(self, variables: Mapping[str, str], script: str) -> list[str]:
-        """The beginning of an argument vector that runs a Python script in the environment of the tool, with these
-        variables set for the script and not for uv."""
-        set_variables = [f"{name}={value}" for name, value in variables.items()]
-        return [*_uv_tool(self), "env", *set_variables, "python", "-c", script]
-
-
-LLAMA_BENCHY = PythonTool("llama-benchy", "0.4.0")
-
-
-def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, with the settings that uv does not read by itself."""
-    settings = git.read_index_settings(environ)
-    links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
-    return {**environ, **python.variables(settings, links)}
-
-
-def require_tool(tool: PythonTool, environ: Mapping[str, str], folder: Path) -> None:
-    """Fetches the tool where it is not here yet. Raises MeasuringError where it cannot be had, or is another
-    version."""
-    try:
-        ended = own_script.run_bounded(
-            [*_uv_tool(tool), tool.name, "--version"],
-            folder=folder,
-            environ=environ_of_uv(environ),
-            seconds=_INSTALL_SECONDS,
-        )
-    except OSError as error:
-        raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
-    printed = ended.output.decode(errors="replace").strip()
-    if ended.exit_code or printed != str(tool):
-        text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
-        raise MeasuringError(
-            f"{tool} cannot be had: {text}",
-            hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
-            f" `uv tool run --from {tool.name}=={tool.version} {tool.name} --version` must answer",
-        )
-
-
-def _uv_tool(tool: PythonTool) -> list[str]:
-    options = ["--no-progress", "--quiet", *python.options_of_user()]
-    return [python.path(), "tool", "run", *options, "--from", f"{tool.name}=={tool.version}"]
-
-
-# Throughput at depth by llama-benchy, a process of its own (https://github.com/eugr/llama-benchy). Three of its
-# habits would make figures that are none, or reach for the network, and are kept from it: a tokenizer that it cannot
-# find becomes gpt2's (so it gets the file of the model's own, and that line of its output is refused); it fetches a
-# book (so our own text lies where it keeps the book); and it follows the user's proxies to the server (so it sees
-# none). Its home is an empty folder, and the Hub is off. It runs with a client of ours (`benchy_client.py`), as its
-# own counts no token that is not yet text.
-
+LLAMA_BENCHY = "llama-benchy 0.4.0"
 # The name of a text is the digest of the address that it would come from.
 _BOOK = "builder://filler-text"
 _WRONG_TOKENIZER = "Falling back to 'gpt2'"
@@ -226,8 +87,10 @@ def run_llama_benchy(
     """
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
-        require_tool(LLAMA_BENCHY, environ, folder)
-        _put_text(folder)
+        require_tool(environ, folder)
+        book = folder / ".cache/llama-benchy" / f"{hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()}.txt"
+        book.parent.mkdir(parents=True)
+        book.write_text(text(), encoding="utf-8")
         variables = {
             "HOME": name,
             "NO_PROXY": "*",
@@ -237,11 +100,13 @@ def run_llama_benchy(
             "PYTHONUNBUFFERED": "1",
             "RECONCILED": str(folder / "reconciled.jsonl"),
         }
-        script = _CLIENT.read_text(encoding="utf-8")
+        # For the script and not for uv.
+        set_variables = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
         watch = _Watch(folder / "progress.jsonl", profile, progress)
         try:
             ended = own_script.run_bounded(
-                [*LLAMA_BENCHY.argv_with_script(variables, script), *_options(served, profile, tokenizer, folder)],
+                [*_uv_tool(LLAMA_BENCHY), *set_variables, *script, *_options(served, profile, tokenizer, folder)],
                 folder=folder,
                 environ={**environ_of_uv(environ), **served_model.passed_on(served.key)},
                 seconds=60.0 * profile.minutes,
@@ -250,13 +115,6 @@ def run_llama_benchy(
         except _StalledError:
             return Throughput((), b"", "answers", f"no answer for {_STALL_SECONDS / 60:g} minutes")
         return _result(ended, folder, profile)
-
-
-def _put_text(folder: Path) -> None:
-    digest = hashlib.md5(_BOOK.encode(), usedforsecurity=False).hexdigest()
-    path = folder / ".cache" / "llama-benchy" / f"{digest}.txt"
-    path.parent.mkdir(parents=True)
-    path.write_text(text(), encoding="utf-8")
 
 
 def _options(served: ServedModel, profile: BenchProfile, tokenizer: Path, folder: Path) -> list[str]:
@@ -282,52 +140,45 @@ def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Through
     if ended.cause != "itself":
         return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
     if _INCOHERENT in printed:
-        return Throughput((), b"", "coherence", _line_with(printed, _INCOHERENT))
+        line = next(line for line in printed.splitlines() if _INCOHERENT in line)
+        return Throughput((), b"", "coherence", line)
     if ended.exit_code:
         return Throughput((), b"", "answers", f"{LLAMA_BENCHY} ended with {ended.exit_code}: {ended.last_lines}")
     file = folder / "result.json"
     raw = file.read_bytes()[:_LARGEST_RESULT] if file.is_file() else b""
     try:
-        reconciled = _reconciled(folder / "reconciled.jsonl")
-        figures, notes = parse_llama_benchy(raw, reconciled.noise)
+        noise, reconciled, is_void = _reconciled(folder / "reconciled.jsonl")
+        figures, left_out = parse_llama_benchy(raw, noise)
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise MeasuringError(f"{LLAMA_BENCHY} wrote a result that cannot be read: {error}") from None
-    notes = (*reconciled.notes, *notes)
-    has_speed = any(figure.name == "tg" for figure in figures)
-    if not has_speed and not reconciled.is_void:
-        return Throughput(figures, raw, "text", "its answers have no text that could be timed")
-    if not has_speed:
+    notes = (*reconciled, *left_out)
+    if not any(figure.name == "tg" for figure in figures):
+        if not is_void:
+            return Throughput(figures, raw, "text", "its answers have no text that could be timed")
         notes = (*notes, Finding("tg", "", "unclear", "no run is left that the server's own count agrees with"))
     return Throughput(figures, raw, notes=notes)
 
 
-@dataclass(frozen=True)
-class _Reconciled:
-    """The comparison of every run with the server's own counts. ``noise`` is the time in milliseconds below which a
-    difference from the latency says nothing; ``is_void`` is true if a run was left out."""
-
-    noise: float
-    notes: tuple[Finding, ...]
-    is_void: bool
-
-
-def _reconciled(file: Path) -> _Reconciled:
+def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
+    """The comparison of every run with the server's own counts: the time in milliseconds below which a difference from
+    the latency says nothing, what there is to report, and if a run was left out."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
-    latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())]
-    spread = max(latencies) - min(latencies) if latencies else 0.0
-    mean = math.fsum(latencies) / len(latencies) if latencies else 0.0
+    latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
+    noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
     runs = [line for line in lines if "void" in line]
     notes = []
     if again := [run for run in runs if run["is_recounted"]]:
         counted, tokens = (sum(run[name] for run in again) for name in ("counted", "tokens"))
         text = f"{LLAMA_BENCHY} counted {counted} tokens of {tokens} that the server generated: counted again"
-        notes.append(Finding("tokens", words.counted(len(again), "run"), "pass", text))
-    for reason, count in Counter(run["void"] for run in runs if run["void"]).items():
-        notes.append(Finding("tokens", words.counted(count, "run"), "pass", f"left out, as {reason}"))
+        notes.append((len(again), text))
+    voids = Counter(run["void"] for run in runs if run["void"])
+    notes += [(count, f"left out, as {reason}") for reason, count in voids.items()]
     if without := sum(not run["has_counters"] for run in runs):
-        text = "the server shows no counters of tokens: compared with the `usage` of its answers alone"
-        notes.append(Finding("tokens", words.counted(without, "run"), "pass", text))
-    return _Reconciled(max(spread, _LEAST_SHARE * mean), tuple(notes), any(run["void"] for run in runs))
+        notes.append(
+            (without, "the server shows no counters of tokens: compared with the `usage` of its answers alone")
+        )
+    findings = (Finding("tokens", words.counted(count, "run"), "pass", text) for count, text in notes)
+    return noise, tuple(findings), bool(voids)
 
 
 def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
@@ -336,21 +187,20 @@ def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ..
 
     Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result."""
     figures, notes = [], []
-    for run_of_all in json.loads(raw)["benchmarks"]:
-        at = {
-            "depth": int(run_of_all["context_size"]),
-            "concurrency": int(run_of_all["concurrency"]),
-            "pp": int(run_of_all["prompt_size"]),
-            "tg": int(run_of_all["response_size"]),
-        }
+    runs = json.loads(raw)["benchmarks"]
+    if not runs:
+        raise ValueError("it holds no figures")
+    for run in runs:
+        sizes = {"depth": "context_size", "concurrency": "concurrency", "pp": "prompt_size", "tg": "response_size"}
+        at = {name: int(run[key]) for name, key in sizes.items()}
+        place = f"pp {at['pp']}, tg {at['tg']}, depth {at['depth']}"
+        answers = len(_values(run.get("e2e_ttft")))
         for key, name, unit, better in _METRICS:
-            values = _values(run_of_all.get(key))
-            place = f"pp {at['pp']}, tg {at['tg']}, depth {at['depth']}"
-            answers = len(_values(run_of_all.get("e2e_ttft")))
+            values = _values(run.get(key))
             if name == "tg" and at["concurrency"] == 1 and len(values) < answers:
                 text = f"{answers - len(values)} of {answers} values left out: all tokens of the answer came at once"
                 notes.append(Finding("tg", place, "pass", text))
-            if name == "pp" and at["concurrency"] == 1 and (left := _values(run_of_all.get("est_ppt"))):
+            if name == "pp" and at["concurrency"] == 1 and (left := _values(run.get("est_ppt"))):
                 # The tool has no value where nothing was left.
                 with_value = zip(values, (time_left for time_left in left if time_left > 0), strict=True)
                 values = tuple(value for value, time_left in with_value if time_left > noise)
@@ -359,8 +209,6 @@ def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ..
                     notes.append(Finding("pp", place, "pass", f"{text} ({noise:.1f} ms)"))
             if values:
                 figures.append(Figure(name, at, unit, better, values))
-    if not figures and not json.loads(raw)["benchmarks"]:
-        raise ValueError("it holds no figures")
     return tuple(figures), tuple(notes)
 
 
@@ -369,10 +217,6 @@ def _values(metric: Any) -> tuple[float, ...]:
     if not all(math.isfinite(value) and 0 <= value < _LARGEST_VALUE for value in values):
         raise ValueError("a value is no number")
     return values
-
-
-def _line_with(text: str, part: str) -> str:
-    return next(line for line in text.splitlines() if part in line)
 
 
 class _StalledError(Exception):
@@ -435,7 +279,47 @@ def _cost(prompt: int, answer: int, depth: int) -> float:
     return prompt + depth + _GENERATING * answer
 
 
-# The tokenizer of a served model, as a file here: llama-benchy silently takes another where it finds none.
+# The tool, from the Python index and of one version. It runs in an environment of its own.
+
+_INSTALL_SECONDS = 900.0
+
+
+def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
+    """The user's environment, with the settings that uv does not read by itself."""
+    settings = git.read_index_settings(environ)
+    links = [link if "://" in link else str(Path(link).absolute()) for link in settings.find_links]
+    return {**environ, **python.variables(settings, links)}
+
+
+def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
+    """Fetches the tool (its name and version) where it is not here yet. Raises MeasuringError where it cannot be had,
+    or is another version."""
+    name, version = tool.split()
+    try:
+        ended = own_script.run_bounded(
+            [*_uv_tool(tool), name, "--version"],
+            folder=folder,
+            environ=environ_of_uv(environ),
+            seconds=_INSTALL_SECONDS,
+        )
+    except OSError as error:
+        raise MeasuringError(f"uv cannot be started: {error.strerror}") from None
+    printed = ended.output.decode(errors="replace").strip()
+    if ended.exit_code or printed != tool:
+        text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
+        raise MeasuringError(
+            f"{tool} cannot be had: {text}",
+            hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
+            f" `uv tool run --from {name}=={version} {name} --version` must answer",
+        )
+
+
+def _uv_tool(tool: str) -> list[str]:
+    options = ["--no-progress", "--quiet", *python.options_of_user()]
+    return [python.path(), "tool", "run", *options, "--from", tool.replace(" ", "==")]
+
+
+# The tokenizer of a served model, as a file here.
 
 NAME = "tokenizer.json"
 _TIMEOUT = 60.0
@@ -456,8 +340,13 @@ def fetch_tokenizer(
         path = hub_cache.folder(environ, model) / "snapshots" / commit / NAME
         if path.is_file():
             return path
-    content = _in_container(member, model) if member and model.startswith("/") else ""
-    if not _is_object(content):
+    content = ""
+    if member and model.startswith("/"):
+        with suppress(EngineError):
+            argv = ["cat", f"{model}/{NAME}"]
+            result = containers.execute(member.engine.endpoint, member.service.id, argv, _TIMEOUT)
+            content = "" if result.exit_code else result.output
+    if not content.lstrip().startswith("{"):
         raise MeasuringError(
             f"there is no {NAME} of {model or served.name} here: without it the lengths of prompts would be wrong",
             hint=f"`builder download` fetches it; a model without a {NAME} cannot be measured by llama-benchy",
@@ -466,16 +355,74 @@ def fetch_tokenizer(
     return target
 
 
-def _in_container(member: ServerMember, folder: str) -> str:
-    try:
-        result = containers.execute(member.engine.endpoint, member.service.id, ["cat", f"{folder}/{NAME}"], _TIMEOUT)
-    except EngineError:
-        return ""
-    return "" if result.exit_code else result.output
+# A long English text, always the same, that fills contexts. Its sentences are put together from lists of words by a
+# generator of fixed numbers (that of Numerical Recipes). They seldom repeat, so that neither a cache of prefixes nor a
+# decoder that guesses from earlier text finds much in them.
+
+LENGTH = 900_000
+"""Characters of the whole text: more tokens than the deepest contexts of the usual protocols."""
+
+_WHO = (
+    "The keeper of the lighthouse", "A surveyor from the valley", "The youngest clerk", "Every baker in the street",
+    "The captain of the ferry", "An old gardener", "The woman at the counter", "A student of maps", "The night porter",
+    "One of the carpenters", "The teacher of the upper school", "A traveller in a grey coat", "The clockmaker",
+    "A pair of fishermen", "The engineer of the mill", "My neighbour's cousin",
+)  # fmt: skip
+_DID = (
+    "carried", "measured", "forgot", "described", "repaired", "counted", "drew", "sold", "borrowed", "hid", "weighed",
+    "praised", "copied", "followed", "questioned", "painted", "collected", "refused", "remembered", "divided",
+)  # fmt: skip
+_HOW_MANY = ("three", "a dozen", "several", "the last", "forty", "the first", "two", "nearly all of the", "some", "the")
+_KIND = (
+    "wet", "narrow", "foreign", "heavy", "yellow", "broken", "silent", "careful", "early", "distant", "wooden", "plain",
+    "crooked", "generous", "frozen", "numbered", "hollow", "polished",
+)  # fmt: skip
+_THINGS = (
+    "letters", "barrels", "bridges", "lamps", "ledgers", "windows", "stories", "coins", "ropes", "wheels", "gardens",
+    "instruments", "promises", "boats", "kettles", "machines", "roads", "drawings", "apples", "bells", "stones",
+)  # fmt: skip
+_WHERE = (
+    "behind the station", "near the harbour", "under the old roof", "beyond the second hill", "in the reading room",
+    "along the canal", "at the edge of the market", "above the workshop", "between two rivers", "by the northern gate",
+)  # fmt: skip
+_WHEN = (
+    "before the rain began", "on a Tuesday in March", "while the others slept", "after the long winter",
+    "when the bell had rung twice", "an hour past noon", "during the fair", "as the tide went out",
+    "in the year of the great frost", "shortly after supper",
+)  # fmt: skip
+_AND_SO = (
+    "Nobody asked why.", "It was not the first time.", "That was enough for a whole evening of talk.",
+    "The weather had nothing to do with it.", "What came of it is told further on.", "Some called it luck.",
+    "A note of it was kept.", "It cost more than anybody had thought.",
+)  # fmt: skip
 
 
-def _is_object(content: str) -> bool:
-    try:
-        return isinstance(json.loads(content), dict)
-    except (ValueError, RecursionError):
-        return False
+def text(length: int = LENGTH) -> str:
+    """The first ``length`` characters of the text."""
+    state = 20_031
+
+    def below(limit: int) -> int:
+        nonlocal state
+        state = (1_664_525 * state + 1_013_904_223) % (1 << 32)
+        return (state >> 8) % limit
+
+    def pick(words: Sequence[str]) -> str:
+        return words[below(len(words))]
+
+    parts: list[str] = []
+    size = 0
+    while size < length:
+        quantity, kind, things = pick(_HOW_MANY), pick(_KIND), pick(_THINGS)
+        sentence = f"{pick(_WHO)} {pick(_DID)} {quantity} {kind} {things} {pick(_WHERE)} {pick(_WHEN)}. "
+        if not below(5):
+            sentence += f"{pick(_AND_SO)} "
+        if not below(9):
+            sentence += f"Number {below(100_000)} was missing from the list.\n\n"
+        parts.append(sentence)
+        size += len(sentence)
+    return "".join(parts)[:length]
+
+
+def digest() -> str:
+    """The digest of the whole text."""
+    return f"sha256:{hashlib.sha256(text().encode()).hexdigest()}"

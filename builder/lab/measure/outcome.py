@@ -1,14 +1,12 @@
 """The outcome of a measurement becomes evidence of the image that it belongs to.
 
-The outcome comes first, then the number of repetitions, then two numbers measured in turn.
-Results that differ are measured more often.
+The outcome comes first, then two numbers that are measured in turn.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import words
 from builder.base.errors import MeasuringError
 from builder.base.events import Message, Stage
-from builder.evidence import requirements
+from builder.evidence import statistics
 from builder.evidence.records import Evidence
 
 if TYPE_CHECKING:
@@ -24,11 +22,8 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.evidence.records import Figure, Finding, Kind, Subject, Verdict
-    from builder.evidence.requirements import Direction, Judgement, SeriesComparison
+    from builder.evidence.statistics import Direction, Judgement, SeriesComparison
     from builder.lock.model import ImageName
-
-
-# The outcome of a measurement, and the evidence that it becomes once it is known what it belongs to.
 
 
 @dataclass(frozen=True)
@@ -50,21 +45,9 @@ class Outcome:
     raw: bytes = b""
 
     def evidence(self, subject: Subject) -> Evidence:
-        """The evidence of this measurement; `evidence.store` keeps it, with ``raw``."""
-        return Evidence(
-            kind=self.kind,
-            name=self.name,
-            version=self.version,
-            set=self.set,
-            started=self.started,
-            seconds=round(self.seconds, 3),
-            subject=subject,
-            verdict=self.verdict,
-            sampling=self.sampling,
-            counts=self.counts,
-            figures=self.figures,
-            findings=self.findings,
-        )
+        """The evidence of this measurement; `store.add_run` keeps it, with ``raw``."""
+        parts = {name: value for name, value in vars(self).items() if name != "raw"}
+        return Evidence(**{**parts, "subject": subject, "seconds": round(self.seconds, 3)})
 
 
 @dataclass(frozen=True)
@@ -89,32 +72,6 @@ def outcome_digest(content: Any) -> str:
     """The digest of content that JSON can hold."""
     text = json.dumps(content, sort_keys=True)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-# The number of times that something is tried: as often as its results differ.
-
-FEWEST = 4
-"""Two whole and two streamed, where that is taken in turns."""
-MOST = 10
-_FEWEST_VALUES = 3
-# The usual spread of decoding: https://github.com/eugr/llama-benchy
-_SPREAD = 0.05
-
-
-def needs_more(passed: Sequence[bool]) -> bool:
-    """True while results do not tell enough: `FEWEST` that agree do; where some passed and some failed, `MOST` tell how
-    often."""
-    if len(passed) >= MOST:
-        return False
-    return len(passed) < FEWEST or len(set(passed)) > 1
-
-
-def needs_more_values(series: Sequence[Sequence[float]]) -> bool:
-    """True while one of several series of values spreads too far for its mean to be sure."""
-    count = min(map(len, series), default=0)
-    if not series or count >= MOST:
-        return False
-    return count < _FEWEST_VALUES or any(requirements.spread(values) / count**0.5 > _SPREAD / 2 for values in series)
 
 
 # Two numbers measured in turn (A B A B …), so that the machine's drift counts for both, until their figures are told
@@ -160,37 +117,39 @@ def compare_alternating(
     in common."""
     outcomes: tuple[list[Outcome], list[Outcome]] = ([], [])
     compared: tuple[ComparedFigure, ...] = ()
-    for number in range(requirements.MOST_ROUNDS):
-        for side, image in enumerate((first, second)):
-            report(Message(f"round {number + 1}: {image}"))
-            outcomes[side].append(measure(image))
-        if failures := _failures((first, second), outcomes):
-            is_worse = bool(_failed(outcomes[1])) and not _failed(outcomes[0])
-            judgement: Judgement = "worse" if is_worse else "no difference"
-            return ComparedNumbers(first, second, number + 1, judgement, compared, failures)
+    for number in range(1, statistics.MOST_ROUNDS + 1):
+        for side, image in zip(outcomes, (first, second), strict=True):
+            report(Message(f"round {number}: {image}"))
+            side.append(measure(image))
+        failed = [side[-1].verdict == "fail" for side in outcomes]
+        if any(failed):
+            failures = tuple(
+                f"{image}: {finding.text}"
+                for image, side in zip((first, second), outcomes, strict=True)
+                for finding in side[-1].findings
+                if side[-1].verdict == finding.verdict == "fail"
+            )
+            judgement: Judgement = "worse" if failed == [False, True] else "no difference"
+            return ComparedNumbers(first, second, number, judgement, compared, failures)
         compared = _compared(outcomes)
         if not compared:
             raise MeasuringError(f"{first} and {second} have no figure in common that each round measured")
-        if number + 1 >= requirements.FEWEST_ROUNDS and all(figure.comparison.is_settled for figure in compared):
+        if number >= statistics.FEWEST_ROUNDS and all(figure.comparison.is_settled for figure in compared):
             break
-    return ComparedNumbers(first, second, len(outcomes[0]), overall(compared), compared, ())
-
-
-def overall(figures: Sequence[ComparedFigure]) -> Judgement:
-    """The judgement over all figures: worse if one is, whatever the others are."""
-    verdicts = {figure.comparison.verdict for figure in figures}
-    return "worse" if "worse" in verdicts else "better" if "better" in verdicts else "no difference"
+    verdicts = {figure.comparison.verdict for figure in compared}
+    overall: Judgement = "worse" if "worse" in verdicts else "better" if "better" in verdicts else "no difference"
+    return ComparedNumbers(first, second, len(outcomes[0]), overall, compared, ())
 
 
 def _compared(outcomes: tuple[list[Outcome], list[Outcome]]) -> tuple[ComparedFigure, ...]:
     firsts, seconds = (_rounds(side) for side in outcomes)
-    both = [key for key in firsts if key in seconds and len(firsts[key]) == len(seconds[key]) == len(outcomes[0])]
+    both = [key for key in firsts if len(firsts[key]) == len(seconds.get(key, ())) == len(outcomes[0])]
     result = []
     for key in both:
         figure = firsts[key][0]
         direction: Direction = "lower" if figure.better == "lower" else "higher"
         sides = [[each.values for each in side[key]] for side in (firsts, seconds)]
-        comparison = requirements.compare_runs(sides[0], sides[1], direction, len(both))
+        comparison = statistics.compare_runs(sides[0], sides[1], direction, len(both))
         means = tuple(sum(map(sum, side)) / max(sum(map(len, side)), 1) for side in sides)
         result.append(ComparedFigure(figure.name, figure.at, figure.unit, (means[0], means[1]), comparison))
     return tuple(result)
@@ -198,23 +157,8 @@ def _compared(outcomes: tuple[list[Outcome], list[Outcome]]) -> tuple[ComparedFi
 
 def _rounds(outcomes: Sequence[Outcome]) -> dict[str, list[Figure]]:
     """The judged figures of one side by their name and conditions, a figure for each round."""
-    rounds: defaultdict[str, list[Figure]] = defaultdict(list)
-    for outcome in outcomes:
-        for figure in outcome.figures:
-            if figure.name in JUDGED and figure.values:
-                rounds[json.dumps([figure.name, dict(figure.at)], sort_keys=True)].append(figure)
+    rounds: dict[str, list[Figure]] = {}
+    for figure in (figure for outcome in outcomes for figure in outcome.figures):
+        if figure.name in JUDGED and figure.values:
+            rounds.setdefault(json.dumps([figure.name, dict(figure.at)], sort_keys=True), []).append(figure)
     return rounds
-
-
-def _failed(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    return [outcome for outcome in outcomes if outcome.verdict == "fail"]
-
-
-def _failures(images: Sequence[ImageName], outcomes: Sequence[Sequence[Outcome]]) -> tuple[str, ...]:
-    return tuple(
-        f"{image}: {finding.text}"
-        for image, side in zip(images, outcomes, strict=True)
-        for outcome in _failed(side)
-        for finding in outcome.findings
-        if finding.verdict == "fail"
-    )

@@ -1,7 +1,8 @@
 """A project's own probe is a script that runs against a served model.
 
-The limits of a foreign program come first, then the probe.
-Time and output are limited, and no process of the script remains afterwards.
+The limits of a program of others come first, then the probe. Such a program runs for a limited time and prints a
+limited amount, and nothing that it started remains afterwards. Time is that of the monotonic clock: the other one may
+jump while something is measured.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
+from builder.evidence import statistics
 from builder.evidence.records import Figure, Finding
 from builder.lab.measure import outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from builder.evidence.records import Verdict
     from builder.lab.measure.served_model import ServedModel
 
-
-# A program of others that runs for a limited time and prints a limited amount, and is gone afterwards with all that
-# it started. Time is that of the monotonic clock: the other one may jump while something is measured.
 
 LARGEST_OUTPUT = 1 << 20
 _REAPER = Path(__file__).with_name("reaper.py")
@@ -138,23 +137,17 @@ def _read(selector: selectors.BaseSelector, kept: dict[int, bytearray]) -> None:
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """Ends the process and all that is left of its session: asks first, and then kills."""
     if process.poll() is None:
-        _signal(process, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
+        with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait(_GRACE_SECONDS)
-    _signal(process, signal.SIGKILL)
-    process.wait()
-    for stream in (process.stdout, process.stderr):
-        if stream:
-            stream.close()
-
-
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in filter(None, (process.stdout, process.stderr)):
+        stream.close()
 
 
-# A project's own probe, run against a served model: as often as its figures spread, in limited time and with limited
-# output.
+# A project's own probe, run as often as its results differ.
 
 PASSED, FAILED, UNCLEAR = 0, 1, 125
 # A script needs a home and its tools; the user's tokens are no business of a project's.
@@ -178,7 +171,7 @@ def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]
     series: defaultdict[str, list[float]] = defaultdict(list)
     outputs: list[bytes] = []
     while _needs_more(tries, series):
-        report(MeasuringProgress(own.name, len(tries) / outcome.MOST, None))
+        report(MeasuringProgress(own.name, len(tries) / statistics.MOST_REPEATS, None))
         ended = _run(served, own, environ)
         outputs.append(ended.output + ended.messages)
         tries.append(_judged(ended, own))
@@ -214,16 +207,13 @@ def _needs_more(tries: list[_Try], series: Mapping[str, list[float]]) -> bool:
     failed = [each for each in tries if each.verdict == "fail"]
     if len(failed) > 1 and len(failed) == len(tries):
         return False
-    return outcome.needs_more([each.verdict == "pass" for each in tries]) or (
-        not failed and outcome.needs_more_values(list(series.values()))
+    return statistics.needs_more([each.verdict == "pass" for each in tries]) or (
+        not failed and statistics.needs_more_values(list(series.values()))
     )
 
 
 def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> EndedProcess:
-    values = {"{address}": served.address, "{model}": served.name}
-    argv = list(own.command)
-    for mark, value in values.items():
-        argv = [word.replace(mark, value) for word in argv]
+    argv = [word.replace("{address}", served.address).replace("{model}", served.name) for word in own.command]
     variables = {name: environ[name] for name in _VARIABLES if name in environ}
     variables |= {
         "BUILDER_ADDRESS": served.address,
@@ -234,16 +224,13 @@ def _run(served: ServedModel, own: OwnProbe, environ: Mapping[str, str]) -> Ende
         "PYTHONDONTWRITEBYTECODE": "1",
         **served_model.passed_on(served.key),
     }
-    if not _exists(argv[0], own, variables.get("PATH")):
+    program = str(own.folder / argv[0]) if "/" in argv[0] else argv[0]
+    if not shutil.which(program, path=variables.get("PATH")):
         raise MeasuringError(
             f"the probe {own.name} cannot be started: there is no program {argv[0]}",
             hint="`command` is run in the probe's folder, without a shell: ./NAME is an executable file there",
         )
     return run_bounded(argv, folder=own.folder, environ=variables, seconds=own.seconds)
-
-
-def _exists(program: str, own: OwnProbe, path: str | None) -> bool:
-    return bool(shutil.which(str(own.folder / program) if "/" in program else program, path=path))
 
 
 def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
@@ -270,14 +257,12 @@ def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
     where they are missing, or no numbers."""
     if not own.figures:
         return {}
-    lines = output.decode(errors="replace").strip().splitlines()
-    try:
-        printed: Any = json.loads(lines[-1]) if lines else None
-    except (ValueError, RecursionError):
-        printed = None
+    last = output.decode(errors="replace").strip().rpartition("\n")[2]
+    printed: Any = None
+    with suppress(ValueError, RecursionError):
+        printed = json.loads(last)
     if not isinstance(printed, dict):
-        last = lines[-1][:200] if lines else "nothing"
-        raise ValueError(f"its last line is no JSON object with its figures: {last}")  # noqa: TRY004
+        raise ValueError(f"its last line is no JSON object with its figures: {last[:200] or 'nothing'}")  # noqa: TRY004
     values = {}
     for name in own.figures:
         value = printed.get(name)

@@ -1,8 +1,4 @@
-"""Probes check a served model, either built in or a project's own.
-
-The scenarios of canitoolcall come first, then the digests of probes and bench profiles, then the probes by name.
-A changed digest makes earlier runs stale.
-"""
+"""Probes check a served model, either built in or a project's own. A changed digest makes earlier runs stale."""
 
 from __future__ import annotations
 
@@ -22,9 +18,6 @@ if TYPE_CHECKING:
     from builder.lab.measure.served_model import ServedModel
 
 
-# The digests of probes and bench profiles as they are now, which make earlier runs of others stale.
-
-
 def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
     """A function that gives the digest of a probe or a profile by its kind and name; None for one that is gone or
     wrong, and for proofs: their answers are compared question by question, and fewer of them are no other ones."""
@@ -32,28 +25,16 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
     def set_now(kind: Kind, name: str) -> str | None:
         if kind == "prove":
             return None
+        from builder.lab.measure import bench, beside_source
+
         try:
-            return _of_probe(project, name) if kind == "probe" else _of_profile(project, name)
+            if kind == "bench":
+                return bench.bench_digest(configuration.load_configuration(project).profile(name))
+            return beside_source.texts_digest() if name == beside_source.NAME else probe_digest(project, name)
         except BuilderError:
             return None
 
     return set_now
-
-
-def _of_probe(project: Project, name: str) -> str:
-    from builder.lab.measure import beside_source
-
-    return beside_source.texts_digest() if name == beside_source.NAME else probe_digest(project, name)
-
-
-def _of_profile(project: Project, name: str) -> str:
-    from builder.definitions import configuration
-    from builder.lab.measure import bench
-
-    return bench.bench_digest(configuration.load_configuration(project).profile(name))
-
-
-# The probes by name: `tools-long`, and a project's own.
 
 
 def names(project: Project) -> tuple[str, ...]:

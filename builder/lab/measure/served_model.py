@@ -1,7 +1,6 @@
-"""This page describes the server that is measured: its key, machine, model and container.
+"""A server that is measured: the container that answers, what a result belongs to, its model, its key and its machine.
 
-The API key comes first, then the machine, the served model, and the measured server.
-The key is never shown or written. Other programs get it through their environment alone.
+The key is shown and written nowhere (`redaction.learn`). Other programs get it through their environment alone.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from builder.base import http_client, processes, redaction
 from builder.base.errors import BuilderError, ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
-from builder.definitions import recipe
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import store, subjects
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.base.project import Project
-    from builder.definitions.recipe import Recipe
     from builder.engine.client import Endpoint
     from builder.evidence.records import Kind, Subject
     from builder.lab.measure.outcome import Outcome
@@ -40,118 +36,74 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer
 
 
-# The key that a server asks its clients for: vLLM takes it from ``--api-key``, else from ``VLLM_API_KEY``
-# (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html). It is read from the server's own container,
-# whatever gave it: the recipe, builder.yaml, or the request. From then on it is shown and written nowhere
-# (`redaction.learn`), and reaches other programs by their environment alone.
+@dataclass(frozen=True)
+class MeasuredServer:
+    """A server that answers, and its model. ``image`` is its number; None of an image that has none, whose results
+    cannot be kept."""
 
-VARIABLE = "VLLM_API_KEY"
-PASSED_ON = "BUILDER_API_KEY"
-"""The variable in which a program that measures gets the key."""
-
-_OPTION = "--api-key"
-_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+    running: RunningServer
+    model: ServedModel
+    image: ImageName | None
 
 
-def api_key_of(server: RunningServer) -> str:
-    """The key of a server; empty where it asks for none."""
-    process = containers.service_process(server.head.engine.endpoint, server.head.service.id)
-    key = in_command(process.argv, process.environ) or process.environ.get(VARIABLE, "")
-    if key:
-        redaction.learn(key)
-    return key
-
-
-def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The first key that a command names, which may be a shell's; empty where it names none."""
-    words = [*_words(argv, environ), ""]
-    for word, following in itertools.pairwise(words):
-        if is_option(word):
-            _, _, value = word.partition("=")
-            return value if "=" in word else following
-    return ""
-
-
-def without(words: Sequence[str]) -> list[str]:
-    """``words`` without the options that name a key, and their values."""
-    left, is_value = [], False
-    for word in words:
-        if not is_value and not is_option(word):
-            left.append(word)
-        is_value = is_option(word) and "=" not in word
-    return left
-
-
-def is_option(word: str) -> bool:
-    """True for the option that names the key, in either of vLLM's spellings."""
-    return word.partition("=")[0].replace("_", "-") == _OPTION
-
-
-def passed_on(key: str) -> dict[str, str]:
-    """The variables by which a program that measures gets a key; none where there is none."""
-    return {PASSED_ON: key} if key else {}
-
-
-def _words(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
-    """The words of a command, those of scripts in it included, with the values of variables in these."""
-    for argument in argv:
-        if _OPTION not in argument.replace("_", "-") or len(argument.split()) == 1:
-            yield argument
-            continue
-        script = _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], match[0]), argument)
-        try:
-            yield from shlex.split(script, comments=True)
-        except ValueError:  # a script in which not every quote is one, as in a here-document
-            yield from script.split()
-
-
-# The machine that a model is served on, as a figure records it.
-
-_DRIVER = "driver/nvidia/version"
-_CPU = "cpuinfo"
-_LONGEST = 200  # characters of a name in evidence
-
-
-def read_machine(endpoint: Endpoint, image: str, proc: Path = memory.PROC) -> Machine:
-    """The engine's machine; of another one only what a container of ``image`` sees of it. ``proc`` is this machine's
-    /proc."""
-    if endpoint.host.startswith("unix://"):
-        texts = [processes.text(path) for path in (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))]
-        driver, cpu = processes.text(proc / _DRIVER), processes.text(proc / _CPU)
-        return parse_machine(
-            "".join(texts), driver, cpu, f"linux/{_ARCHITECTURES.get(platform.machine(), platform.machine())}"
+def find_measured_server(server: RunningServer) -> MeasuredServer:
+    """The running server, to be measured. Raises MeasuringError where it does not answer."""
+    if not server.address or not answers(server):
+        raise MeasuringError(
+            f"{server.name} is up and does not answer", hint=f"`builder logs {server.name}` may say why"
         )
-    try:
-        return parse_machine(memory.read_in_container(endpoint, image))
-    except BuilderError:
-        return Machine()
+    repository, _, number = server.image.rpartition(":")
+    is_numbered = number.isdecimal() and kinds.is_a(kinds.REPOSITORY, repository)
+    image = ImageName(repository, int(number)) if is_numbered else None
+    return MeasuredServer(server, ask_served_model(server.address, api_key_of(server)), image)
 
 
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-def parse_machine(files: str, driver: str = "", cpu: str = "", of_platform: str = "") -> Machine:
-    """The machine that the texts of these files tell."""
-    gpus = re.findall(r"^Model:\s*(\S.*?)\s*$", files, re.MULTILINE)
-    version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", driver)
-    return Machine(
-        gpu=gpus[0][:_LONGEST] if gpus else "",
-        gpus=len(gpus),
-        driver=version[1][:_LONGEST] if version else "",
-        platform=of_platform,
-        cpu=_processor(cpu)[:_LONGEST],
-        memory=processes.sizes(files).get("MemTotal", 0),
+def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subject | None:
+    """The subject of a run of this kind on the server; None of an image without a number."""
+    lock = lock_file.read_project_lock(workspace.project)
+    if measured.image is None or lock.image(measured.image) is None:
+        return None
+    server = measured.running
+    present = subjects.present_subject(
+        workspace.project,
+        lock,
+        measured.image,
+        server.model or None,
+        kind,
+        recipe=subjects.recorded_recipe(workspace.project, server.labels.get(f"{LABEL}.recipe", "")),
+        environ=workspace.environment,
+        overrides=_overrides(server),
     )
+    return replace(present, machine=read_machine(server.head.engine.endpoint, server.image))
 
 
-def _processor(cpu: str) -> str:
-    """The name of the processor in /proc/cpuinfo. On arm64 the kernel writes none, but the number of each core's
-    implementer and part (https://docs.kernel.org/arch/arm64/cpu-feature-registers.html, MIDR_EL1)."""
-    if model := re.search(r"^model name\s*:\s*(\S.*)$", cpu, re.MULTILINE):
-        return model[1].strip()
-    cores = re.findall(r"^CPU (?:implementer|part)\s*:\s*(0x[0-9a-f]+)$", cpu, re.MULTILINE)
-    kinds = dict.fromkeys(f"{implementer}/{part}" for implementer, part in zip(cores[::2], cores[1::2], strict=False))
-    return " ".join(["arm64", *kinds]) if kinds else ""
+def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -> Path | None:
+    """Writes the outcome to the evidence of the server's number, and returns the file; None where the image has no
+    number. Raises ConflictError where the server was stopped meanwhile, which says nothing of its image, OSError,
+    UnsafePathError."""
+    # A container that ends by itself is still there.
+    is_gone = any(
+        containers.find_container(member.engine.endpoint, member.service.id) is None
+        for member in measured.running.members
+    )
+    if outcome.verdict != "pass" and is_gone:
+        raise ConflictError(f"{measured.running.name} was stopped from outside while it was measured: nothing is kept")
+    belongs_to = subject(workspace, measured, outcome.kind)
+    if measured.image is None or belongs_to is None:
+        return None
+    return store.add_run(workspace.project, measured.image, outcome.evidence(belongs_to), outcome.raw or None)
+
+
+def _overrides(server: RunningServer) -> dict[str, str]:
+    """The settings of that start alone, from the label with its request."""
+    try:
+        request = json.loads(server.labels.get(REQUEST, "{}"))
+        values = {str(name): str(value) for name, value in request.get("overrides", {}).items()}
+        extra = without([str(word) for word in request.get("extra", [])])
+    except (ValueError, AttributeError, TypeError):
+        return {}
+    every = values | ({"--": " ".join(extra)} if extra else {})
+    return {name: value[:4000] for name, value in every.items()}
 
 
 # The model that a server answers for, asked over its OpenAI API.
@@ -268,88 +220,108 @@ def _refused(status: int, content: bytes) -> NoAnswerError:
     return NoAnswerError(f"the server answers {status}: {content[:300].decode(errors='replace')}")
 
 
-# A server that is measured: the container that answers, the model it serves, and what a result belongs to.
+# The key that a server asks its clients for: vLLM takes it from ``--api-key``, else from ``VLLM_API_KEY``
+# (https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html). It is read from the server's own container,
+# whatever gave it: the recipe, builder.yaml, or the request.
 
-_MEASURED_SERVER_LONGEST = 4000  # characters of a value in evidence
+VARIABLE = "VLLM_API_KEY"
+PASSED_ON = "BUILDER_API_KEY"
+"""The variable in which a program that measures gets the key."""
 
-
-@dataclass(frozen=True)
-class MeasuredServer:
-    """A server that answers, and its model. ``image`` is its number; None of an image that has none, whose results
-    cannot be kept."""
-
-    running: RunningServer
-    model: ServedModel
-    image: ImageName | None
+_OPTION = "--api-key"
+_REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
-def find_measured_server(server: RunningServer) -> MeasuredServer:
-    """The running server, to be measured. Raises MeasuringError where it does not answer."""
-    if not server.address or not answers(server):
-        raise MeasuringError(
-            f"{server.name} is up and does not answer", hint=f"`builder logs {server.name}` may say why"
-        )
-    repository, _, number = server.image.rpartition(":")
-    is_numbered = number.isdecimal() and kinds.is_a(kinds.REPOSITORY, repository)
-    image = ImageName(repository, int(number)) if is_numbered else None
-    return MeasuredServer(server, ask_served_model(server.address, api_key_of(server)), image)
+def api_key_of(server: RunningServer) -> str:
+    """The key of a server; empty where it asks for none."""
+    process = containers.service_process(server.head.engine.endpoint, server.head.service.id)
+    key = in_command(process.argv, process.environ) or process.environ.get(VARIABLE, "")
+    if key:
+        redaction.learn(key)
+    return key
 
 
-def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subject | None:
-    """The subject of a run of this kind on the server; None of an image without a number."""
-    lock = lock_file.read_project_lock(workspace.project)
-    if measured.image is None or lock.image(measured.image) is None:
-        return None
-    server = measured.running
-    present = subjects.present_subject(
-        workspace.project,
-        lock,
-        measured.image,
-        server.model or None,
-        kind,
-        recipe=_recipe(workspace.project, server),
-        environ=workspace.environment,
-        overrides=_overrides(server),
-    )
-    return replace(present, machine=read_machine(server.head.engine.endpoint, server.image))
+def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The first key that a command names, which may be a shell's; empty where it names none."""
+    words = [*_words(argv, environ), ""]
+    for word, following in itertools.pairwise(words):
+        if is_option(word):
+            _, _, value = word.partition("=")
+            return value if "=" in word else following
+    return ""
 
 
-def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -> Path | None:
-    """Writes the outcome to the evidence of the server's number, and returns the file; None where the image has no
-    number. Raises ConflictError where the server was stopped meanwhile, which says nothing of its image, OSError,
-    UnsafePathError."""
-    if outcome.verdict != "pass" and _was_stopped(measured.running):
-        raise ConflictError(f"{measured.running.name} was stopped from outside while it was measured: nothing is kept")
-    belongs_to = subject(workspace, measured, outcome.kind)
-    if measured.image is None or belongs_to is None:
-        return None
-    return store.add_run(workspace.project, measured.image, outcome.evidence(belongs_to), outcome.raw or None)
+def without(words: Sequence[str]) -> list[str]:
+    """``words`` without the options that name a key, and their values."""
+    left, is_value = [], False
+    for word in words:
+        if not is_value and not is_option(word):
+            left.append(word)
+        is_value = is_option(word) and "=" not in word
+    return left
 
 
-def _was_stopped(server: RunningServer) -> bool:
-    """True if a container is gone: one that ends by itself is still there."""
-    return any(
-        containers.find_container(member.engine.endpoint, member.service.id) is None for member in server.members
-    )
+def is_option(word: str) -> bool:
+    """True for the option that names the key, in either of vLLM's spellings."""
+    return word.partition("=")[0].replace("_", "-") == _OPTION
 
 
-def _recipe(project: Project, server: RunningServer) -> Recipe | None:
-    """The recipe that the server was started by, as far as it is still there."""
-    file = server.labels.get(f"{LABEL}.recipe", "")
+def passed_on(key: str) -> dict[str, str]:
+    """The variables by which a program that measures gets a key; none where there is none."""
+    return {PASSED_ON: key} if key else {}
+
+
+def _words(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
+    """The words of a command, those of scripts in it included, with the values of variables in these."""
+    for argument in argv:
+        if _OPTION not in argument.replace("_", "-") or len(argument.split()) == 1:
+            yield argument
+            continue
+        script = _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], match[0]), argument)
+        try:
+            yield from shlex.split(script, comments=True)
+        except ValueError:  # a script in which not every quote is one, as in a here-document
+            yield from script.split()
+
+
+# The machine that a model is served on, as a figure records it.
+
+_LONGEST = 200  # characters of a name in evidence
+
+
+def read_machine(endpoint: Endpoint, image: str, proc: Path = memory.PROC) -> Machine:
+    """The engine's machine; of another one only what a container of ``image`` sees of it. ``proc`` is this machine's
+    /proc."""
+    if endpoint.host.startswith("unix://"):
+        texts = [processes.text(path) for path in (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))]
+        driver, cpu = processes.text(proc / "driver/nvidia/version"), processes.text(proc / "cpuinfo")
+        architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+        return parse_machine("".join(texts), driver, cpu, f"linux/{architecture}")
     try:
-        path = recipe.recorded(project, file)
-        return recipe.load_recipe(project, path) if path else None
+        return parse_machine(memory.read_in_container(endpoint, image))
     except BuilderError:
-        return None
+        return Machine()
 
 
-def _overrides(server: RunningServer) -> dict[str, str]:
-    """The settings of that start alone, from the label with its request."""
-    try:
-        request = json.loads(server.labels.get(REQUEST, "{}"))
-        values = {str(name): str(value) for name, value in request.get("overrides", {}).items()}
-        extra = without([str(word) for word in request.get("extra", [])])
-    except (ValueError, AttributeError, TypeError):
-        return {}
-    every = {**values, **({"--": " ".join(extra)} if extra else {})}
-    return {name: value[:_MEASURED_SERVER_LONGEST] for name, value in every.items()}
+def parse_machine(files: str, driver: str = "", cpu: str = "", of_platform: str = "") -> Machine:
+    """The machine that the texts of these files tell."""
+    gpus = re.findall(r"^Model:\s*(\S.*?)\s*$", files, re.MULTILINE)
+    version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", driver)
+    return Machine(
+        gpu=gpus[0][:_LONGEST] if gpus else "",
+        gpus=len(gpus),
+        driver=version[1][:_LONGEST] if version else "",
+        platform=of_platform,
+        cpu=_processor(cpu)[:_LONGEST],
+        memory=processes.sizes(files).get("MemTotal", 0),
+    )
+
+
+def _processor(cpu: str) -> str:
+    """The name of the processor in /proc/cpuinfo. On arm64 the kernel writes none, but the number of each core's
+    implementer and part (https://docs.kernel.org/arch/arm64/cpu-feature-registers.html, MIDR_EL1)."""
+    if model := re.search(r"^model name\s*:\s*(\S.*)$", cpu, re.MULTILINE):
+        return model[1].strip()
+    cores = re.findall(r"^CPU (?:implementer|part)\s*:\s*(0x[0-9a-f]+)$", cpu, re.MULTILINE)
+    kinds = dict.fromkeys(f"{implementer}/{part}" for implementer, part in zip(cores[::2], cores[1::2], strict=False))
+    return " ".join(["arm64", *kinds]) if kinds else ""

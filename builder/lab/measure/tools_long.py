@@ -1,7 +1,10 @@
-"""The probe tools-long checks tool calls in a long session, whole and streamed.
+"""The probe tools-long checks tool calls in a long session, whole and streamed, at several depths of the context.
 
-The answer with its faults comes first, then the job of many steps, then the probe.
-Each session has a new job, so that no call can be guessed.
+Tool calls break late: at the ninth of twelve steps, with many tools, past the middle of the context
+(https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools, in
+which each answer is fed back; it begins with a text that takes a share of the context. The result of a call tells the
+next one, with a ticket that has to be passed on, so that no call can be guessed. The probe comes first, then a session,
+the job, and the answers with their faults.
 """
 
 from __future__ import annotations
@@ -9,14 +12,15 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from builder.base import words
 from builder.base.errors import UsageError
 from builder.base.events import Message
 from builder.base.http_client import NoAnswerError
+from builder.evidence import statistics
 from builder.evidence.records import Figure, Finding
 from builder.lab.measure import llama_benchy, outcome, served_model
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
@@ -25,137 +29,204 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.lab.measure.served_model import ServedModel
 
-
-# The answer to a message with tools, whole or put together from a stream, and what is wrong with it.
-
 Fault = Literal["missing", "doubled", "malformed", "raw", "wrong"]
-# The marks with which families of models write a call: in a text they are calls that the parser did not see.
-_MARKS = (
-    "<tool_call>", "</tool_call>", "<function=", "<parameter=", "<arg_key>", "<arg_value>", "[TOOL_CALLS]",
-    "<|python_tag|>", "<|tool_call", "<tool_call|>", "<|call|>", "<|constrain|>", "<｜tool▁call", "<｜DSML｜",  # noqa: RUF001
-)  # fmt: skip
+NAME = "tools-long"
+VERSION = "1"
+TOOLS = 46
+STEPS = 12
+SHARES = (0, 50, 75)
+"""The percentages of the context that are full when a session begins."""
+
+_ANSWER_SECONDS = 600.0
+_ANSWER_TOKENS = 4096  # a model may think before it calls
+_BOTH_WAYS = 2  # whole and streamed
+_MOST_FAULTS = 3  # in a row: the session then has nothing more to tell
+_SAMPLE = 4000  # characters
+_STEP_TOKENS = 300  # of a call and its result
 
 
 @dataclass(frozen=True)
-class ToolCall:
-    """A call as it was answered: the name, and the text of its arguments."""
+class _Session:
+    """A session that has ended: its faults by step, the answers that it had, and the reason if the server failed."""
 
-    id: str
-    name: str
-    arguments: str
+    faults: tuple[tuple[int, AnswerFault], ...]
+    answers: int
+    failure: str = ""
 
+    @property
+    def passed(self) -> bool:
+        return not self.faults and not self.failure
 
-@dataclass(frozen=True)
-class ToolAnswer:
-    """An answer: its text, and the calls in it."""
-
-    content: str
-    calls: tuple[ToolCall, ...]
-
-
-@dataclass(frozen=True)
-class AnswerFault:
-    """A fault of an answer, with the text that shows it."""
-
-    kind: Fault
-    text: str
+    @property
+    def is_hopeless(self) -> bool:
+        return len(self.faults) == self.answers
 
 
-class NoMessageError(Exception):
-    """An answer that does not have the form of one."""
+def run_tools_long(
+    served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
+) -> Outcome:
+    """Measures the served model's tool calls: at each share as many sessions as their results differ, every other one
+    streamed. A fault of any is a failure. Shares at which the context has no room for a session are left out; raises
+    UsageError where it never has."""
+    began, started = time.monotonic(), words.now()
+    all_shares = shares
+    shares = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
+    findings: list[Finding] = []
+    sessions: list[_Session] = []
+    figures: list[Figure] = []
+    for place, share in enumerate(shares):
+        at_share: list[_Session] = []
+        while _needs_more(at_share):
+            number = len(at_share)
+            done = (place + number / statistics.MOST_REPEATS) / len(shares)
+            passed = time.monotonic() - began
+            left = passed * (1 - done) / done if done else None
+            report(MeasuringProgress(f"{NAME} at {share} % of the context", done, left))
+            session = _run(
+                served, make_tool_job(tools, steps, 100 * share + number), share, is_streamed=bool(number % 2)
+            )
+            at_share.append(session)
+            findings += _findings(session, share, number)
+        sessions += at_share
+        good = sum(session.answers - len(session.faults) for session in at_share)
+        answered = sum(session.answers for session in at_share)
+        if answered:
+            at = {"share": share, "sessions": len(at_share)}
+            figures.append(Figure("good_answers", at, "ratio", "higher", (good / answered,)))
+        if at_share[-1].failure:
+            break
+    faults = [fault for session in sessions for _, fault in session.faults]
+    counts = {"sessions": len(sessions), "failed": sum(not session.passed for session in sessions)}
+    counts |= {"answers": sum(session.answers for session in sessions)}
+    counts |= {kind: sum(fault.kind == kind for fault in faults) for kind in get_args(Fault)}
+    return Outcome(
+        kind="probe",
+        name=NAME,
+        version=f"{NAME} {VERSION}",
+        set=tools_long_digest(tools, steps, all_shares),
+        started=started,
+        seconds=time.monotonic() - began,
+        verdict=outcome.verdict_of(tuple(findings)),
+        figures=tuple(figures),
+        findings=tuple(findings),
+        counts=counts,
+        sampling={"temperature": 0},
+    )
 
 
-def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
-    """The answer in a chat completion. Raises NoMessageError."""
+def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES) -> str:
+    """The digest of the sessions: with others it is another probe."""
+    job = make_tool_job(tools, steps, 0)
+    return outcome.outcome_digest(
+        [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, llama_benchy.digest()]
+    )
+
+
+def _needs_more(sessions: list[_Session]) -> bool:
+    """True while the sessions at a share do not tell enough. Two without a good answer, one of them streamed, do."""
+    if sessions and sessions[-1].failure:
+        return False
+    if len(sessions) >= _BOTH_WAYS and all(session.is_hopeless for session in sessions):
+        return False
+    return statistics.needs_more([session.passed for session in sessions])
+
+
+def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
+    """The shares at which the context has room for a session. A server that fails is left to the session itself."""
     try:
-        message = answer["choices"][0]["message"]
-        calls = tuple(_call(call) for call in message.get("tool_calls") or ())
-        return ToolAnswer(str(message.get("content") or ""), calls)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise NoMessageError(f"the answer has no message: {error}") from None
+        least = _tokens(served, job, "")
+    except NoAnswerError:
+        if not served_model.model_answers(served):
+            return shares
+        least = served.context
+    taken = len(job.steps) * _STEP_TOKENS + _ANSWER_TOKENS
+    fitting = tuple(share for share in shares if max(least, served.context * share // 100) + taken <= served.context)
+    if not fitting:
+        raise UsageError(
+            f"the context of {served.name} has {served.context} tokens: too few for the probe {NAME}",
+            hint=f"{len(job.tools)} tools and {len(job.steps)} steps take more: serve it with a larger --max-model-len",
+        )
+    if left_out := [f"{share} %" for share in shares if share not in fitting]:
+        report(Message(f"left out: {', '.join(left_out)} of the context, which leaves no room for a session"))
+    return fitting
 
 
-def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
-    """The answer in the events of a stream, put together as clients do: by the index of each call. Raises
-    NoMessageError."""
-    content: list[str] = []
-    parts: dict[int, dict[str, str]] = {}
+def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) -> _Session:
+    faults: list[tuple[int, AnswerFault]] = []
+    answers = 0
     try:
-        for event in events:
-            for choice in event.get("choices") or ():
-                delta = choice.get("delta") or {}
-                content.append(str(delta.get("content") or ""))
-                for call in delta.get("tool_calls") or ():
-                    part = parts.setdefault(int(call["index"]), {"id": "", "name": "", "arguments": ""})
-                    function = call.get("function") or {}
-                    part["id"] = str(call.get("id") or part["id"])
-                    part["name"] += str(function.get("name") or "")
-                    part["arguments"] += str(function.get("arguments") or "")
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise NoMessageError(f"an event of the stream has no form: {error}") from None
-    return ToolAnswer("".join(content), tuple(ToolCall(**part) for _, part in sorted(parts.items())))
+        messages = _beginning(served, job, share)
+        for step in range(len(job.steps) + 1):
+            answer = _ask(served, job, messages, is_streamed=is_streamed)
+            answers += 1
+            fault = fault_of_end(answer) if step == len(job.steps) else fault_of_step(answer, job.steps[step])
+            if fault:
+                faults.append((step, fault))
+            last = [number for number, _ in faults[-_MOST_FAULTS:]]
+            is_hopeless = last == [*range(step - _MOST_FAULTS + 1, step + 1)]
+            if step == len(job.steps) or is_hopeless:
+                break
+            messages += _fed_back(job, step, None if fault else answer)
+    except NoAnswerError as error:
+        return _Session(tuple(faults), answers, f"after {answers} answers: {error}")
+    return _Session(tuple(faults), answers)
 
 
-def tool_answer_fault(answer: ToolAnswer, tool: str, arguments: Mapping[str, Any]) -> AnswerFault | None:
-    """The fault of an answer that should call ``tool`` once with these arguments; None if there is none."""
-    if mark := _mark(answer.content):
-        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
-    if not answer.calls:
-        return AnswerFault("missing", f"no call of {tool}, but: {_short(answer.content) or 'nothing'}")
-    if len(answer.calls) > 1:
-        names = ", ".join(call.name for call in answer.calls)
-        return AnswerFault("doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}")
-    return _fault_of_call(answer.calls[0], tool, arguments)
+def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, Any]]:
+    """The messages that a session begins with: the job, after a text that fills the context to ``share`` percent."""
+    if not share:
+        return [_opening(job, "")]
+    least = _tokens(served, job, "")
+    tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
+    characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
+    filler = llama_benchy.text(min(characters, llama_benchy.LENGTH))
+    return [_opening(job, filler)]
 
 
-def fault_of_end(answer: ToolAnswer) -> AnswerFault | None:
-    """The fault of the answer after the last step, which should call nothing more."""
-    if mark := _mark(answer.content):
-        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
-    if answer.calls:
-        return AnswerFault("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done")
-    return None
+def _opening(job: ToolJob, text: str) -> dict[str, Any]:
+    reading = f"Some reading that the job has nothing to do with:\n{text}\n\n" if text else ""
+    return {"role": "user", "content": f"{reading}{job.task}"}
 
 
-def _fault_of_call(call: ToolCall, tool: str, arguments: Mapping[str, Any]) -> AnswerFault | None:
+def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
+    """The tokens of the prompt with ``text``, as the server counts them."""
+    body = {"messages": [_opening(job, text)], "tools": job.tools, "max_tokens": 1, "temperature": 0}
+    answer = served_model.complete(served, body, _ANSWER_SECONDS)
     try:
-        given = json.loads(call.arguments)
-    except (ValueError, RecursionError):
-        return AnswerFault("malformed", f"the arguments are no JSON: {_short(call.arguments)}")
-    if not isinstance(given, dict):
-        return AnswerFault("malformed", f"the arguments are no object: {_short(call.arguments)}")
-    if mark := _mark(call.name + call.arguments):
-        return AnswerFault("raw", f"the call has `{mark}`: {_short(call.name)} {_short(call.arguments)}")
-    if call.name != tool:
-        return AnswerFault("wrong", f"a call of {_short(call.name)} in place of {tool}")
-    if given != arguments or _kinds(given) != _kinds(arguments):
-        expected = json.dumps(arguments, ensure_ascii=False)
-        return AnswerFault("wrong", f"arguments {_short(call.arguments)} in place of {expected}")
-    return None
+        return int(answer["usage"]["prompt_tokens"])
+    except (LookupError, TypeError, ValueError, OverflowError) as error:
+        raise NoAnswerError(f"the answer does not tell its tokens: {error}") from None
 
 
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    function = call["function"]
-    return ToolCall(str(call.get("id") or ""), str(function["name"]), str(function.get("arguments") or ""))
+def _ask(served: ServedModel, job: ToolJob, messages: list[dict[str, Any]], *, is_streamed: bool) -> ToolAnswer:
+    body: dict[str, Any] = {"messages": messages, "tools": job.tools, "tool_choice": "auto"}
+    body |= {"temperature": 0, "max_tokens": _ANSWER_TOKENS}
+    if is_streamed:
+        return of_stream(served_model.stream(served, body, _ANSWER_SECONDS))
+    return of_message(served_model.complete(served, body, _ANSWER_SECONDS))
 
 
-def _kinds(arguments: Mapping[str, Any]) -> Sequence[tuple[str, type]]:
-    """The types of the values: Python holds 1 and true for equal."""
-    return sorted(((name, type(value)) for name, value in arguments.items()), key=lambda pair: pair[0])
+def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
+    """The messages after a step: the call that was answered, or the right one where that was none, and its result."""
+    due = job.steps[step]
+    number = (answer.calls[0].id if answer else "") or f"call_{step}"
+    text = answer.calls[0].arguments if answer else json.dumps(due.arguments, ensure_ascii=False)
+    call = {"id": number, "type": "function", "function": {"name": due.tool, "arguments": text}}
+    content = answer.content if answer and answer.content else None
+    return [
+        {"role": "assistant", "content": content, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": number, "content": job.result(step)},
+    ]
 
 
-def _mark(text: str) -> str:
-    return next((mark for mark in _MARKS if mark in text), "")
+def _findings(session: _Session, share: int, number: int) -> list[Finding]:
+    how = "streamed" if number % 2 else "whole"
+    at = f"{share} % of the context, session {number + 1} ({how})"
+    findings = [Finding(fault.kind, f"{at}, step {step + 1}", "fail", fault.text) for step, fault in session.faults]
+    return [*findings, *([Finding("answers", at, "fail", session.failure)] if session.failure else [])]
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:199]}…"
-
-
-# A job of many steps with many tools, made anew for each session of the probe of tool calls. Each step needs one
-# call; the result of the call tells the next one, with a ticket that has to be passed on, so that no call can be
-# guessed, and each answer counts for all that follow. Tools differ in name and in the types of what they take, and
-# most of those offered are never needed.
+# The job of a session. Tools differ in name, and most of those offered are never needed.
 
 _VERBS = ("read", "list", "create", "update", "archive", "compare", "export", "check", "merge", "rename")
 _NOUNS = ("invoice", "parcel", "meter", "ticket", "sensor", "contract", "route", "report")
@@ -243,216 +314,119 @@ def _tool(name: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-# The probe `tools-long`: tool calls in a long session, at several depths of the context, whole and streamed. Tool
-# calls break late: at the ninth of twelve steps, with many tools, past the middle of the context
-# (https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools,
-# in which each answer is fed back; it begins with a text that takes a share of the context.
+# An answer to a message with tools, whole or put together from a stream, and what is wrong with it.
 
-NAME = "tools-long"
-VERSION = "1"
-TOOLS = 46
-STEPS = 12
-SHARES = (0, 50, 75)
-"""The percentages of the context that are full when a session begins."""
-
-_ANSWER_SECONDS = 600.0
-_ANSWER_TOKENS = 4096  # a model may think before it calls
-_BOTH_WAYS = 2  # whole and streamed
-_MOST_FAULTS = 3  # in a row: the session then has nothing more to tell
-_KINDS = ("missing", "doubled", "malformed", "raw", "wrong")
-_SAMPLE = 4000  # characters
-_STEP_TOKENS = 300  # of a call and its result
+# The marks with which families of models write a call: in a text they are calls that the parser did not see.
+_MARKS = (
+    "<tool_call>", "</tool_call>", "<function=", "<parameter=", "<arg_key>", "<arg_value>", "[TOOL_CALLS]",
+    "<|python_tag|>", "<|tool_call", "<tool_call|>", "<|call|>", "<|constrain|>", "<｜tool▁call", "<｜DSML｜",  # noqa: RUF001
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Session:
-    """A session that has ended: its faults by step, the answers that it had, and the reason if the server failed."""
+class ToolCall:
+    """A call as it was answered: the name, and the text of its arguments."""
 
-    faults: tuple[tuple[int, AnswerFault], ...]
-    answers: int
-    failure: str = ""
-
-    @property
-    def passed(self) -> bool:
-        return not self.faults and not self.failure
-
-    @property
-    def is_hopeless(self) -> bool:
-        return len(self.faults) == self.answers
+    id: str
+    name: str
+    arguments: str
 
 
-def run_tools_long(
-    served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
-) -> Outcome:
-    """Measures the served model's tool calls: at each share as many sessions as their results differ, every other one
-    streamed. A fault of any is a failure. Shares at which the context has no room for a session are left out; raises
-    UsageError where it never has."""
-    began, started = time.monotonic(), words.now()
-    all_shares = shares
-    shares = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
-    findings: list[Finding] = []
-    sessions: list[_Session] = []
-    figures: list[Figure] = []
-    for place, share in enumerate(shares):
-        at_share: list[_Session] = []
-        while _needs_more(at_share):
-            number = len(at_share)
-            done = (place + number / outcome.MOST) / len(shares)
-            passed = time.monotonic() - began
-            left = passed * (1 - done) / done if done else None
-            report(MeasuringProgress(f"{NAME} at {share} % of the context", done, left))
-            session = _run(
-                served, make_tool_job(tools, steps, 100 * share + number), share, is_streamed=bool(number % 2)
-            )
-            at_share.append(session)
-            findings += _findings(session, share, number)
-        sessions += at_share
-        good = sum(session.answers - len(session.faults) for session in at_share)
-        answered = sum(session.answers for session in at_share)
-        if answered:
-            at = {"share": share, "sessions": len(at_share)}
-            figures.append(Figure("good_answers", at, "ratio", "higher", (good / answered,)))
-        if at_share[-1].failure:
-            break
-    faults = [fault for session in sessions for _, fault in session.faults]
-    counts = {"sessions": len(sessions), "failed": sum(not session.passed for session in sessions)}
-    counts |= {"answers": sum(session.answers for session in sessions)}
-    counts |= {kind: sum(fault.kind == kind for fault in faults) for kind in _KINDS}
-    return Outcome(
-        kind="probe",
-        name=NAME,
-        version=f"{NAME} {VERSION}",
-        set=tools_long_digest(tools, steps, all_shares),
-        started=started,
-        seconds=time.monotonic() - began,
-        verdict=outcome.verdict_of(tuple(findings)),
-        figures=tuple(figures),
-        findings=tuple(findings),
-        counts=counts,
-        sampling={"temperature": 0},
-    )
+@dataclass(frozen=True)
+class ToolAnswer:
+    """An answer: its text, and the calls in it."""
+
+    content: str
+    calls: tuple[ToolCall, ...]
 
 
-def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES) -> str:
-    """The digest of the sessions: with others it is another probe."""
-    job = make_tool_job(tools, steps, 0)
-    return outcome.outcome_digest(
-        [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, llama_benchy.digest()]
-    )
+@dataclass(frozen=True)
+class AnswerFault:
+    """A fault of an answer, with the text that shows it."""
+
+    kind: Fault
+    text: str
 
 
-def _needs_more(sessions: list[_Session]) -> bool:
-    """True while the sessions at a share do not tell enough. Two without a good answer, one of them streamed, do."""
-    if sessions and sessions[-1].failure:
-        return False
-    if len(sessions) >= _BOTH_WAYS and all(session.is_hopeless for session in sessions):
-        return False
-    return outcome.needs_more([session.passed for session in sessions])
-
-
-def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
-    """The shares at which the context has room for a session. A server that fails is left to the session itself."""
+def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
+    """The answer in a chat completion. Raises NoAnswerError."""
     try:
-        least = _tokens(served, job, "")
-    except (NoAnswerError, NoMessageError):
-        if not served_model.model_answers(served):
-            return shares
-        least = served.context
-    taken = len(job.steps) * _STEP_TOKENS + _ANSWER_TOKENS
-    fitting = tuple(share for share in shares if max(least, served.context * share // 100) + taken <= served.context)
-    if not fitting:
-        raise UsageError(
-            f"the context of {served.name} has {served.context} tokens: too few for the probe {NAME}",
-            hint=f"{len(job.tools)} tools and {len(job.steps)} steps take more: serve it with a larger --max-model-len",
-        )
-    if left_out := [f"{share} %" for share in shares if share not in fitting]:
-        report(Message(f"left out: {', '.join(left_out)} of the context, which leaves no room for a session"))
-    return fitting
+        message = answer["choices"][0]["message"]
+        calls = tuple(_call(call) for call in message.get("tool_calls") or ())
+        return ToolAnswer(str(message.get("content") or ""), calls)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise NoAnswerError(f"the answer has no message: {error}") from None
 
 
-def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) -> _Session:
-    faults: list[tuple[int, AnswerFault]] = []
-    answers = 0
+def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
+    """The answer in the events of a stream, put together as clients do: by the index of each call. Raises
+    NoAnswerError."""
+    content: list[str] = []
+    parts: dict[int, dict[str, str]] = {}
     try:
-        messages = _beginning(served, job, share)
-        for step in range(len(job.steps) + 1):
-            answer = _ask(served, job, messages, is_streamed=is_streamed)
-            answers += 1
-            fault = _fault(job, step, answer)
-            if fault:
-                faults.append((step, fault))
-            is_hopeless = [number for number, _ in faults[-_MOST_FAULTS:]] == list(
-                range(step - _MOST_FAULTS + 1, step + 1)
-            )
-            if step == len(job.steps) or is_hopeless:
-                break
-            messages += _fed_back(job, step, None if fault else answer)
-    except (NoAnswerError, NoMessageError) as error:
-        return _Session(tuple(faults), answers, f"after {answers} answers: {error}")
-    return _Session(tuple(faults), answers)
+        for event in events:
+            for choice in event.get("choices") or ():
+                delta = choice.get("delta") or {}
+                content.append(str(delta.get("content") or ""))
+                for call in delta.get("tool_calls") or ():
+                    part = parts.setdefault(int(call["index"]), {"id": "", "name": "", "arguments": ""})
+                    function = call.get("function") or {}
+                    part["id"] = str(call.get("id") or part["id"])
+                    part["name"] += str(function.get("name") or "")
+                    part["arguments"] += str(function.get("arguments") or "")
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise NoAnswerError(f"an event of the stream has no form: {error}") from None
+    return ToolAnswer("".join(content), tuple(ToolCall(**part) for _, part in sorted(parts.items())))
 
 
-def _fault(job: ToolJob, step: int, answer: ToolAnswer) -> AnswerFault | None:
-    if step == len(job.steps):
-        return fault_of_end(answer)
-    return tool_answer_fault(answer, job.steps[step].tool, job.steps[step].arguments)
+def fault_of_end(answer: ToolAnswer) -> AnswerFault | None:
+    """The fault of the answer after the last step, which should call nothing more."""
+    if mark := _mark(answer.content):
+        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
+    if answer.calls:
+        return AnswerFault("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done")
+    return None
 
 
-def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, Any]]:
-    """The messages that a session begins with: the job, after a text that fills the context to ``share`` percent."""
-    if not share:
-        return [_opening(job, "")]
-    least = _tokens(served, job, "")
-    tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
-    characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
-    filler = llama_benchy.text(min(characters, llama_benchy.LENGTH))
-    return [_opening(job, filler)]
+def fault_of_step(answer: ToolAnswer, step: JobStep) -> AnswerFault | None:
+    """The fault of an answer that should make the call of ``step`` once; None if there is none."""
+    if mark := _mark(answer.content):
+        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
+    if not answer.calls:
+        return AnswerFault("missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}")
+    if len(answer.calls) > 1:
+        names = ", ".join(call.name for call in answer.calls)
+        return AnswerFault("doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}")
+    return _fault_of_call(answer.calls[0], step)
 
 
-def _opening(job: ToolJob, text: str) -> dict[str, Any]:
-    reading = f"Some reading that the job has nothing to do with:\n{text}\n\n" if text else ""
-    return {"role": "user", "content": f"{reading}{job.task}"}
-
-
-def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
-    """The tokens of the prompt with ``text``, as the server counts them."""
-    body = {"messages": [_opening(job, text)], "tools": job.tools, "max_tokens": 1, "temperature": 0}
-    answer = served_model.complete(served, body, _ANSWER_SECONDS)
+def _fault_of_call(call: ToolCall, step: JobStep) -> AnswerFault | None:
+    arguments = _short(call.arguments)
     try:
-        return int(answer["usage"]["prompt_tokens"])
-    except (LookupError, TypeError, ValueError, OverflowError) as error:
-        raise NoMessageError(f"the answer does not tell its tokens: {error}") from None
+        given = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return AnswerFault("malformed", f"the arguments are no JSON: {arguments}")
+    if not isinstance(given, dict):
+        return AnswerFault("malformed", f"the arguments are no object: {arguments}")
+    if mark := _mark(call.name) or _mark(call.arguments):
+        return AnswerFault("raw", f"the call has `{mark}`: {_short(call.name)} {arguments}")
+    if call.name != step.tool:
+        return AnswerFault("wrong", f"a call of {_short(call.name)} in place of {step.tool}")
+    # As text, since Python holds 1 and true for equal.
+    if json.dumps(given, sort_keys=True) != json.dumps(step.arguments, sort_keys=True):
+        expected = json.dumps(step.arguments, ensure_ascii=False)
+        return AnswerFault("wrong", f"arguments {arguments} in place of {expected}")
+    return None
 
 
-def _ask(served: ServedModel, job: ToolJob, messages: list[dict[str, Any]], *, is_streamed: bool) -> ToolAnswer:
-    body = {
-        "messages": messages,
-        "tools": job.tools,
-        "tool_choice": "auto",
-        "temperature": 0,
-        "max_tokens": _ANSWER_TOKENS,
-    }
-    if is_streamed:
-        return of_stream(served_model.stream(served, body, _ANSWER_SECONDS))
-    return of_message(served_model.complete(served, body, _ANSWER_SECONDS))
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call["function"]
+    return ToolCall(str(call.get("id") or ""), str(function["name"]), str(function.get("arguments") or ""))
 
 
-def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
-    """The messages after a step: the call that was answered, or the right one where that was none, and its result."""
-    due = job.steps[step]
-    number = answer.calls[0].id if answer else ""
-    number = number or f"call_{step}"
-    text = answer.calls[0].arguments if answer else json.dumps(due.arguments, ensure_ascii=False)
-    call = {"id": number, "type": "function", "function": {"name": due.tool, "arguments": text}}
-    content = answer.content if answer and answer.content else None
-    return [
-        {"role": "assistant", "content": content, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": number, "content": job.result(step)},
-    ]
+def _mark(text: str) -> str:
+    return next((mark for mark in _MARKS if mark in text), "")
 
 
-def _findings(session: _Session, share: int, number: int) -> list[Finding]:
-    how = "streamed" if number % 2 else "whole"
-    at = f"{share} % of the context, session {number + 1} ({how})"
-    findings = [Finding(fault.kind, f"{at}, step {step + 1}", "fail", fault.text) for step, fault in session.faults]
-    return [*findings, *([Finding("answers", at, "fail", session.failure)] if session.failure else [])]
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:199]}…"

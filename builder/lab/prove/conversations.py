@@ -1,7 +1,6 @@
-"""A proof uses recorded conversations and outputs, which are read here as data.
+"""The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data.
 
-The families of models come first, then the conversations.
-The names of vLLM's parsers tell the family of a model.
+The families of models come first, told by the names of vLLM's parsers, then the questions, then the reading.
 """
 
 from __future__ import annotations
@@ -10,17 +9,15 @@ import functools
 import hashlib
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import yaml_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-
-# Families of models by how they write calls and reasoning, told by the names of vLLM's parsers.
 
 Family = Literal["hermes", "xml", "glm", "gpt-oss", "plain", ""]
 
@@ -50,39 +47,15 @@ def of_calls(tool_parser: str) -> Family:
     return _CALLS.get(tool_parser, "") if tool_parser else "plain"
 
 
-def reads_reasoning(tool_parser: str, reasoning_parser: str) -> bool:
-    """True where the recorded outputs with reasoning are for these parsers."""
-    if of_calls(tool_parser) == "gpt-oss":
-        return reasoning_parser in {"", "openai_gptoss"}
-    return thinks_in_tags(reasoning_parser)
-
-
-def thinks_in_tags(reasoning_parser: str) -> bool:
-    """True for a parser whose models reason between <think> and </think>."""
-    return reasoning_parser in _THINKING
-
-
-def reads_answers(reasoning_parser: str) -> bool:
-    """True where a text without a mark of reasoning is known to be read as an answer."""
-    return reasoning_parser in _WITHOUT_MARKS
-
-
 def call_mark(tool_parser: str) -> str:
     """The mark by which a model's calls begin; empty where it is not known."""
     return _CALL_MARKS.get(of_calls(tool_parser), "")
-
-
-def beginning(tool_parser: str) -> str:
-    """The marks by which every prompt of a family begins; empty where they are not known."""
-    return "[gMASK]<sop>" if of_calls(tool_parser) == "glm" else ""
 
 
 def forgets_reasoning(reasoning_parser: str) -> bool:
     """True where the models of a parser see the reasoning of the turn under way again, and none of earlier turns."""
     return reasoning_parser in _THINKING - {"deepseek_r1"}
 
-
-# The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data.
 
 Json = dict[str, Any]
 
@@ -128,25 +101,24 @@ class Conversation:
 
     name: str
     turns: tuple[Turn, ...]
-    tools: tuple[str, ...]
-    options: Json
-    generation: bool
-    may_refuse: bool
-    same_as: str
-    like: str
-    hidden: tuple[str, ...]
-    outside: tuple[str, ...]
-    unlike: Mapping[str, str]
-    without: str
-    under_way: tuple[str, ...]
-    past: tuple[str, ...]
     is_parsed: bool
+    tools: tuple[str, ...] = ()
+    options: Json = field(default_factory=dict)
+    generation: bool = True
+    may_refuse: bool = False
+    same_as: str = ""
+    like: str = ""
+    hidden: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    unlike: Mapping[str, str] = field(default_factory=dict)
+    without: str = ""
+    under_way: tuple[str, ...] = ()
+    past: tuple[str, ...] = ()
 
-    def request(self, turns: int | None = None, *, generation: bool | None = None) -> Json:
-        """The request for its prompt, or for that of its first ``turns``."""
-        messages = [turn.message for turn in self.turns[:turns]]
-        asks = self.generation if generation is None else generation
-        return request_of(messages, self.tools, self.options, generation=asks)
+    def request(self) -> Json:
+        """The request for its prompt."""
+        messages = [turn.message for turn in self.turns]
+        return request_of(messages, self.tools, self.options, generation=self.generation)
 
 
 @dataclass(frozen=True)
@@ -198,16 +170,16 @@ class Question:
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
     """The questions for a model that is served with these parsers; without one, no tools are offered to it."""
     family = of_calls(tool_parser)
-    is_tagged = thinks_in_tags(reasoning_parser)
+    is_tagged = reasoning_parser in _THINKING
     chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
-    chosen_questions = [Question(each.name, "prompt", each, 0, {"request": each.request()}) for each in chosen]
-    chosen_questions += [question for each in chosen if tool_parser for question in _turns(each)]
-    with_reasoning = reads_reasoning(tool_parser, reasoning_parser)
+    result = [Question(each.name, "prompt", each, 0, {"request": each.request()}) for each in chosen]
+    result += [question for each in chosen if tool_parser for question in _turns(each)]
+    with_reasoning = reasoning_parser in {"", "openai_gptoss"} if family == "gpt-oss" else is_tagged
     for output in outputs():
         if output.family == (family or "plain") and (with_reasoning or not output.reasoning):
-            chosen_questions.append(_output_question(output, has_tools=bool(tool_parser)))
-    is_open = not reads_answers(reasoning_parser)
-    return tuple(replace(each, is_open=is_open and each.kind != "prompt") for each in chosen_questions)
+            result.append(_output_question(output, has_tools=bool(tool_parser)))
+    is_open = reasoning_parser not in _WITHOUT_MARKS
+    return tuple(replace(each, is_open=is_open and each.kind != "prompt") for each in result)
 
 
 def digest_of_set() -> str:
@@ -272,26 +244,12 @@ def _long(size: int, word: str) -> str:
 
 
 def _conversation(name: str, content: Json) -> Conversation:
-    return Conversation(
-        name=name,
-        turns=tuple(_read_turns(content["messages"])),
-        tools=tuple(content.get("tools", ())),
-        options=content.get("options", {}),
-        generation=content.get("generation", True),
-        may_refuse=content.get("may_refuse", False),
-        same_as=content.get("same_as", ""),
-        like=content.get("like", ""),
-        hidden=tuple(content.get("hidden", ())),
-        outside=tuple(content.get("outside", ())),
-        unlike=content.get("unlike", {}),
-        without=content.get("without", ""),
-        under_way=tuple(content.get("under_way", ())),
-        past=tuple(content.get("past", ())),
-        is_parsed=content.get("turns", True),
-    )
+    parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+    parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
+    return Conversation(name, **parts)
 
 
-def _read_turns(messages: list[Json]) -> Iterator[Turn]:
+def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:
     waiting: list[str] = []
     count = 0
     for each in _exchanges(messages):
@@ -303,7 +261,10 @@ def _read_turns(messages: list[Json]) -> Iterator[Turn]:
         if calls:
             waiting = [_CALL_ID.format(count + at) for at in range(1, len(calls) + 1)]
             count += len(calls)
-            message["tool_calls"] = [_tool_call(call, ident) for call, ident in zip(calls, waiting, strict=True)]
+            message["tool_calls"] = [
+                {"id": ident, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
+                for call, ident in zip(calls, waiting, strict=True)
+            ]
         if "reasoning" in each:
             # The second is its name in releases before 0.12.
             message |= {"reasoning": each["reasoning"], "reasoning_content": each["reasoning"]}
@@ -312,7 +273,7 @@ def _read_turns(messages: list[Json]) -> Iterator[Turn]:
         yield Turn(each["role"], texts, shown, calls, message)
 
 
-def _exchanges(messages: list[Json]) -> Iterator[Json]:
+def _exchanges(messages: Iterable[Json]) -> Iterator[Json]:
     for each in messages:
         for number in range(1, each.get("exchanges", 0) + 1):
             yield {"role": "user", "content": f"What is item {number:03} of the list"}
@@ -321,9 +282,8 @@ def _exchanges(messages: list[Json]) -> Iterator[Json]:
             yield each
 
 
-def _tool_call(call: Call, ident: str) -> Json:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {"id": ident, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+def _json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _calls(content: Json) -> Iterator[Call]:

@@ -73,14 +73,10 @@ class Client:
         if response.status == http.client.NOT_FOUND and path.endswith("render"):
             raise NoSuchAddressError(path)
         if response.status != http.client.OK:
-            raise RefusedError(_reason(response.status, data), self._noted_fault())
+            noted = self.fault if self.fault and self.fault.exists() else None
+            fault = json.loads(noted.read_text(encoding="utf-8")) if noted else {}
+            raise RefusedError(_reason(response.status, data), fault)
         return json.loads(data)
-
-    def _noted_fault(self) -> Json:
-        if self.fault is None or not self.fault.exists():
-            return {}
-        fault: Json = json.loads(self.fault.read_text(encoding="utf-8"))
-        return fault
 
     def _exchange(self, path: str, content: bytes) -> tuple[http.client.HTTPResponse, bytes]:
         self.connection.request("POST", path, content, {"Content-Type": "application/json"})
@@ -186,22 +182,15 @@ def split(ids: list[int], chance: random.Random) -> list[list[int]]:
 
 
 def answer_prompt(client: Client, wanted: Json) -> Json:
-    """A conversation as it is put before the model."""
-    try:
-        ids = client.render(wanted["request"])
-        return {"ids": ids, "text": client.decode(ids)}
-    except RefusedError as error:
-        return error.answer
+    """A conversation as it is put before the model. Raises RefusedError, as the other two do."""
+    ids = client.render(wanted["request"])
+    return {"ids": ids, "text": client.decode(ids)}
 
 
 def answer_output(client: Client, wanted: Json) -> Json:
     """An output as it is parsed, whole and in pieces."""
-    try:
-        prompt = client.render(wanted["request"])
-        ids = client.encode(wanted["text"])
-    except RefusedError as error:
-        return error.answer
-    return _parsed(client, wanted, prompt, ids)
+    prompt = client.render(wanted["request"])
+    return _parsed(client, wanted, wanted["request"], prompt, client.encode(wanted["text"]))
 
 
 def answer_turn(client: Client, wanted: Json) -> Json:
@@ -210,35 +199,26 @@ def answer_turn(client: Client, wanted: Json) -> Json:
     ``before`` ends where the model begins, ``after`` has its turn, and ``other`` ends with another turn of it: what the
     last two end with alike ends a turn, and is no part of what a model writes.
     """
-    try:
-        before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
-    except RefusedError as error:
-        return error.answer
-    start = _common(before, after)
-    end = len(after) - _common(after[::-1], other[::-1])
-    ids = after[start:end]
+    before, after, other = (client.render(wanted[key]) for key in ("before", "after", "other"))
+    ids = after[_common(before, after) : len(after) - _common(after[::-1], other[::-1])]
     if not ids:
-        return {"refused": "the template writes nothing of the turn"}
-    return {"text": client.decode(ids), **_parsed(client, {**wanted, "request": wanted["before"]}, before, ids)}
+        raise RefusedError("the template writes nothing of the turn")
+    return {"text": client.decode(ids), **_parsed(client, wanted, wanted["before"], before, ids)}
 
 
 def _common(first: list[int], second: list[int]) -> int:
     """The number of first elements that two lists share."""
-    return next(
-        (at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
-    )
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
-def _parsed(client: Client, wanted: Json, prompt: list[int], ids: list[int]) -> Json:
+def _parsed(client: Client, wanted: Json, request: Json, prompt: list[int], ids: list[int]) -> Json:
     chance = random.Random(wanted["seed"])  # noqa: S311
-    try:
-        whole = client.parse(wanted["request"], prompt, ids)
-    except RefusedError as error:
-        return error.answer
+    whole = client.parse(request, prompt, ids)
     streamed = []
     for _ in range(wanted["streams"]):
         try:
-            streamed.append(client.parse_streamed(wanted["request"], prompt, split(ids, chance)))
+            streamed.append(client.parse_streamed(request, prompt, split(ids, chance)))
         except RefusedError as error:
             streamed.append(error.answer)
     return {"whole": whole, "streamed": streamed}
@@ -400,6 +380,9 @@ def ask(client: Client, process: int, setup: Json) -> Json:
             answers[question["name"]] = ANSWERS[question["kind"]](client, question)
         except NoSuchAddressError as error:
             answers[question["name"]] = {"missing": str(error)}
+        except RefusedError as error:
+            answers[question["name"]] = error.answer
+            silent = 0
         except (OSError, http.client.HTTPException, KeyError, TypeError, ValueError) as error:
             client.connection.close()
             answers[question["name"]] = {"failed": f"{type(error).__name__}: {error}"}
@@ -413,11 +396,6 @@ def ask(client: Client, process: int, setup: Json) -> Json:
         else:
             silent = 0
     return {"answers": answers}
-
-
-def tail(log: Path) -> str:
-    """The end of what a front end wrote."""
-    return log.read_text(encoding="utf-8", errors="replace")[-4000:] if log.exists() else ""
 
 
 def template(setup: Json) -> Json:
@@ -460,10 +438,8 @@ def main(folder: Path) -> None:
                 result["started"] = time.monotonic() - began
                 report(step="asking", version=version, setup=number)
                 result |= ask(client, process, setup)
-                if "broke_off" in result:
-                    result["log"] = tail(log)
-            else:
-                result["log"] = tail(log)
+            if ("answers" not in result or "broke_off" in result) and log.exists():
+                result["log"] = log.read_text(encoding="utf-8", errors="replace")[-4000:]
             result["memory"] = peak(process)
         finally:
             stop(process)

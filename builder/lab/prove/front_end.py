@@ -108,7 +108,8 @@ def ask_front_end(
 ) -> FrontEndRun:
     """Starts the front end of ``image`` for each setup and asks its questions. Raises ImageStateError for a missing
     image, ImageContentsError for one without a Python that runs here."""
-    report(Message(f"starting vLLM's front end for {_models(setups)}"))
+    models = ", ".join(dict.fromkeys(setup.model for setup in setups))
+    report(Message(f"starting vLLM's front end for {models}"))
     with containers.running(endpoint, image, labels=labels, workdir=WORKSPACE, memory=_MEMORY) as container:
         python = installed.require_python(container, image, _NO_PYTHON)
         containers.put_file(container, _files(setups))
@@ -117,8 +118,7 @@ def ask_front_end(
             state = _await(container, setups, report)
             if state["step"] != "done":
                 return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
-            answers = tuple(_read(container, f"answers-{number}.json") for number in range(len(setups)))
-            return FrontEndRun(state["version"], tuple(map(_setup_answers, answers)))
+            return FrontEndRun(state["version"], tuple(_answers(container, number) for number in range(len(setups))))
         except BuildFailedError as error:
             return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
@@ -126,36 +126,28 @@ def ask_front_end(
             return FrontEndRun("", failure="it answers with something else than was asked")
 
 
-def _models(setups: Sequence[Setup]) -> str:
-    return ", ".join(dict.fromkeys(setup.model for setup in setups))
-
-
 def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
     files = {_FOLDER / "driver.py": _DRIVER.read_bytes()}
-    work = {
-        "env": _ENVIRONMENT,
-        "start_seconds": _START_SECONDS,
-        "setups": [_work(setup, _FOLDER / f"model-{number}") for number, setup in enumerate(setups)],
-    }
-    files[_FOLDER / "work.json"] = json.dumps(work).encode()
+    work: list[Json] = []
     for number, setup in enumerate(setups):
-        files |= {_FOLDER / f"model-{number}" / name: content for name, content in setup.files.items()}
+        folder = _FOLDER / f"model-{number}"
+        files |= {folder / name: content for name, content in setup.files.items()}
         files |= setup.mounted
-    return files
-
-
-def _work(setup: Setup, folder: PurePosixPath) -> Json:
-    return {
-        "argv": [str(folder), *setup.options],
-        # The recipe's variables are the server's; these decide that nothing is asked of the network.
-        "env": {**setup.environment, **_ENVIRONMENT},
-        "cwd": WORKSPACE,
-        "template": setup.template,
-        "questions": [
-            {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
-            for each in setup.questions
-        ],
-    }
+        work.append(
+            {
+                "argv": [str(folder), *setup.options],
+                # The recipe's variables are the server's; these decide that nothing is asked of the network.
+                "env": {**setup.environment, **_ENVIRONMENT},
+                "cwd": WORKSPACE,
+                "template": setup.template,
+                "questions": [
+                    {"name": each.name, "kind": each.kind, "seed": zlib.crc32(each.name.encode()), **each.body}
+                    for each in setup.questions
+                ],
+            }
+        )
+    whole = {"env": _ENVIRONMENT, "start_seconds": _START_SECONDS, "setups": work}
+    return {**files, _FOLDER / "work.json": json.dumps(whole).encode()}
 
 
 def _await(container: Container, setups: Sequence[Setup], report: Report) -> Json:
@@ -187,12 +179,8 @@ def _reason(container: Container, code: int) -> str:
     return f"its Python ended with {code} before the work was done" + (f":\n{lines}" if lines else "")
 
 
-def _read(container: Container, name: str) -> Json:
-    """The JSON in a file of the work folder; empty where it is not there."""
-    return _parsed(container.run(["cat", str(_FOLDER / name)], timeout=60).output)
-
-
 def _parsed(text: str) -> Json:
+    """The JSON object in a text; empty where there is none."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
@@ -200,7 +188,8 @@ def _parsed(text: str) -> Json:
     return content if isinstance(content, dict) else {}
 
 
-def _setup_answers(content: Json) -> SetupAnswers:
+def _answers(container: Container, number: int) -> SetupAnswers:
+    content = _parsed(container.run(["cat", str(_FOLDER / f"answers-{number}.json")], timeout=60).output)
     return SetupAnswers(
         answers=content.get("answers"),
         template=content.get("template", {}).get("text"),

@@ -1,7 +1,7 @@
 """A proof needs the tokenizer, the config and the template of a model, but not its weights.
 
-The characters of byte-level tokenizers come first, then the stand-in, then the model's own files.
-The stand-in replaces only a tokenizer and a config that are not available.
+They come from a cache of this machine, or once from the Hub; where they cannot be had, a stand-in replaces them. Its
+making comes after the model's own files.
 """
 
 from __future__ import annotations
@@ -23,30 +23,98 @@ if TYPE_CHECKING:
 
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
-    from builder.sources.hub import ModelFile
 
 
-# The characters by which byte-level tokenizers write bytes in their files: themselves where they are printed, else
-# those from 256 on (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
+_SUFFIXES = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken", ".py"})
+_TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "tiktoken.model"})
+_LARGEST = 64 * 1024 * 1024
 
 
-@functools.cache
-def characters() -> tuple[str, ...]:
-    """The character of each byte."""
-    printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = [byte for byte in range(256) if byte not in printed]
-    return tuple(chr(byte if byte in printed else 256 + others.index(byte)) for byte in range(256))
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model's folder by name, at ``commit`` where that is known; ``stand_in`` says why they are not the
+    model's own, and is empty where they are."""
+
+    files: Mapping[str, bytes]
+    commit: str | None = None
+    stand_in: str = ""
+
+    @property
+    def digest(self) -> str:
+        """Tells this tokenizer from another one, in hex digits."""
+        digest = hashlib.sha256()
+        for name in sorted(_TOKENIZERS & self.files.keys()):
+            digest.update(name.encode() + b"\0" + self.files[name])
+        return digest.hexdigest()[:16]
 
 
-def bytes_of_characters(text: str) -> bytes:
-    """The bytes that a text of such characters stands for. Raises KeyError for another character."""
-    values = _values()
-    return bytes(values[character] for character in text)
+def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
+    """The files of ``model``, as the recipe loads it; where they cannot be had, what stands in for them."""
+    if not hub_cache.is_id(model):
+        return _of_folder(mounted(workspace, recipe, model)) or _standing_in(f"{model} is no model of the hub")
+    wanted = revision or hub_cache.MAIN
+    if cached := _cached(workspace.environment, model, wanted):
+        return cached
+    # Beside the hub's own cache: a model without weights in there would look downloaded.
+    own = {**workspace.environment, "HF_HUB_CACHE": str(workspace.project.state / "tokenizers")}
+    if hub_cache.is_commit(wanted) and (kept := _cached(own, model, wanted)):
+        return kept
+    try:
+        return _fetch(workspace, own, model, wanted)
+    except SourceError as error:
+        return _cached(own, model, wanted) or _standing_in(error.message)
 
 
-@functools.cache
-def _values() -> dict[str, int]:
-    return {character: byte for byte, character in enumerate(characters())}
+def _cached(environ: Mapping[str, str], model: str, revision: str) -> ModelFiles | None:
+    commit = hub_cache.revision(environ, model, revision)
+    files = _of_folder(hub_cache.folder(environ, model) / "snapshots" / commit) if commit else None
+    return replace(files, commit=commit) if files else None
+
+
+def _standing_in(reason: str) -> ModelFiles:
+    return ModelFiles(files(), stand_in=reason)
+
+
+def mounted(workspace: Workspace, recipe: Recipe, path: str) -> Path | None:
+    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
+    for text in reversed(recipe.volumes):
+        try:
+            mount = container.parse_volume(text, workspace.environment, workspace.project.root)
+            return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
+        except ValueError:
+            continue
+    return None
+
+
+def _of_folder(folder: Path | None) -> ModelFiles | None:
+    """The files in a folder that has a tokenizer and a config."""
+    try:
+        paths = [path for path in folder.iterdir() if _is_wanted(path.name)] if folder else []
+        files = {path.name: path.read_bytes() for path in paths if path.is_file() and path.stat().st_size <= _LARGEST}
+    except OSError:
+        return None
+    return ModelFiles(files) if "config.json" in files and _TOKENIZERS & files.keys() else None
+
+
+def _is_wanted(name: str) -> bool:
+    return Path(name).suffix in _SUFFIXES and not name.endswith(".index.json")
+
+
+def _fetch(workspace: Workspace, environ: Mapping[str, str], model: str, revision: str) -> ModelFiles:
+    from builder.sources import hub
+
+    snapshot = hub.find_snapshot(environ, model, revision)
+    wanted = tuple(
+        file for file in snapshot.files if "/" not in file.path and _is_wanted(file.path) and file.size <= _LARGEST
+    )
+    if not wanted:
+        raise SourceError(f"{model} has no files of a tokenizer")
+    workspace.report(Message(f"fetching the tokenizer of {model} at {snapshot.commit[:12]}, without the weights"))
+    folder = hub.fetch_from_hub(environ, replace(snapshot, files=wanted), lambda _: None)
+    fetched = _of_folder(folder)
+    if fetched is None:
+        raise SourceError(f"{model} has no tokenizer or no config")
+    return replace(fetched, commit=snapshot.commit)
 
 
 # A tokenizer and a config that stand in for a model's own, where those cannot be had. One token for each byte, and
@@ -68,26 +136,23 @@ _MARKS = (
 
 def files() -> dict[str, bytes]:
     """The files of the model's folder, by name."""
-    vocabulary = {character: byte for byte, character in enumerate(characters())}
     ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [_added(mark, ident) for mark, ident in ids.items()],
+        "added_tokens": [{"id": ident, "content": mark, **flags} for mark, ident in ids.items()],
         "normalizer": None,
-        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "pre_tokenizer": by_bytes,
         "post_processor": None,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+        "decoder": by_bytes,
         "model": {
             "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": vocabulary,
+            **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
+            **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
+            "vocab": _values(),
             "merges": [],
         },
     }
@@ -119,123 +184,24 @@ def files() -> dict[str, bytes]:
     return {name: json.dumps(content).encode() for name, content in contents.items()}
 
 
-def _added(mark: str, ident: int) -> dict[str, Any]:
-    return {
-        "id": ident,
-        "content": mark,
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
+# The characters by which byte-level tokenizers write bytes in their files: themselves where they are printed, else
+# those from 256 on (https://github.com/openai/gpt-2, src/encoder.py, bytes_to_unicode).
 
 
-# A model's tokenizer, config and template, without its weights: from a cache of this machine, or from the hub once.
-
-_SUFFIXES = frozenset({".json", ".jinja", ".txt", ".model", ".tiktoken", ".py"})
-_TOKENIZERS = frozenset({"tokenizer.json", "tokenizer.model", "vocab.json", "tekken.json", "tiktoken.model"})
-_LARGEST = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True)
-class ModelFiles:
-    """The files of a model's folder by name, at ``commit`` where that is known; ``stand_in`` says why they are not the
-    model's own, and is empty where they are."""
-
-    files: Mapping[str, bytes]
-    commit: str | None = None
-    stand_in: str = ""
-
-    @property
-    def digest(self) -> str:
-        """Tells this tokenizer from another one, in hex digits."""
-        digest = hashlib.sha256()
-        for name in sorted(_TOKENIZERS & self.files.keys()):
-            digest.update(name.encode() + b"\0" + self.files[name])
-        return digest.hexdigest()[:16]
+@functools.cache
+def characters() -> tuple[str, ...]:
+    """The character of each byte."""
+    printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = [byte for byte in range(256) if byte not in printed]
+    return tuple(chr(byte if byte in printed else 256 + others.index(byte)) for byte in range(256))
 
 
-def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
-    """The files of ``model``, as the recipe loads it; where they cannot be had, what stands in for them."""
-    if not hub_cache.is_id(model):
-        return _of_folder(_mounted_folder(workspace, recipe, model)) or _standing_in(f"{model} is no model of the hub")
-    wanted = revision or hub_cache.MAIN
-    if cached := _cached(workspace.environment, model, wanted):
-        return cached
-    # Beside the hub's own cache: a model without weights in there would look downloaded.
-    own = _own_cache(workspace)
-    if hub_cache.is_commit(wanted) and (kept := _cached(own, model, wanted)):
-        return kept
-    try:
-        return _fetch(workspace, model, wanted)
-    except SourceError as error:
-        return _cached(own, model, wanted) or _standing_in(error.message)
+def bytes_of_characters(text: str) -> bytes:
+    """The bytes that a text of such characters stands for. Raises KeyError for another character."""
+    values = _values()
+    return bytes(values[character] for character in text)
 
 
-def _cached(environ: Mapping[str, str], model: str, revision: str) -> ModelFiles | None:
-    commit = hub_cache.revision(environ, model, revision)
-    files = _of_folder(hub_cache.folder(environ, model) / "snapshots" / commit) if commit else None
-    return replace(files, commit=commit) if files else None
-
-
-def _standing_in(reason: str) -> ModelFiles:
-    return ModelFiles(files(), stand_in=reason)
-
-
-def _own_cache(workspace: Workspace) -> dict[str, str]:
-    return {**workspace.environment, "HF_HUB_CACHE": str(workspace.project.state / "tokenizers")}
-
-
-def _mounted_folder(workspace: Workspace, recipe: Recipe, path: str) -> Path | None:
-    """The folder of this machine that the recipe mounts where the server finds its model."""
-    return mounted(workspace, recipe, path)
-
-
-def mounted(workspace: Workspace, recipe: Recipe, path: str) -> Path | None:
-    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
-    for text in reversed(recipe.volumes):
-        try:
-            mount = container.parse_volume(text, workspace.environment, workspace.project.root)
-            return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
-        except ValueError:
-            continue
-    return None
-
-
-def _of_folder(folder: Path | None) -> ModelFiles | None:
-    """The files in a folder that has a tokenizer and a config."""
-    try:
-        paths = [path for path in folder.iterdir() if _is_wanted(path.name)] if folder else []
-        files = {path.name: path.read_bytes() for path in paths if path.is_file() and path.stat().st_size <= _LARGEST}
-    except OSError:
-        return None
-    return ModelFiles(files) if _is_whole(files) else None
-
-
-def _is_wanted(name: str) -> bool:
-    return Path(name).suffix in _SUFFIXES and not name.endswith(".index.json")
-
-
-def _is_whole(files: Mapping[str, bytes]) -> bool:
-    return "config.json" in files and bool(_TOKENIZERS & files.keys())
-
-
-def _fetch(workspace: Workspace, model: str, revision: str) -> ModelFiles:
-    from builder.sources import hub
-
-    environ = _own_cache(workspace)
-    snapshot = hub.find_snapshot(environ, model, revision)
-    wanted = tuple(filter(_is_small, snapshot.files))
-    if not wanted:
-        raise SourceError(f"{model} has no files of a tokenizer")
-    workspace.report(Message(f"fetching the tokenizer of {model} at {snapshot.commit[:12]}, without the weights"))
-    folder = hub.fetch_from_hub(environ, replace(snapshot, files=wanted), lambda _: None)
-    fetched = _of_folder(folder)
-    if fetched is None:
-        raise SourceError(f"{model} has no tokenizer or no config")
-    return replace(fetched, commit=snapshot.commit)
-
-
-def _is_small(file: ModelFile) -> bool:
-    return "/" not in file.path and _is_wanted(file.path) and file.size <= _LARGEST
+@functools.cache
+def _values() -> dict[str, int]:
+    return {character: byte for byte, character in enumerate(characters())}

@@ -1,7 +1,6 @@
-"""A proof checks the template and the parsers of each model that an image serves.
+"""A proof checks the template and the parsers of each model that an image serves; the result is evidence of the image.
 
-The special formats of GPT-OSS and Mistral come first, then the serve options, the proof, and the proof of a build.
-The result is evidence of the image.
+The proof comes first, then that of a build, the serve options, and the special formats of GPT-OSS and Mistral.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, UsageError
@@ -30,7 +29,7 @@ from builder.lab.prove.judging import Style
 from builder.plan.plan_model import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from builder.building.bake import BakedImage
     from builder.building.resolve import BuildRequest
@@ -45,135 +44,6 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Step
 
-
-# The vocabulary by which vLLM writes and reads GPT-OSS's own format, Harmony. openai-harmony fetches it when it is
-# first needed, which a container without a network cannot; oss-harmony, which vLLM takes from 0.32 on, has it inside.
-# The model's tokenizer.json has the same tokens with the same ranks, so the file that both know by its digest is made
-# of that.
-
-# https://github.com/openai/harmony, src/tiktoken_ext/public_encodings.rs: the file, its digest, and the variable that
-# names its folder.
-SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
-FILE = PurePosixPath("/tmp/builder-encodings/o200k_base.tiktoken")  # noqa: S108  # of the container
-VARIABLES = {"TIKTOKEN_ENCODINGS_BASE": str(FILE.parent)}
-MISSING = "loading vocab file"
-"""In the error of openai-harmony where the vocabulary is not to be had."""
-
-_MODEL_TYPE = "gpt_oss"
-
-
-def is_spoken(files: Mapping[str, bytes]) -> bool:
-    """True where vLLM takes Harmony in place of a chat template: by the type in the model's config."""
-    try:
-        return bool(json.loads(files.get("config.json", b"{}")).get("model_type") == _MODEL_TYPE)
-    except (ValueError, AttributeError):
-        return False
-
-
-def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
-    """The content of `FILE`, made of a model's tokenizer; None where that is another one."""
-    try:
-        tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
-        ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
-        lines = [
-            b"%s %d\n" % (base64.b64encode(model_files.bytes_of_characters(token)), rank) for token, rank in ranked
-        ]
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return None
-    content = b"".join(lines)
-    return content if hashlib.sha256(content).hexdigest() == SHA256 else None
-
-
-# Mistral's own tokenizers, which render without a template. vLLM refuses every option of one with them, and a
-# conversation that ends with the model; what it parses without a server it decodes token by token, where a character
-# may be several (vLLM 0.32, vllm/tokenizers/mistral.py, convert_tokens_to_string). So prompts alone are asked for.
-
-_OPTIONS = "chat_template_kwargs"
-
-
-def renders(options: ServedOptions) -> bool:
-    """True where a recipe has vLLM take them: https://docs.vllm.ai/en/stable/configuration/engine_args,
-    ``--tokenizer-mode mistral``."""
-    return command.option(options.argv, "--tokenizer-mode") == "mistral"
-
-
-def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions for prompts, without options of a template; those that are about such options are left out."""
-    return tuple(
-        replace(question, body={**question.body, "request": _without_options(question.body["request"])})
-        for question in questions
-        if question.kind == "prompt" and isinstance(question.subject, Conversation) and not question.subject.options
-    )
-
-
-def _without_options(request: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in request.items() if key != _OPTIONS}
-
-
-# The part of a serve command that the front end takes: template, parsers, tokenizer.
-
-_WITH_VALUE = frozenset(
-    {
-        *("chat-template", "chat-template-content-format", "default-chat-template-kwargs"),
-        *("tool-call-parser", "tool-parser-plugin", "tool-strict-level"),
-        *("reasoning-parser", "reasoning-parser-plugin", "reasoning-config"),
-        *("tokenizer", "tokenizer-mode", "hf-overrides", "max-model-len"),
-    }
-)
-_SWITCHES = frozenset({"enable-auto-tool-choice", "exclude-tools-when-tool-choice-none", "trust-remote-code"})
-
-
-@dataclass(frozen=True)
-class ServedOptions:
-    """The options of the front end; empty where the command has none of a kind. ``unread`` names those whose values
-    only the script's shell knows."""
-
-    model: str
-    argv: tuple[str, ...]
-    template: str
-    tool_parser: str
-    reasoning_parser: str
-    unread: tuple[str, ...]
-
-
-def served_options(command: ServeCommand) -> ServedOptions:
-    """The options of the front end in a serve command."""
-    words = command.words
-    unread = tuple(dict.fromkeys(name for name, value in _options(command) if _is_of_shell(command, value)))
-    argv = [part for name, value in _options(command) if name not in unread for part in _written(name, value)]
-    calls_tools = "--enable-auto-tool-choice" in argv
-    return ServedOptions(
-        model=command.model or "",
-        argv=tuple(argv),
-        template=_value(words, "chat-template"),
-        tool_parser=_value(words, "tool-call-parser") if calls_tools else "",
-        reasoning_parser=_value(words, "reasoning-parser"),
-        unread=unread,
-    )
-
-
-def _options(command: ServeCommand) -> Iterator[tuple[str, str | None]]:
-    for used in options(command.words):
-        name = used.option.lstrip("-").replace("_", "-")
-        if name in _SWITCHES:
-            yield name, None
-        elif name in _WITH_VALUE and used.value is not None:
-            yield name, used.value
-
-
-def _is_of_shell(command: ServeCommand, value: str | None) -> bool:
-    return command.is_script and value is not None and ("$" in value or "`" in value)
-
-
-def _written(name: str, value: str | None) -> tuple[str, ...]:
-    return (f"--{name}",) if value is None else (f"--{name}", value)
-
-
-def _value(words: tuple[str, ...], name: str) -> str:
-    return option(words, f"--{name}", f"--{name.replace('-', '_')}") or ""
-
-
-# The proof of an image: for each model that it serves, the behaviour of its template and parsers, as evidence.
 
 NAME = "behaviour"
 # Errors that are of the template or the parsers; whatever else ends the front end says nothing about them.
@@ -223,6 +93,7 @@ def prove_models(
         reference = references(pairing.model)
         answers = run.setups[number] if run.setups else None
         judgement = _judgement(run, setups[number], answers, chosen, own, reference, _dates(began))
+        memory = answers.memory if answers and answers.answers is not None else 0
         evidence = Evidence(
             kind="prove",
             name=NAME,
@@ -233,7 +104,7 @@ def prove_models(
             subject=_subject(subject, pairing, rendered, own, answers),
             verdict=judgement.verdict,
             counts=judgement.counts,
-            figures=_figures(answers),
+            figures=(Figure("memory", {}, "bytes", "lower", (float(memory),)),) if memory else (),
             findings=judgement.findings,
             goldens=judgement.goldens,
         )
@@ -246,7 +117,8 @@ def _setup(
     workspace: Workspace, pairing: ProvedPairing, rendered: ServeCommand, chosen: ServedOptions, own: ModelFiles
 ) -> Setup:
     mounted = {}
-    for path in filter(None, (chosen.template, *_plugins(chosen))):
+    plugins = (command.option(chosen.argv, name) for name in ("--tool-parser-plugin", "--reasoning-parser-plugin"))
+    for path in filter(None, (chosen.template, *plugins)):
         inside = PurePosixPath(WORKSPACE, path)
         file = model_files.mounted(workspace, pairing.recipe, str(inside))
         if file and file.is_file():
@@ -265,11 +137,6 @@ def _setup(
         mounted=mounted,
         questions=prompts(questions) if renders(chosen) else questions,
     )
-
-
-def _plugins(chosen: ServedOptions) -> tuple[str, ...]:
-    names = ("--tool-parser-plugin", "--reasoning-parser-plugin")
-    return tuple(command.option(chosen.argv, name) or "" for name in names)
 
 
 def _judgement(
@@ -292,7 +159,8 @@ def _judgement(
         return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
     if own.stand_in and not chosen.template:
         return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
-    if own.stand_in and conversations.of_calls(chosen.tool_parser) == "gpt-oss":
+    family = conversations.of_calls(chosen.tool_parser)
+    if own.stand_in and family == "gpt-oss":
         return _without_answers(f"GPT-OSS is parsed by tokens of its own, which cannot be had: {own.stand_in}")
     if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
         return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
@@ -304,11 +172,11 @@ def _judgement(
         answers.answers,
         tokenizer=own.digest,
         style=Style(
-            names_roles=bool(conversations.of_calls(chosen.tool_parser)) and bool(chosen.tool_parser),
+            names_roles=bool(family and chosen.tool_parser),
             reasons=conversations.forgets_reasoning(chosen.reasoning_parser),
             call=conversations.call_mark(chosen.tool_parser),
-            begins=conversations.beginning(chosen.tool_parser),
-            always_begins=conversations.of_calls(chosen.tool_parser) == "gpt-oss",
+            begins="[gMASK]<sop>" if family == "glm" else "",
+            always_begins=family == "gpt-oss",
             source=answers.template or (_template_that_comes_with(own) or b"").decode(errors="replace"),
         ),
         reference=reference,
@@ -339,24 +207,18 @@ def _without_answers(reason: str, *, is_own: bool = False) -> Judgement:
 def _subject(
     subject: Subject, pairing: ProvedPairing, rendered: ServeCommand, own: ModelFiles, answers: SetupAnswers | None
 ) -> Subject:
-    template = answers.template if answers else None
+    template = answers.template.encode() if answers and answers.template else None
+    if template is None and not own.stand_in:
+        template = _template_that_comes_with(own)
     return Subject(
         image=subject.image,
         fingerprint=subject.fingerprint,
         model=pairing.model,
         revision=own.commit or pairing.revision,
-        template=subjects.of_template(template.encode()) if template else _own_template(own),
+        template=subjects.of_template(template) if template else None,
         recipe=pairing.recipe.file,
         arguments=subjects.of_arguments("prove", rendered.words, pairing.recipe.env),
     )
-
-
-def _own_template(own: ModelFiles) -> str | None:
-    """The digest of the template that comes with the model."""
-    if own.stand_in:
-        return None
-    template = _template_that_comes_with(own)
-    return subjects.of_template(template) if template else None
 
 
 def _template_that_comes_with(own: ModelFiles) -> bytes | None:
@@ -370,19 +232,11 @@ def _template_that_comes_with(own: ModelFiles) -> bytes | None:
     return json.dumps(template, sort_keys=True).encode() if template else None
 
 
-def _figures(answers: SetupAnswers | None) -> tuple[Figure, ...]:
-    if answers is None or answers.answers is None or not answers.memory:
-        return ()
-    return (Figure("memory", {}, "bytes", "lower", (float(answers.memory),)),)
-
-
 def _dates(began: datetime) -> tuple[str, ...]:
     """Today as templates write it, and tomorrow, which may have come meanwhile."""
     days = (began, began + timedelta(days=1))
     return tuple(dict.fromkeys(day.strftime(form) for form in reversed(_DATES) for day in days))
 
-
-# The proof of a build: the behaviour of an image that is about to get a number, where it may be other than before.
 
 # What a mod changes templates and parsers by; any script may.
 _OF_BEHAVIOUR = re.compile(r"jinja|template|parser|reasoning|tokenizer", re.IGNORECASE)
@@ -401,8 +255,6 @@ def of_build(
     if plan.definition.platform != baked.host_platform:
         return ()
     from builder.building import commit
-    from builder.evidence.records import Subject
-    from builder.lab.prove import judging
 
     find = functools.partial(judging.find_reference, workspace.project, planned.lock, plan.repository, None)
     is_required = recipe.model in commit.models(workspace.project, planned)
@@ -426,11 +278,120 @@ def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod
     others = [step.name for step in steps if earlier.get(step.name) != step]
     others += [name for name in earlier if name not in names]
     by_step = {f"mod {mod.name}": mod for mod in mods}
-    return not before or any(_is_of_behaviour(by_step.get(name)) for name in others)
+    # Whatever is no mod of this build, and each mod that has to do with templates or parsers.
+    return not before or any(
+        name not in by_step
+        or any(
+            _OF_BEHAVIOUR.search(f"{file.path}\n{file.content.decode('utf-8', 'replace')}")
+            for file in by_step[name].files
+        )
+        for name in others
+    )
 
 
-def _is_of_behaviour(mod: Mod | None) -> bool:
-    """True for all that is no mod of this build, and for a mod that has to do with templates or parsers."""
-    if mod is None:
-        return True
-    return any(_OF_BEHAVIOUR.search(f"{file.path}\n{file.content.decode('utf-8', 'replace')}") for file in mod.files)
+# The part of a serve command that the front end takes: template, parsers, tokenizer.
+
+_WITH_VALUE = frozenset(
+    {
+        *("chat-template", "chat-template-content-format", "default-chat-template-kwargs"),
+        *("tool-call-parser", "tool-parser-plugin", "tool-strict-level"),
+        *("reasoning-parser", "reasoning-parser-plugin", "reasoning-config"),
+        *("tokenizer", "tokenizer-mode", "hf-overrides", "max-model-len"),
+    }
+)
+_SWITCHES = frozenset({"enable-auto-tool-choice", "exclude-tools-when-tool-choice-none", "trust-remote-code"})
+
+
+@dataclass(frozen=True)
+class ServedOptions:
+    """The options of the front end; empty where the command has none of a kind. ``unread`` names those whose values
+    only the script's shell knows."""
+
+    model: str
+    argv: tuple[str, ...]
+    template: str
+    tool_parser: str
+    reasoning_parser: str
+    unread: tuple[str, ...]
+
+
+def served_options(command: ServeCommand) -> ServedOptions:
+    """The options of the front end in a serve command."""
+    chosen: list[tuple[str, str | None]] = []
+    for used in options(command.words):
+        name = used.option.lstrip("-").replace("_", "-")
+        if name in _SWITCHES:
+            chosen.append((name, None))
+        elif name in _WITH_VALUE and used.value is not None:
+            chosen.append((name, used.value))
+    of_shell = [name for name, value in chosen if command.is_script and value and ("$" in value or "`" in value)]
+    unread = tuple(dict.fromkeys(of_shell))
+    read = [(name, value) for name, value in chosen if name not in unread]
+    argv = [part for name, value in read for part in (f"--{name}", value) if part is not None]
+    calls_tools = "--enable-auto-tool-choice" in argv
+    return ServedOptions(
+        model=command.model or "",
+        argv=tuple(argv),
+        template=option(command.words, "--chat-template", "--chat_template") or "",
+        tool_parser=option(command.words, "--tool-call-parser", "--tool_call_parser") or "" if calls_tools else "",
+        reasoning_parser=option(command.words, "--reasoning-parser", "--reasoning_parser") or "",
+        unread=unread,
+    )
+
+
+# The vocabulary by which vLLM writes and reads GPT-OSS's own format, Harmony. openai-harmony fetches it when it is
+# first needed, which a container without a network cannot; oss-harmony, which vLLM takes from 0.32 on, has it inside.
+# The model's tokenizer.json has the same tokens with the same ranks, so the file that both know by its digest is made
+# of that.
+
+# https://github.com/openai/harmony, src/tiktoken_ext/public_encodings.rs: the file, its digest, and the variable that
+# names its folder.
+SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+FILE = PurePosixPath("/tmp/builder-encodings/o200k_base.tiktoken")  # noqa: S108  # of the container
+VARIABLES = {"TIKTOKEN_ENCODINGS_BASE": str(FILE.parent)}
+MISSING = "loading vocab file"
+"""In the error of openai-harmony where the vocabulary is not to be had."""
+
+_MODEL_TYPE = "gpt_oss"
+
+
+def is_spoken(files: Mapping[str, bytes]) -> bool:
+    """True where vLLM takes Harmony in place of a chat template: by the type in the model's config."""
+    try:
+        return bool(json.loads(files.get("config.json", b"{}")).get("model_type") == _MODEL_TYPE)
+    except (ValueError, AttributeError):
+        return False
+
+
+def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
+    """The content of `FILE`, made of a model's tokenizer; None where that is another one."""
+    try:
+        tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
+        ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
+        lines = [
+            b"%s %d\n" % (base64.b64encode(model_files.bytes_of_characters(token)), rank) for token, rank in ranked
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+    content = b"".join(lines)
+    return content if hashlib.sha256(content).hexdigest() == SHA256 else None
+
+
+# Mistral's own tokenizers, which render without a template. vLLM refuses every option of one with them, and a
+# conversation that ends with the model; what it parses without a server it decodes token by token, where a character
+# may be several (vLLM 0.32, vllm/tokenizers/mistral.py, convert_tokens_to_string). So prompts alone are asked for.
+
+
+def renders(options: ServedOptions) -> bool:
+    """True where a recipe has vLLM take them: https://docs.vllm.ai/en/stable/configuration/engine_args,
+    ``--tokenizer-mode mistral``."""
+    return command.option(options.argv, "--tokenizer-mode") == "mistral"
+
+
+def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
+    """The questions for prompts that give a template no options."""
+    return tuple(
+        question
+        for question in questions
+        if question.kind == "prompt" and isinstance(question.subject, Conversation) and not question.subject.options
+    )

@@ -1,7 +1,8 @@
 """The report is one HTML file without scripts, and it fetches nothing.
 
-The figures come first, then the histories in words, the drawings, and the page.
-The template engine escapes every text. Long lists are cut, and the JSON contains all of them.
+The page comes first, then the histories in words, the figures that they show, and the drawings. The template engine
+escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a number of rows, and
+long lists are cut and say so; the JSON has all of it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import base64
 import hashlib
 import math
 import re
-from dataclasses import dataclass
-from itertools import takewhile
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import groupby, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import words
-from builder.base.words import amount_text, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,458 +34,6 @@ if TYPE_CHECKING:
     )
 
 
-# The figures that a page shows of a model's history: which of a run's many, and their words.
-
-DRAWN = ("tg", "acceptance", "memory_floor")
-_MOST_DEPTHS = 4
-_TITLES = {
-    "tg": "decode",
-    "pp": "prefill",
-    "acceptance": "of the drafts accepted",
-    "memory_floor": "of memory left",
-    "startup": "to the first answer",
-}
-
-
-def profile_of(steps: Sequence[PageStep]) -> str:
-    """The profile by which most numbers were measured."""
-    counts: dict[str, int] = {}
-    for run in (run for step in steps for run in step.runs if run.kind == "bench" and not run.foreign):
-        counts[run.name] = counts.get(run.name, 0) + 1
-    return min(counts, key=lambda name: (-counts[name], name), default="")
-
-
-def measured(step: PageStep, profile: str) -> PageRun | None:
-    """The project's own benchmark of a step by a profile."""
-    runs = (run for run in step.runs if run.kind == "bench" and run.name == profile and not run.foreign)
-    return next(runs, None)
-
-
-def wanted(steps: Sequence[PageStep], name: str, profile: str) -> tuple[tuple[object, ...], ...]:
-    """The conditions under which the figure ``name`` is drawn: one for each depth, with the fewest requests."""
-    every: dict[tuple[object, ...], Mapping[str, int | str]] = {}
-    for step in steps:
-        run = measured(step, profile)
-        for figure in run.figures if run else ():
-            if figure.name == name and figure.n:
-                every[key_of(figure)] = figure.at
-
-    def order(key: tuple[object, ...]) -> tuple[float, str]:
-        return _number(every[key].get("concurrency", 1)), repr(key)
-
-    by_depth: dict[float, tuple[object, ...]] = {}
-    for key in sorted(every, key=order):
-        by_depth.setdefault(_number(every[key].get("depth", 0)), key)
-    return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_DEPTHS]
-
-
-def figure_at(run: PageRun | None, key: tuple[object, ...]) -> PageFigure | None:
-    """The figure of a run under these conditions."""
-    return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
-
-
-def key_of(figure: PageFigure) -> tuple[object, ...]:
-    """The name and the conditions of a figure."""
-    return (figure.name, *sorted(figure.at.items()))
-
-
-def title_of(figure: PageFigure) -> str:
-    """The name of a figure in plain words, with its depth."""
-    depth = figure.at.get("depth")
-    return _TITLES.get(figure.name, figure.name) + (
-        f" {depth_text(depth).replace('at', 'at depth')}" if depth is not None else ""
-    )
-
-
-def label_of(figure: PageFigure) -> str:
-    """The name of a figure with its conditions, as they tell it from others."""
-    at = dict(figure.at)
-    parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
-    if at.get("concurrency") == 1:
-        del at["concurrency"]
-    return " ".join([figure.name, *parts, *(f"{name} {value}" for name, value in at.items())])
-
-
-def depth_text(depth: object) -> str:
-    """A depth in thousands of tokens (``at 32k``), a small one in tokens."""
-    tokens = _number(depth)
-    return f"at {tokens / 1024:.0f}k" if tokens >= 1024 else f"at {tokens:.0f}"
-
-
-def mean_text(figure: PageFigure) -> str:
-    """The mean of a figure with its unit."""
-    unit = "" if figure.unit in {"bytes", "ratio"} else f" {figure.unit}"
-    return f"{words.amount_text(figure.mean, figure.unit)}{unit}" if figure.n else "not measured"
-
-
-def spread_text(figure: PageFigure) -> str:
-    """The spread of a figure; of one value there is none."""
-    return f"± {words.amount_text(figure.std, figure.unit)}" if figure.n > 1 else ""
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
-# number that is pointed at.
-
-_ALSO_MAIN = frozenset({"startup"})
-
-
-@dataclass(frozen=True)
-class FigureTile:
-    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
-
-    figure: PageFigure
-    run: PageRun
-    title: str
-    is_main: bool
-
-    @property
-    def foreign(self) -> bool:
-        """True of a run of others."""
-        return bool(self.run.foreign)
-
-
-@dataclass(frozen=True)
-class HistoryRow:
-    """A step of a history, and its figures as text."""
-
-    step: PageStep
-    figures: tuple[str, ...]
-
-
-def headline(model: PageModel) -> str:
-    """The speed of answers on the image that serves now, at the least depth."""
-    if model.now is None:
-        return ""
-    steps = (model.now,)
-    profile = profile_of(steps)
-    keys = wanted(steps, "tg", profile)
-    run = measured(model.now, profile)
-    figure = figure_at(run, keys[0]) if keys else None
-    return f"{mean_text(figure)}{', stale' if run and run.stale else ''}" if figure else ""
-
-
-def tiles(model: PageModel) -> Iterator[FigureTile]:
-    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    steps = (model.now,) if model.now else ()
-    main = measured(steps[0], profile_of(steps)) if steps else None
-    keys = {key for name in DRAWN for key in wanted(steps, name, profile_of(steps))}
-    for run in model.now.runs if model.now else ():
-        for figure in run.figures if run.kind != "prove" else ():
-            is_main = run is main and (key_of(figure) in keys or figure.name in _ALSO_MAIN)
-            if figure.n:
-                yield FigureTile(figure, run, title_of(figure), is_main)
-
-
-def titles(steps: Sequence[PageStep]) -> tuple[str, ...]:
-    """The columns of the rows' figures."""
-    return tuple(title for title, _ in _series(steps))
-
-
-def rows(steps: Sequence[PageStep]) -> tuple[HistoryRow, ...]:
-    """The steps as rows, the newest first."""
-    series = _series(steps)
-    profile = profile_of(steps)
-    texts = []
-    for step in reversed(steps):
-        run = measured(step, profile)
-        shown = (figure_at(run, key) for _, key in series)
-        texts.append(HistoryRow(step, tuple(_figure(figure, run) for figure in shown)))
-    return tuple(texts)
-
-
-def _series(steps: Sequence[PageStep]) -> tuple[tuple[str, tuple[object, ...]], ...]:
-    """The figures that a history shows: those that are drawn, and the speed of reading prompts."""
-    profile = profile_of(steps)
-    series = []
-    for name in ("tg", "pp", "acceptance", "memory_floor"):
-        for key in wanted(steps, name, profile):
-            runs = (measured(step, profile) for step in steps)
-            figure = next(each for run in runs if (each := figure_at(run, key)))
-            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
-            series.append((f"{label_of(figure)}{unit}", key))
-    return tuple(series)
-
-
-def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
-    if figure is None:
-        return "-"
-    spread = spread_text(figure)
-    mean = amount_text(figure.mean, figure.unit)
-    return f"{mean}{f' {spread}' if spread else ''}{' stale' if run and run.stale else ''}"
-
-
-def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
-    """The lines that show when a number is pointed at."""
-    repository = step.image.rpartition(":")[0] + ":"
-    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
-    origin = step.origin.removeprefix(repository)
-    words = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
-    words += [step.status if step.status != "untested" else "", step.standing or "never proven"]
-    yield ", ".join(word for word in words if word)
-    profile = profile_of((step,))
-    run = measured(step, profile)
-    speeds = [figure_at(run, key) for key in wanted((step,), "tg", profile)]
-    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
-        yield f"decode {told}"
-    image = images.get(step.image)
-    change = image.change if image else None
-    for source in change.sources[:1] if change else ():
-        count = f", {counted(source.total, 'commit')}" if source.total is not None else ""
-        since = change.since.removeprefix(repository) if change else ""
-        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
-        if len(steps) <= 40 and source.commits:
-            yield source.commits[0].title
-
-
-# The history of a model as a drawing: lines with their band of noise over the numbers, placed in whole pixels. Drawn
-# by hand: a dozen lines and their labels need no library, and the page no script.
-
-_COLUMN, _LEFT, _RIGHT = 36, 64, 84
-_STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
-_PHONE = 330  # what the narrowest phones show of it
-_LETTER = 6  # the width of one, about
-_UNITS = {"bytes": "GB"}
-# The title and the height of each figure's panel.
-_PANELS = {
-    "tg": ("decode at depth", 130),
-    "acceptance": ("acceptance of drafts", 74),
-    "memory_floor": ("memory left", 74),
-}
-
-
-@dataclass(frozen=True)
-class PlotColumn:
-    """A number on the axis. ``step`` is its place in the history; ``side`` says on which side of ``x`` its text is.
-    ``repository`` tells numbers of several repositories apart; empty in a history of one."""
-
-    x: int
-    left: int
-    step: PageStep
-    label: str
-    side: str
-    repository: str
-
-
-@dataclass(frozen=True)
-class PlotLine:
-    """A figure over the numbers, as paths: ``line``, its ``band`` of one standard deviation, the ``dots`` of runs that
-    count and the ``stale`` ones. It is told from others by ``order``, and by the ``label`` at its end."""
-
-    label: str
-    order: int
-    line: str
-    band: str
-    dots: str
-    stale: str
-    label_x: int
-    label_y: int
-
-
-@dataclass(frozen=True)
-class PlotPanel:
-    """The lines of one quantity, with the ``ticks`` of its axis: their heights and labels."""
-
-    title: str
-    top: int
-    bottom: int
-    ticks: tuple[tuple[int, str], ...]
-    lines: tuple[PlotLine, ...]
-
-
-@dataclass(frozen=True)
-class PlotMove:
-    """A move from one number to another, as the path of an arc."""
-
-    path: str
-    is_back: bool
-
-
-@dataclass(frozen=True)
-class HistoryPlot:
-    """The whole drawing, in pixels. ``readout`` is where the text of a number begins that is pointed at. ``is_long`` is
-    true where a phone does not show the newest number unless the drawing is scrolled to its end."""
-
-    width: int
-    height: int
-    column: int
-    right: int
-    strip: int
-    readout: int
-    columns: tuple[PlotColumn, ...]
-    moves: tuple[PlotMove, ...]
-    panels: tuple[PlotPanel, ...]
-    profile: str
-    is_long: bool
-
-
-@dataclass(frozen=True)
-class _Point:
-    x: int
-    figure: PageFigure
-    protocol: str
-    is_stale: bool
-
-
-def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
-    """The drawing of these steps."""
-    wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
-    right = _LEFT + wide * len(steps)
-    repositories = _repositories(steps, wide // _LETTER)
-    columns = tuple(
-        PlotColumn(
-            _LEFT + wide * place + wide // 2,
-            _LEFT + wide * place,
-            step,
-            step.image.rpartition(":")[2],
-            "start" if place < len(steps) / 2 else "end",
-            repositories[place],
-        )
-        for place, step in enumerate(steps)
-    )
-    profile = profile_of(steps)
-    panels = tuple(_panels(columns, profile, right))
-    bottom = panels[-1].bottom if panels else _STRIP
-    return HistoryPlot(
-        width=max(_NARROWEST, right + _RIGHT),
-        column=wide,
-        height=bottom + _GAP + _READOUT,
-        right=right,
-        strip=_STRIP - 22,
-        readout=bottom + _GAP + 8,
-        columns=columns,
-        moves=tuple(_moves(columns)),
-        panels=panels,
-        profile=profile,
-        is_long=right > _PHONE,
-    )
-
-
-def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
-    """The repository of each step, by the part that differs, where they are of several; else empty texts."""
-    names = [step.image.rpartition(":")[0] for step in steps]
-    if len(set(names)) < 2:
-        return [""] * len(names)
-    parts = [re.split("(?<=[-/])", name) for name in names]
-    # The last part of a name is never left out.
-    alike = sum(
-        1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*(part[:-1] for part in parts), strict=False))
-    )
-    texts = ["".join(part[alike:]) for part in parts]
-    return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
-
-
-def _panels(columns: Sequence[PlotColumn], profile: str, right: int) -> Iterator[PlotPanel]:
-    top = _STRIP + _GAP
-    for name in DRAWN:
-        title, height = _PANELS[name]
-        keys = wanted([column.step for column in columns], name, profile)
-        series = [list(_points(columns, key, profile)) for key in keys]
-        if not series:
-            continue
-        low, high, ticks = _scale([point.figure for points in series for point in points])
-        bottom = top + height
-
-        def y(value: float, low: float = low, high: float = high, bottom: int = bottom, height: int = height) -> int:
-            return round(bottom - (value - low) / (high - low) * height)
-
-        unit = series[0][0].figure.unit
-        lines = [_line(points, order, y, right) for order, points in enumerate(series)]
-        shown = _UNITS.get(unit, unit if unit != "ratio" else "")
-        yield PlotPanel(
-            f"{title}, {shown}" if shown else title,
-            top,
-            bottom,
-            tuple((y(tick), _tick(tick, unit)) for tick in ticks),
-            tuple(_spread_labels(lines)),
-        )
-        top = bottom + _GAP
-
-
-def _points(columns: Sequence[PlotColumn], key: tuple[object, ...], profile: str) -> Iterator[_Point]:
-    for column in columns:
-        run = measured(column.step, profile)
-        if run and (figure := figure_at(run, key)):
-            yield _Point(column.x, figure, run.protocol, bool(run.stale))
-
-
-def _line(points: Sequence[_Point], order: int, height: Callable[[float], int], right: int) -> PlotLine:
-    """A line breaks where two runs cannot be compared: another machine, tool or profile."""
-    line, band = "", ""
-    segment: list[_Point] = []
-    for point in (*points, None):
-        if segment and (point is None or point.protocol != segment[-1].protocol):
-            line += _path([(each.x, height(each.figure.mean)) for each in segment])
-            edge = [(each.x, height(each.figure.mean + each.figure.std)) for each in segment]
-            edge += [(each.x, height(each.figure.mean - each.figure.std)) for each in reversed(segment)]
-            band += _path(edge) + "z" if len(segment) > 1 else ""
-            segment = []
-        if point:
-            segment.append(point)
-    last = points[-1]
-    dots, stale = (
-        "".join(f"M{p.x} {height(p.figure.mean)}h0" for p in points if p.is_stale == wants) for wants in (False, True)
-    )
-    depth = last.figure.at.get("depth")
-    label = "" if depth is None else depth_text(depth)
-    return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.figure.mean) + 4)
-
-
-def _path(points: Sequence[tuple[int, int]]) -> str:
-    (x, y), *rest = points
-    path = f"M{x} {y}"
-    for next_x, next_y in rest:
-        down = next_y - y
-        path += f"l{next_x - x}{'' if down < 0 else ' '}{down}"
-        x, y = next_x, next_y
-    return path
-
-
-def _spread_labels(lines: Sequence[PlotLine]) -> list[PlotLine]:
-    """The lines with their labels apart from each other."""
-    from dataclasses import replace
-
-    placed, lowest = [], -math.inf
-    for line in sorted(lines, key=lambda each: each.label_y):
-        lowest = max(line.label_y, lowest + 13)
-        placed.append(replace(line, label_y=int(lowest)))
-    return sorted(placed, key=lambda each: each.order)
-
-
-def _moves(columns: Sequence[PlotColumn]) -> Iterator[PlotMove]:
-    by_image = {column.step.image: column for column in columns}
-    height = _STRIP - 22
-    for column in columns:
-        origin = by_image.get(column.step.origin)
-        if origin:
-            top = height - min(34, 16 + abs(column.x - origin.x) // 12)
-            path = f"M{origin.x} {height - 8}Q{(origin.x + column.x) // 2} {top} {column.x} {height - 8}"
-            yield PlotMove(path, column.step.event == "rolled back")
-
-
-def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]]:
-    """The ends of an axis that holds these figures with their noise, and two to five round ticks on it."""
-    low = min(figure.mean - figure.std for figure in drawn)
-    high = max(figure.mean + figure.std for figure in drawn)
-    room = (high - low) or abs(high) * 0.1 or 1.0
-    low, high = low - room * 0.12, high + room * 0.12
-    step = 10 ** math.floor(math.log10((high - low) / 2))
-    step *= next(factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 2)
-    first = math.ceil(low / step)
-    return low, high, tuple(step * place for place in range(first, math.floor(high / step) + 1))
-
-
-def _tick(value: float, unit: str) -> str:
-    return f"{value / 1e9:.4g}" if unit == "bytes" else f"{value:.4g}"
-
-
-# The page as one HTML file: no script, nothing fetched, and every text escaped by the template engine. It stays below
-# a megabyte for 200 numbers and 20 models: histories share a number of rows, and long lists are cut with what was
-# left out; the JSON has all of it.
-
 _HERE = Path(__file__).parent
 _LARGEST = 800_000  # bytes, without the style sheet and what is said once
 _OF_A_ROW, _OF_A_CELL, _OF_AN_IMAGE = 900, 75, 620  # bytes, about
@@ -495,7 +44,6 @@ _LONGEST_LINE = 90  # of what shows when a number is pointed at
 _FULL_NAMES = 1500  # runs whose whole file names there is room for
 _COMMITS = 1500  # listed titles in all
 _MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
-TITLE = "What serves what"
 
 
 @dataclass(frozen=True)
@@ -508,26 +56,22 @@ class TableCell:
     title: str
 
 
-def render_page(page: ReportPage) -> str:
-    """The whole page."""
-    return _rendered(page, page.table, only_table=False)
-
-
 def render_table(page: ReportPage) -> str:
     """The table alone, as a page."""
-    return _rendered(page, page.table, only_table=True)
+    return render_page(page, only_table=True)
 
 
-def _rendered(page: ReportPage, table: PageTable, *, only_table: bool) -> str:
+def render_page(page: ReportPage, *, only_table: bool = False) -> str:
+    """The whole page."""
     css = (_HERE / "page.css").read_text(encoding="utf-8")
-    environment = _environment()
     drawn = _drawn(page)
-    changes = {image.image: image for image in page.images}
-    long_titles = len(table.cells) <= _FULL_NAMES
+    images = {image.image: image for image in page.images}
+    long_titles = len(page.table.cells) <= _FULL_NAMES
     moved = sum(len(image.change.sources) for image in page.images if image.change) or 1
-    text = environment.get_template("page.html.j2").render(
+    template = _environment().get_template("page.html.j2")
+    text = template.render(
         page=page,
-        title=TITLE if not only_table else "What goes with what",
+        title="What goes with what" if only_table else "What serves what",
         only_table=only_table,
         css=_Trusted(css),
         policy=policy(css),
@@ -537,10 +81,13 @@ def _rendered(page: ReportPage, table: PageTable, *, only_table: bool) -> str:
         current={model.model: tuple(tiles(model)) for model in page.models},
         drawn=drawn,
         plots={model: plot_steps(steps) for model, steps in drawn.items()},
-        readouts={model: [_readout(step, steps, changes) for step in steps] for model, steps in drawn.items()},
-        columns={model: titles(steps) for model, steps in drawn.items()},
+        readouts={
+            model: [[plain(line, _LONGEST_LINE) for line in readout(step, steps, images)] for step in steps]
+            for model, steps in drawn.items()
+        },
+        columns={model: [title for title, _ in MeasuredSteps(steps).series()] for model, steps in drawn.items()},
         texts={model: rows(steps) for model, steps in drawn.items()},
-        cells=dict(_cells(table, long_names=long_titles)),
+        cells=_cells(page.table, long_names=long_titles),
         long_titles=long_titles,
         listed_commits=max(2, min(20, _COMMITS // moved)),
         listed_packages=12 if len(page.images) > 50 else 60,
@@ -614,21 +161,19 @@ def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
     return drawn
 
 
-def _readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> tuple[str, ...]:
-    return tuple(plain(line, _LONGEST_LINE) for line in readout(step, steps, images))
-
-
-def _cells(table: PageTable, *, long_names: bool) -> Iterator[tuple[tuple[str, str], TableCell]]:
+def _cells(table: PageTable, *, long_names: bool) -> dict[tuple[str, str], TableCell]:
     tried: dict[tuple[str, str], list[PageCell]] = {}
     for cell in table.cells:
         tried.setdefault((cell.image, cell.model), []).append(cell)
+    shown = {}
     for pair, cells in tried.items():
         proof = next((cell for cell in cells if cell.proof == "prove"), None)
         word = proof.word if proof else "never tried"
         beside = tuple(_beside(cell) for cell in cells if cell is not proof)
-        title = ", ".join(_name(cell.run, long_names=long_names) for cell in cells)
-        others = ("others: " + proof.others,) if proof and proof.others else ()
-        yield pair, TableCell(word.removesuffix(" tried"), _MARKS[word], (*others, *beside), title)
+        names = (cell.run if long_names else cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
+        others = (f"others: {proof.others}",) if proof and proof.others else ()
+        shown[pair] = TableCell(word.removesuffix(" tried"), _MARKS[word], (*others, *beside), ", ".join(names))
+    return shown
 
 
 def _beside(cell: PageCell) -> str:
@@ -639,5 +184,373 @@ def _beside(cell: PageCell) -> str:
     return f"{name}: {f'others {cell.others}' if cell.word == 'never tried' and cell.others else cell.word}"
 
 
-def _name(run: str, *, long_names: bool) -> str:
-    return run if long_names else run.removesuffix(".json").rpartition("-")[2]
+# The figures of a model's history: which of a run's many are shown, and their words.
+
+Key: TypeAlias = "tuple[object, ...]"  # the name of a figure, and its conditions
+
+DRAWN = ("tg", "acceptance", "memory_floor")
+_MOST_DEPTHS = 4
+_TITLES = {
+    "tg": "decode",
+    "pp": "prefill",
+    "acceptance": "of the drafts accepted",
+    "memory_floor": "of memory left",
+    "startup": "to the first answer",
+}
+
+
+class MeasuredSteps:
+    """Steps of a history, and the project's own benchmark of each by the ``profile`` with which most were measured."""
+
+    def __init__(self, steps: Sequence[PageStep]) -> None:
+        self.steps = steps
+        own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
+        counts = Counter(run.name for runs in own for run in runs)
+        self.profile = min(counts, key=lambda name: (-counts[name], name), default="")
+        self.runs = [next((run for run in runs if run.name == self.profile), None) for runs in own]
+
+    def keys(self, name: str) -> tuple[Key, ...]:
+        """The conditions under which the figure ``name`` is drawn: one for each depth, with the fewest requests."""
+        figures = [figure for run in self.runs if run for figure in run.figures if figure.name == name and figure.n]
+        by_depth: dict[float, Key] = {}
+        for figure in sorted(figures, key=lambda each: (_number(each.at.get("concurrency", 1)), repr(key_of(each)))):
+            by_depth.setdefault(_number(figure.at.get("depth", 0)), key_of(figure))
+        return tuple(by_depth[depth] for depth in sorted(by_depth))[:_MOST_DEPTHS]
+
+    def series(self) -> Iterator[tuple[str, Key]]:
+        """The figures that a history shows, with their titles: those that are drawn, and the speed of prefill."""
+        for key in (key for name in ("tg", "pp", "acceptance", "memory_floor") for key in self.keys(name)):
+            figure = next(each for run in self.runs if (each := figure_at(run, key)))
+            unit = f", {figure.unit}" if figure.unit not in {"bytes", "ratio"} else ""
+            yield f"{label_of(figure)}{unit}", key
+
+
+def figure_at(run: PageRun | None, key: Key) -> PageFigure | None:
+    """The figure of a run under these conditions."""
+    return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
+
+
+def key_of(figure: PageFigure) -> Key:
+    return (figure.name, *sorted(figure.at.items()))
+
+
+def label_of(figure: PageFigure) -> str:
+    """The name of a figure with its conditions, as they tell it from others."""
+    at = dict(figure.at)
+    parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
+    if at.get("concurrency") == 1:
+        del at["concurrency"]
+    return " ".join([figure.name, *parts, *(f"{name} {value}" for name, value in at.items())])
+
+
+def depth_text(depth: object) -> str:
+    """A depth in thousands of tokens (``32k``), a small one in tokens."""
+    tokens = _number(depth)
+    return f"{tokens / 1024:.0f}k" if tokens >= 1024 else f"{tokens:.0f}"
+
+
+def mean_text(figure: PageFigure) -> str:
+    """The mean of a figure with its unit."""
+    unit = "" if figure.unit in {"bytes", "ratio"} else f" {figure.unit}"
+    return f"{words.amount_text(figure.mean, figure.unit)}{unit}" if figure.n else "not measured"
+
+
+def spread_text(figure: PageFigure) -> str:
+    """The spread of a figure; of one value there is none."""
+    return f"± {words.amount_text(figure.std, figure.unit)}" if figure.n > 1 else ""
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+# The history of a model in words: the figures of what serves now, the rows below the drawing, and what is told of a
+# number that is pointed at.
+
+
+@dataclass(frozen=True)
+class FigureTile:
+    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
+
+    figure: PageFigure
+    run: PageRun
+    title: str
+    is_main: bool
+
+
+def headline(model: PageModel) -> str:
+    """The speed of answers on the image that serves now, at the least depth."""
+    now = MeasuredSteps((model.now,) if model.now else ())
+    for key in now.keys("tg"):
+        (run,) = now.runs
+        if figure := figure_at(run, key):
+            return f"{mean_text(figure)}{', stale' if run and run.stale else ''}"
+    return ""
+
+
+def tiles(model: PageModel) -> Iterator[FigureTile]:
+    """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
+    now = MeasuredSteps((model.now,) if model.now else ())
+    keys = {key for name in DRAWN for key in now.keys(name)}
+    runs = [run for step in now.steps for run in step.runs if run.kind != "prove"]
+    for run, figure in [(each, figure) for each in runs for figure in each.figures if figure.n]:
+        depth = figure.at.get("depth")
+        title = _TITLES.get(figure.name, figure.name) + ("" if depth is None else f" at depth {depth_text(depth)}")
+        is_main = run in now.runs and (key_of(figure) in keys or figure.name == "startup")
+        yield FigureTile(figure, run, title, is_main)
+
+
+def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
+    """The steps, the newest first, each with its figures as text."""
+    measured = MeasuredSteps(steps)
+    keys = [key for _, key in measured.series()]
+    texts = [[_figure(figure_at(run, key), run) for key in keys] for run in measured.runs]
+    return list(zip(steps, texts, strict=True))[::-1]
+
+
+def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
+    if figure is None:
+        return "-"
+    mean = words.amount_text(figure.mean, figure.unit)
+    return " ".join(filter(None, (mean, spread_text(figure), "stale" if run and run.stale else "")))
+
+
+def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
+    """The lines that show when a number is pointed at."""
+    repository = step.image.rpartition(":")[0] + ":"
+    yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
+    origin = step.origin.removeprefix(repository)
+    facts = ["serves now" if step.is_now else "", f"{step.event} from {origin}" if origin else step.event]
+    facts += [step.status if step.status != "untested" else "", step.standing or "never proven"]
+    yield ", ".join(filter(None, facts))
+    measured = MeasuredSteps((step,))
+    speeds = [figure_at(measured.runs[0], key) for key in measured.keys("tg")]
+    if told := ", ".join(mean_text(figure) for figure in speeds if figure):
+        yield f"decode {told}"
+    change = images[step.image].change if step.image in images else None
+    for source in change.sources[:1] if change else ():
+        count = f", {words.counted(source.total, 'commit')}" if source.total is not None else ""
+        since = change.since.removeprefix(repository) if change else ""
+        yield f"since {since}: {source.name} {source.before} → {source.after}{count}"
+        if len(steps) <= 40 and source.commits:
+            yield source.commits[0].title
+
+
+# The history of a model as a drawing: lines with their band of noise over the numbers, placed in whole pixels. A dozen
+# lines and their labels need no library, and the page no script.
+
+_COLUMN, _LEFT, _RIGHT = 36, 64, 84
+_STRIP, _GAP, _READOUT, _NARROWEST = 64, 26, 92, 560
+_PHONE = 330  # what the narrowest phones show of it
+_LETTER = 6  # the width of one, about
+# The title and the height of each figure's panel.
+_PANELS = {
+    "tg": ("decode at depth", 130),
+    "acceptance": ("acceptance of drafts", 74),
+    "memory_floor": ("memory left", 74),
+}
+
+
+@dataclass(frozen=True)
+class PlotColumn:
+    """A number on the axis. ``step`` is its place in the history; ``side`` says on which side of ``x`` its text is.
+    ``repository`` tells numbers of several repositories apart; empty in a history of one."""
+
+    x: int
+    left: int
+    step: PageStep
+    label: str
+    side: str
+    repository: str
+
+
+@dataclass(frozen=True)
+class PlotLine:
+    """A figure over the numbers, as paths: ``line``, its ``band`` of one standard deviation, the ``dots`` of runs that
+    count and the ``stale`` ones. It is told from others by ``order``, and by the ``label`` at its end."""
+
+    label: str
+    order: int
+    line: str
+    band: str
+    dots: str
+    stale: str
+    label_x: int
+    label_y: int
+
+
+@dataclass(frozen=True)
+class PlotPanel:
+    """The lines of one quantity, with the ``ticks`` of its axis: their heights and labels."""
+
+    title: str
+    top: int
+    bottom: int
+    ticks: tuple[tuple[int, str], ...]
+    lines: tuple[PlotLine, ...]
+
+
+@dataclass(frozen=True)
+class PlotMove:
+    """A move from one number to another, as the path of an arc."""
+
+    path: str
+    is_back: bool
+
+
+@dataclass(frozen=True)
+class HistoryPlot:
+    """The whole drawing, in pixels. ``readout`` is where the text of a number begins that is pointed at. ``is_long`` is
+    true where a phone does not show the newest number unless the drawing is scrolled to its end."""
+
+    width: int
+    height: int
+    column: int
+    right: int
+    strip: int
+    readout: int
+    columns: tuple[PlotColumn, ...]
+    moves: tuple[PlotMove, ...]
+    panels: tuple[PlotPanel, ...]
+    profile: str
+    is_long: bool
+
+
+def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
+    """The drawing of these steps."""
+    wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
+    right = _LEFT + wide * len(steps)
+    repositories = _repositories(steps, wide // _LETTER)
+    columns = tuple(
+        PlotColumn(
+            _LEFT + wide * place + wide // 2,
+            _LEFT + wide * place,
+            step,
+            step.image.rpartition(":")[2],
+            "start" if place < len(steps) / 2 else "end",
+            repositories[place],
+        )
+        for place, step in enumerate(steps)
+    )
+    measured = MeasuredSteps(steps)
+    panels = tuple(_panels(columns, measured, right))
+    bottom = panels[-1].bottom if panels else _STRIP
+    return HistoryPlot(
+        width=max(_NARROWEST, right + _RIGHT),
+        column=wide,
+        height=bottom + _GAP + _READOUT,
+        right=right,
+        strip=_STRIP - 22,
+        readout=bottom + _GAP + 8,
+        columns=columns,
+        moves=tuple(_moves(columns)),
+        panels=panels,
+        profile=measured.profile,
+        is_long=right > _PHONE,
+    )
+
+
+def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
+    """The repository of each step, by the part that differs, where they are of several; else empty texts."""
+    names = [step.image.rpartition(":")[0] for step in steps]
+    if len(set(names)) < 2:
+        return [""] * len(names)
+    parts = [re.split("(?<=[-/])", name) for name in names]
+    # The last part of a name is never left out.
+    alike = sum(
+        1 for _ in takewhile(lambda each: len(set(each)) == 1, zip(*(part[:-1] for part in parts), strict=False))
+    )
+    texts = ["".join(part[alike:]) for part in parts]
+    return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
+
+
+def _panels(columns: Sequence[PlotColumn], measured: MeasuredSteps, right: int) -> Iterator[PlotPanel]:
+    top = _STRIP + _GAP
+    for name in DRAWN:
+        title, height = _PANELS[name]
+        runs = [(column.x, run) for column, run in zip(columns, measured.runs, strict=True) if run]
+        series = [
+            [(x, figure, run) for x, run in runs if (figure := figure_at(run, key))] for key in measured.keys(name)
+        ]
+        if not series:
+            continue
+        low, high, ticks = _scale([figure for points in series for _, figure, _ in points])
+        bottom = top + height
+
+        def y(value: float, low: float = low, high: float = high, bottom: int = bottom, height: int = height) -> int:
+            return round(bottom - (value - low) / (high - low) * height)
+
+        unit = series[0][0][1].unit
+        lines = [_line(points, order, y, right) for order, points in enumerate(series)]
+        shown = {"bytes": ", GB", "ratio": ""}.get(unit, f", {unit}")
+        yield PlotPanel(
+            f"{title}{shown}",
+            top,
+            bottom,
+            tuple((y(tick), f"{tick / 1e9 if unit == 'bytes' else tick:.4g}") for tick in ticks),
+            tuple(_spread_labels(lines)),
+        )
+        top = bottom + _GAP
+
+
+def _line(
+    points: Sequence[tuple[int, PageFigure, PageRun]], order: int, height: Callable[[float], int], right: int
+) -> PlotLine:
+    """A line breaks where two runs cannot be compared: another machine, tool or profile."""
+    line = band = ""
+    for _, group in groupby(points, key=lambda point: point[2].protocol):
+        segment = [(x, figure) for x, figure, _ in group]
+        line += _path([(x, height(figure.mean)) for x, figure in segment])
+        edge = [(x, height(figure.mean + figure.std)) for x, figure in segment]
+        edge += [(x, height(figure.mean - figure.std)) for x, figure in reversed(segment)]
+        band += _path(edge) + "z" if len(segment) > 1 else ""
+    dots, stale = (
+        "".join(f"M{x} {height(figure.mean)}h0" for x, figure, run in points if bool(run.stale) == wants)
+        for wants in (False, True)
+    )
+    last = points[-1][1]
+    depth = last.at.get("depth")
+    label = "" if depth is None else f"at {depth_text(depth)}"
+    return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.mean) + 4)
+
+
+def _path(points: Sequence[tuple[int, int]]) -> str:
+    (x, y), *rest = points
+    path = f"M{x} {y}"
+    for next_x, next_y in rest:
+        down = next_y - y
+        path += f"l{next_x - x}{'' if down < 0 else ' '}{down}"
+        x, y = next_x, next_y
+    return path
+
+
+def _spread_labels(lines: Sequence[PlotLine]) -> list[PlotLine]:
+    """The lines with their labels apart from each other."""
+    placed, lowest = [], -math.inf
+    for line in sorted(lines, key=lambda each: each.label_y):
+        lowest = max(line.label_y, lowest + 13)
+        placed.append(replace(line, label_y=int(lowest)))
+    return sorted(placed, key=lambda each: each.order)
+
+
+def _moves(columns: Sequence[PlotColumn]) -> Iterator[PlotMove]:
+    by_image = {column.step.image: column for column in columns}
+    height = _STRIP - 22
+    for column in columns:
+        origin = by_image.get(column.step.origin)
+        if origin:
+            top = height - min(34, 16 + abs(column.x - origin.x) // 12)
+            path = f"M{origin.x} {height - 8}Q{(origin.x + column.x) // 2} {top} {column.x} {height - 8}"
+            yield PlotMove(path, column.step.event == "rolled back")
+
+
+def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]]:
+    """The ends of an axis that holds these figures with their noise, and two to five round ticks on it."""
+    low = min(figure.mean - figure.std for figure in drawn)
+    high = max(figure.mean + figure.std for figure in drawn)
+    room = (high - low) or abs(high) * 0.1 or 1.0
+    low, high = low - room * 0.12, high + room * 0.12
+    step = 10 ** math.floor(math.log10((high - low) / 2))
+    step *= next(factor for factor in (5, 2, 1) if (high - low) / (step * factor) >= 2)
+    first = math.ceil(low / step)
+    return low, high, tuple(step * place for place in range(first, math.floor(high / step) + 1))

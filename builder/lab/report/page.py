@@ -23,7 +23,7 @@ Event = Literal["", "paired", "promoted", "rolled back", "moved"]
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure as evidence has it (`evidence.record.Figure`), by mean and standard deviation of ``n`` values."""
+    """A figure as evidence has it (`records.Figure`), by mean and standard deviation of ``n`` values."""
 
     name: str
     at: Mapping[str, int | str]
