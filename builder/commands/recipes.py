@@ -228,8 +228,8 @@ def _named_mods(
     for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
         # From the top of the repository, or in `mods/`.
         folders = (entry, f"mods/{entry}")
-        known = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
-        there[entry] = next(known, "")
+        of_mods = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
+        there[entry] = next(of_mods, "")
 
     def plan(path: str) -> PlannedCopy:
         return copies.plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)

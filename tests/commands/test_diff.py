@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.base.errors import UsageError
+from builder.base.events import ignore
 from builder.commands import diff, showing
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.definitions.mod import Mod
 from builder.lab.report import collecting
-from builder.lab.report.page import Disclosure
 from builder.lock.model import Adoption, BasePin, GitPin, ImageName, LockedPackage, Pins, PullPin, PythonPin, WheelPin
 from builder.numbers import adopted
 from builder.plan.making import ImageInputs, make_plan
@@ -328,8 +328,7 @@ def test_an_adopted_image_is_compared_by_the_packages_that_the_build_knows(numbe
 def test_show_and_the_page_count_the_same_packages(numbers: Kept) -> None:
     first = numbers.add(plan(pins(wheel("1"))))
     twin = adopted_twin(numbers, first, {"pip": "23.0", "torch": "2.11.0", "uv": "0.13.8", "vllm": "1"})
-    shown = collecting.page_images(numbers.project, numbers.lock, [first, twin], {}, Disclosure(), lambda _: None)
-    counted = {page.image: page.packages for page in shown}
+    counted = {page.image: page.packages for page in collecting.collect_page(numbers.project, {}, ignore).images}
     assert counted == {str(first): 2, str(twin): 4}
     for name in (first, twin):
         contents = showing.show_image(workspace(numbers.project, NO_ENGINE), str(name)).packages
