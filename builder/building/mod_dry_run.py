@@ -91,7 +91,7 @@ class ModVerdict:
 
 
 def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
-    """Loads the mods ``names``; if there are none all that can be read. Raises what ``mod_reading.load_all`` does, and
+    """Loads the mods ``names``; if there are none all that can be read. Raises what ``load_all`` does, and
     FileProblemsError where their ``after`` names a mod that does not exist, or forms a cycle."""
     mods = load_all(project, names) if names else readable_mods(project)[0]
     if names:
