@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from builder.base.events import Diagnosis
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
+    from builder.moving.copies import PlannedCopy
     from builder.moving.shipped import Contents
-    from builder.moving.taking import ContainerState, TakenPart
+    from builder.moving.taking import ContainerState
 
 
 # ``builder init``.
@@ -282,7 +283,7 @@ def _rows(planned: Migration) -> Iterator[tuple[str, str, str]]:
         yield ".env", key, text
 
 
-def _state(planned: Migration, part: TakenPart) -> str:
+def _state(planned: Migration, part: PlannedCopy) -> str:
     if part.state == "new":
         return "new" if part.origin or planned.upstream is None else "new; your own, or changed by you"
     if part.state == "differs":

@@ -109,8 +109,9 @@ def print_scripts(planned: Sequence[PlannedCopy]) -> None:
     """Shows what a build would run of mods of other repositories, and names their other files with their sizes."""
     for each in planned:
         scripts = [file for file in each.files if file.executable or file.path.endswith(_SCRIPTS)]
+        source = f", from {each.origin.address}" if each.origin else ""
         for file in scripts:
-            print_result(styled(f"{each.kind}s/{each.name}/{file.path}, from {each.origin.address}", bold=True))
+            print_result(styled(f"{each.kind}s/{each.name}/{file.path}{source}", bold=True))
             print_line(file.content.decode("utf-8", "replace").rstrip("\n"))
         others = [f"{file.path} ({words.size_text(len(file.content))})" for file in each.files if file not in scripts]
         if others:
@@ -161,7 +162,7 @@ def _print_difference(planned: PlannedCopy) -> None:
     from builder.cli import diff_cli
 
     before = planned.previous.commit[:12] if planned.previous else "what is here"
-    print_result(styled(f"{planned.kind}s/{planned.name}: {before} → {planned.origin.commit[:12]}", bold=True))
+    print_result(styled(f"{planned.kind}s/{planned.name}: {before} → {planned.commit}", bold=True))
     for line in diff_cli.of_files(planned.changes, full=True):
         print_line(line)
     if planned.edited:
@@ -171,7 +172,7 @@ def _print_difference(planned: PlannedCopy) -> None:
 
 
 def _outcome(planned: PlannedCopy) -> str:
-    what, commit = f"{planned.kind}s/{planned.name}", planned.origin.commit[:12]
+    what, commit = f"{planned.kind}s/{planned.name}", planned.commit
     if planned.before is None:
         return f"{what}: copied, commit {commit}"
     if planned.replaces and planned.is_shipped:

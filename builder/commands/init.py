@@ -41,10 +41,11 @@ if TYPE_CHECKING:
     from builder.base.errors import Problem
     from builder.commands.keeping import AdoptedImage
     from builder.moving.checkout import Checkout, UpstreamCommit
+    from builder.moving.copies import PlannedCopy
     from builder.moving.node_facts import SparkFacts
     from builder.moving.settings import SettingsPlan
     from builder.moving.shipped import Contents, PlannedFile, Selection
-    from builder.moving.taking import AdoptableImage, ContainerState, TakenPart, UntaggedImage
+    from builder.moving.taking import AdoptableImage, ContainerState, UntaggedImage
     from builder.numbers.workspace import Workspace
 
 
@@ -308,7 +309,7 @@ class Migration:
 
     checkout: Checkout
     upstream: UpstreamCommit | None
-    parts: tuple[TakenPart, ...]
+    parts: tuple[PlannedCopy, ...]
     problems: Mapping[str, tuple[Problem, ...]]
     run_time: Mapping[str, str]
     missing: Mapping[str, str]
@@ -325,7 +326,7 @@ class Migration:
     replace: bool
 
     @property
-    def wanted(self) -> tuple[TakenPart, ...]:
+    def wanted(self) -> tuple[PlannedCopy, ...]:
         """The parts that would be written, mods before the recipes that name them."""
         states = ("new", "unrecorded", "shipped", *(["differs"] if self.replace else []))
         return tuple(part for part in self.parts if part.state in states)
@@ -340,7 +341,7 @@ class MigrationResult:
     """The result of a migration: the parts that were written, the images that got numbers, and what could not be
     done, each with its error."""
 
-    written: tuple[TakenPart, ...]
+    written: tuple[PlannedCopy, ...]
     settings_written: bool
     adopted: tuple[AdoptedImage, ...]
     errors: tuple[tuple[str, BuilderError], ...]
@@ -421,13 +422,13 @@ def plan_migration(
 
 def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
     """Does what was planned. What cannot be done does not keep the rest from being done."""
-    written: list[TakenPart] = []
+    written: list[PlannedCopy] = []
     adopted: list[AdoptedImage] = []
     errors: list[tuple[str, BuilderError]] = []
     settings_written = False
     for part in migration.wanted:
         try:
-            copies.replace_copy(workspace.project, part.kind, part.name, part.before, part.files, part.origin)
+            copies.put_in_place(workspace.project, part)
             written.append(part)
         except BuilderError as error:
             errors.append((f"{part.kind} {part.name}", error))
@@ -445,7 +446,7 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))
 
 
-def _run_time(there: Checkout, mods: Sequence[TakenPart]) -> Iterator[tuple[str, str]]:
+def _run_time(there: Checkout, mods: Sequence[PlannedCopy]) -> Iterator[tuple[str, str]]:
     for part in mods:
         if part.state == "unfit" or part.name not in there.mods:
             continue

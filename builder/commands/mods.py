@@ -103,7 +103,7 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
     Raises ConflictError where something has changed since they were planned.
     """
     for each in planned:
-        copies.replace_copy(project, each.kind, each.name, each.before, each.files, each.origin)
+        copies.put_in_place(project, each)
     return tuple(note for each in planned if each.kind == "mod" and (note := _note(project, each.name)))
 
 

@@ -213,46 +213,6 @@ def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
     return tuple(sorted(path for path in {*now, *copied.files} if now.get(path) != copied.files.get(path)))
 
 
-def replace_copy(
-    project: Project,
-    kind: Kind,
-    name: str,
-    before: Sequence[PlainFile] | None,
-    files: Sequence[PlainFile],
-    origin: Origin | None,
-) -> None:
-    """Puts ``files`` in place of ``before``, all of them or none, and then records their ``origin``: a process that is
-    killed between the two leaves a copy whose next update changes only the record.
-
-    Raises ConflictError where something else than ``before`` is there by now, or nothing can be written.
-    """
-    place = place_of(project, kind, name)
-    try:
-        project.state.mkdir(parents=True, exist_ok=True)
-        with locked(project.state / "copies.lock"):
-            if read_copy_files(project, kind, name) != (None if before is None else tuple(before)):
-                raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
-            fresh = place.with_name(f".{place.name}.new")
-            shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
-            if before is None or tuple(before) != tuple(files):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if kind == "recipe":
-                    write_atomically(place, files[0].content)
-                else:
-                    for file in files:
-                        path = fresh / file.path
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                        path.write_bytes(file.content)
-                        path.chmod(0o755 if file.executable else 0o644)
-                    replace_folder(fresh, place)
-        if origin is None:
-            path_of(project, kind, name).unlink(missing_ok=True)
-        else:
-            write_origin(project, kind, name, origin)
-    except OSError as error:
-        raise ConflictError(f"{kind}s/{name} cannot be written: {error.strerror or error}") from None
-
-
 # The plan of a copy: a mod or recipe of a repository, compared with what the project has under that name.
 
 MOD_FILES = ("run.sh", "mod.yaml")
@@ -275,22 +235,32 @@ class Upstream:
         return git.split(self.address.url).url
 
 
+CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
+
+
 @dataclass(frozen=True)
 class PlannedCopy:
-    """A copy to be made: the files and the origin that ``name`` gets. ``before`` are the files that it replaces, None
-    where there is nothing; ``previous`` is their origin, None where they are no copy; ``edited`` names those that were
-    changed since they were copied; ``is_shipped`` says that they came with this program, and that nobody edited them.
-    ``changes`` are the differences."""
+    """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None where they are the user's own.
+    ``before`` are the files that it replaces, None where there is nothing; ``previous`` is their origin, None where
+    they are no copy; ``edited`` names those that were changed since they were copied; ``is_shipped`` says that they
+    came with this program, and that nobody edited them. ``changes`` are the differences. ``reason`` says why nothing
+    can be copied."""
 
     kind: Kind
     name: str
-    origin: Origin
-    files: tuple[PlainFile, ...]
-    before: tuple[PlainFile, ...] | None
-    previous: Origin | None
-    edited: tuple[str, ...]
-    is_shipped: bool
-    changes: tuple[FileChange, ...]
+    files: tuple[PlainFile, ...] = ()
+    origin: Origin | None = None
+    before: tuple[PlainFile, ...] | None = None
+    previous: Origin | None = None
+    edited: tuple[str, ...] = ()
+    is_shipped: bool = False
+    changes: tuple[FileChange, ...] = ()
+    reason: str = ""
+
+    @property
+    def commit(self) -> str:
+        """The beginning of the commit that it comes from, empty where that is not known."""
+        return self.origin.commit[:12] if self.origin else ""
 
     @property
     def replaces(self) -> bool:
@@ -300,6 +270,16 @@ class PlannedCopy:
     def loses(self) -> bool:
         """True if it replaces something that is nowhere else: edits, or what was never copied."""
         return self.replaces and not self.is_shipped and (self.previous is None or bool(self.edited))
+
+    @property
+    def state(self) -> CopyState:
+        """The state of what is there: ``unrecorded`` is the same as the copy, without a record of where it came from;
+        ``shipped`` differs, came with this program, and nobody edited it. Execute bits make no difference."""
+        if self.reason or self.before is None:
+            return "unfit" if self.reason else "new"
+        if [(file.path, file.content) for file in self.before] != [(file.path, file.content) for file in self.files]:
+            return "shipped" if self.is_shipped else "differs"
+        return "unrecorded" if self.origin and not self.previous and not self.changes else "same"
 
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
@@ -362,24 +342,63 @@ def require_name(kind: Kind, name: str) -> None:
 
 
 def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name: str, notify: Notify) -> PlannedCopy:
-    """Reads the mod or recipe at ``path`` of a repository, and what the project has as ``name``.
-
-    Raises UsageError for an unfit name, SourceError for files that are not copied, ConflictError where something that
-    is no folder of a mod has its place.
-    """
+    """Reads the mod or recipe at ``path`` of a repository, and what the project has as ``name``. Raises UsageError for
+    an unfit name, SourceError for files that are not copied, and what `compare_copy` does."""
     require_name(kind, name)
     files = foreign_files.read_foreign_files(project.mirrors, upstream.address.url, upstream.commit, path, notify)
     if kind == "recipe":
         files = (replace(files[0], path=RECIPE, executable=False),)
+    origin = Origin(upstream.url, path, upstream.address.ref, upstream.commit, origin_digests(files))
+    return compare_copy(project, kind, name, files, origin)
+
+
+def compare_copy(
+    project: Project, kind: Kind, name: str, files: tuple[PlainFile, ...], origin: Origin | None
+) -> PlannedCopy:
+    """Compares ``files`` with what the project has as ``name``. Raises ConflictError where something that is no folder
+    of a mod has its place, FileProblemsError for files and records that cannot be read."""
     before, previous = read_copy_files(project, kind, name), read_origin(project, kind, name)
-    own = Origin(upstream.url, path, upstream.address.ref, upstream.commit, origin_digests(files))
     edited = copy_edits(before, previous) if before is not None and previous else ()
     is_shipped = is_shipped_copy(project, kind, name, before)
-    differences = tuple(file_changes(before or (), files))
-    return PlannedCopy(kind, name, own, files, before, previous, edited, is_shipped, differences)
+    differences = tuple(_file_changes(before or (), files))
+    return PlannedCopy(kind, name, files, origin, before, previous, edited, is_shipped, differences)
 
 
-def file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
+def put_in_place(project: Project, planned: PlannedCopy) -> None:
+    """Makes a copy as planned, all of its files or none, and then records where it came from: a process that is killed
+    between the two leaves a copy whose next update changes only the record.
+
+    Raises ConflictError where something else is there by now than when it was planned, or nothing can be written.
+    """
+    kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
+    place = place_of(project, kind, name)
+    try:
+        project.state.mkdir(parents=True, exist_ok=True)
+        with locked(project.state / "copies.lock"):
+            if read_copy_files(project, kind, name) != before:
+                raise ConflictError(f"{kind} {name} has changed meanwhile", hint="run this again")
+            fresh = place.with_name(f".{place.name}.new")
+            shutil.rmtree(fresh, ignore_errors=True)  # a process was killed that wrote it
+            if before != files:
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if kind == "recipe":
+                    write_atomically(place, files[0].content)
+                else:
+                    for file in files:
+                        path = fresh / file.path
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        path.write_bytes(file.content)
+                        path.chmod(0o755 if file.executable else 0o644)
+                    replace_folder(fresh, place)
+        if planned.origin:
+            write_origin(project, kind, name, planned.origin)
+        else:
+            path_of(project, kind, name).unlink(missing_ok=True)
+    except OSError as error:
+        raise ConflictError(f"{kind}s/{name} cannot be written: {error.strerror or error}") from None
+
+
+def _file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
     """The differences between two versions of a mod or recipe."""
     old, new = {file.path: file for file in before}, {file.path: file for file in after}
     for path in sorted({*old, *new}):

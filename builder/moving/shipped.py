@@ -72,11 +72,6 @@ def schemas() -> Iterator[ShippedFile]:
         yield ShippedFile(f"builder/definitions/{file.path}", file.content)
 
 
-def skeleton(name: str) -> bytes:
-    """The beginning of a file that each project has of its own."""
-    return (_SKELETON / name).read_bytes()
-
-
 Contents = Literal["all", "spark", "cpu", "minimal"]
 CONTENTS: tuple[Contents, ...] = get_args(Contents)
 # Files that a project may have lines of its own in: what is missing is added at their end.
@@ -123,7 +118,8 @@ def select(contents: Contents) -> Selection:
     scripts = below_package(project.root, "scripts") if names else ()
     files += [script for script in scripts if script.path not in _OWN_SCRIPTS]
     files += schemas()
-    files += [ShippedFile(name, skeleton(name.removeprefix("."))) for name in ("builder.yaml", *LINES)]
+    own = ("builder.yaml", *LINES)  # the beginnings of files that each project has of its own
+    files += [ShippedFile(name, (_SKELETON / name.removeprefix(".")).read_bytes()) for name in own]
     # Images that were built in a checkout are not those of a project that begins.
     pins = lock_file.read_lock(project.lock).pins
     return Selection(

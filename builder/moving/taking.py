@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from builder.base import words, yaml_file
 from builder.base.errors import BuilderError, BuildFailedError, ImageContentsError, ImageStateError
@@ -30,6 +30,7 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import checkout as checkouts
 from builder.moving import copies
+from builder.moving.copies import PlannedCopy
 from builder.numbers import retention
 from builder.plan import making
 from builder.serving import selection
@@ -41,9 +42,8 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.engine.images import ImageDetails
-    from builder.lab.compare.changes import FileChange
     from builder.moving.checkout import Checkout, UpstreamCommit
-    from builder.moving.copies import Kind, Origin
+    from builder.moving.copies import Kind
     from builder.numbers.workspace import Workspace
 
 
@@ -259,54 +259,26 @@ def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
 
 # Recipes and mods of a checkout, compared with what the project has under their names.
 
-State = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
-
-
-@dataclass(frozen=True)
-class TakenPart:
-    """A recipe or mod of the checkout: the ``files`` that ``name`` would get, and those that are there ``before``, None
-    where there is nothing. ``origin`` is None for what is the user's own; an unrecorded one is here already, and where
-    it came from is not. One is shipped where it differs from what came with this program, and nobody edited that.
-    ``reason`` says why an unfit one is left out."""
-
-    kind: Kind
-    name: str
-    state: State
-    files: tuple[PlainFile, ...] = ()
-    before: tuple[PlainFile, ...] | None = None
-    origin: Origin | None = None
-    reason: str = ""
-
-    @property
-    def changes(self) -> tuple[FileChange, ...]:
-        return tuple(copies.file_changes(self.before or (), self.files))
-
 
 def plan_part(
     project: Project, checkout: Checkout, kind: Kind, name: str, path: Path, upstream: UpstreamCommit | None
-) -> TakenPart:
+) -> PlannedCopy:
     """Reads the recipe or mod ``name`` at ``path`` of a checkout, and compares it with what the project has."""
     if kind == "mod" and not NAME.fullmatch(name):
-        return TakenPart("mod", name, "unfit", reason="a mod's name has letters, digits and . _ + - in it")
+        return PlannedCopy("mod", name, reason="a mod's name has letters, digits and . _ + - in it")
     if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
-        return TakenPart("recipe", name, "unfit", reason="a link that leaves the checkout")
+        return PlannedCopy("recipe", name, reason="a link that leaves the checkout")
     try:
         if kind == "mod":
             files = checkouts.read_mod(checkout, path)
         else:
             content = read_plain_file(path.resolve(), LARGEST_TEXT)
             files = (PlainFile(copies.RECIPE, executable=False, content=content),)
-        before = copies.read_copy_files(project, kind, name)
         origin = checkouts.origin_of_files(upstream, checkout.shown(path), files)
-        state: State = "new" if before is None else "same" if _plain(before) == _plain(files) else "differs"
-        if origin and before == files and copies.read_origin(project, kind, name) is None:
-            state = "unrecorded"
-        elif state == "differs" and copies.is_shipped_copy(project, kind, name, before):
-            state = "shipped"
+        return copies.compare_copy(project, kind, name, files, origin)
     except (BuilderError, OSError) as error:
         reason = error.message if isinstance(error, BuilderError) else error.strerror or str(error)
-        return TakenPart(kind, name, "unfit", reason=reason)
-    return TakenPart(kind, name, state, files, before, origin)
+        return PlannedCopy(kind, name, reason=reason)
 
 
 def mods_named(path: Path) -> tuple[str, ...]:
@@ -318,7 +290,3 @@ def mods_named(path: Path) -> tuple[str, ...]:
     mods = data.get("mods") if isinstance(data, dict) else None
     entries = mods if isinstance(mods, list) else []
     return tuple(posixpath.normpath(each.strip()) for each in entries if isinstance(each, str) and each.strip())
-
-
-def _plain(files: Sequence[PlainFile]) -> list[PlainFile]:
-    return sorted((replace(file, executable=False) for file in files), key=lambda file: file.path)
