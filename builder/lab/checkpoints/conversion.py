@@ -24,8 +24,8 @@ from builder.base.errors import ConflictError, SourceError, UsageError
 from builder.base.events import Message, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
 from builder.definitions import checkpoint_definition
-from builder.lab.checkpoints import layout, planning
-from builder.lab.checkpoints.layout import ByteCopy
+from builder.lab.checkpoints import planning
+from builder.lab.checkpoints.tensors import ByteCopy
 from builder.lock import checkpoints_lock
 from builder.lock.checkpoints_lock import UNFINISHED, CheckpointRevision, RecordedFile, revision_of
 from builder.sources import hub, safetensors_files
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.lab.checkpoints.layout import PlannedShard
     from builder.lab.checkpoints.planning import CheckpointPlan, FileState
-    from builder.lab.checkpoints.tensors import SourceFile
+    from builder.lab.checkpoints.tensors import PlannedShard, SourceFile
     from builder.lock.checkpoints_lock import ResultPlace
 
 LOCK = ".building"
@@ -208,7 +207,7 @@ def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
             made[name] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
     if plan.index is not None:
         made[safetensors_files.NAME] = plan.index
-    made[layout.README] = _card(plan).encode()
+    made[planning.README] = _card(plan).encode()
     return made
 
 
