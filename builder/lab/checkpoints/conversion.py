@@ -257,11 +257,11 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
     from multiprocessing.pool import ThreadPool
 
     todo = [shard for shard in plan.shards if shard.name not in journal.finished]
-    paths = {file: plan.sources[file.source].folder / file.path for shard in todo for file in shard.sources}
-    states = {}
-    for file, path in paths.items():
+    sources = {}
+    for file in {file for shard in todo for file in shard.sources}:
+        path = plan.sources[file.source].folder / file.path
         with planning.open_file(path) as opened:
-            states[file] = planning.state_of(opened)
+            sources[file] = path, planning.state_of(opened)
             if opened.seek(0, os.SEEK_END) != plan.size_of(file):
                 raise _changed(path, "since its header was read")
     total = sum(shard.size for shard in plan.shards)
@@ -272,7 +272,7 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
 
     def write_one(shard: PlannedShard) -> None:
         part = work / f"{shard.name}.part"
-        file = write_shard(shard, part, paths, states, count_bytes)
+        file = write_shard(shard, part, sources, count_bytes)
         part.replace(work / shard.name)
         sync_folder(work)
         journal.add(shard.name, file)
@@ -292,14 +292,13 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
 def write_shard(
     shard: PlannedShard,
     target: Path,
-    paths: Mapping[SourceFile, Path],
-    states: Mapping[SourceFile, FileState],
+    sources: Mapping[SourceFile, tuple[Path, FileState]],
     count_bytes: Callable[[int], None],
 ) -> RecordedFile:
-    """Writes a file of weights from the files at ``paths``, and returns its size and digests when it is on the disk.
+    """Writes a file of weights from ``sources``, and returns its size and digests when it is on the disk.
 
-    Raises SourceError where a file is no longer in the state that ``states`` has after it was read, and OSError, with
-    the name of the file. What ``count_bytes`` raises ends the work.
+    Raises SourceError where a source is no longer in the given state after it was read, and OSError, with the name of
+    the file. What ``count_bytes`` raises ends the work.
     """
     digest = hashlib.sha256()
     counted = at = 0
@@ -311,10 +310,10 @@ def write_shard(
         count_bytes(at - counted)
 
     with ExitStack() as stack:
-        sources = {file: stack.enter_context(planning.open_file(paths[file])) for file in sorted(shard.sources)}
+        opened = {file: stack.enter_context(planning.open_file(sources[file][0])) for file in shard.sources}
         target.unlink(missing_ok=True)
         with naming(target), target.open("xb", buffering=0) as out:
-            for content in _content(shard, sources):
+            for content in _content(shard, opened):
                 digest.update(content)
                 rest = memoryview(content)
                 while rest:
@@ -325,9 +324,9 @@ def write_shard(
                     counted = at
             os.fsync(out.fileno())
             count()
-        for file, source in sources.items():
-            if planning.state_of(source) != states[file]:
-                raise _changed(paths[file], "while it was read")
+        for file, (path, state) in sources.items():
+            if file in opened and planning.state_of(opened[file]) != state:
+                raise _changed(path, "while it was read")
     header = hashlib.sha256(shard.beginning[safetensors_files.PREFIX :]).hexdigest()
     return RecordedFile(shard.size, f"sha256:{digest.hexdigest()}", f"sha256:{header}")
 
