@@ -24,8 +24,8 @@ from builder.base.errors import ConflictError, SourceError, UsageError
 from builder.base.events import Message, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
 from builder.definitions import checkpoint_definition
-from builder.lab.checkpoints import layout, planning
-from builder.lab.checkpoints.layout import ByteCopy
+from builder.lab.checkpoints import planning
+from builder.lab.checkpoints.tensors import ByteCopy
 from builder.lock import checkpoints_lock
 from builder.lock.checkpoints_lock import UNFINISHED, CheckpointRevision, RecordedFile, revision_of
 from builder.sources import hub, safetensors_files
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.lab.checkpoints.layout import PlannedShard
     from builder.lab.checkpoints.planning import CheckpointPlan, FileState
-    from builder.lab.checkpoints.tensors import SourceFile
+    from builder.lab.checkpoints.tensors import PlannedShard, SourceFile
     from builder.lock.checkpoints_lock import ResultPlace
 
 LOCK = ".building"
@@ -208,7 +207,7 @@ def _small_files(plan: CheckpointPlan) -> dict[str, bytes]:
             made[name] = (json.dumps(data, indent=2, ensure_ascii=False) + "\n").encode()
     if plan.index is not None:
         made[safetensors_files.NAME] = plan.index
-    made[layout.README] = _card(plan).encode()
+    made[planning.README] = _card(plan).encode()
     return made
 
 
@@ -258,11 +257,11 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
     from multiprocessing.pool import ThreadPool
 
     todo = [shard for shard in plan.shards if shard.name not in journal.finished]
-    paths = {file: plan.sources[file.source].folder / file.path for shard in todo for file in shard.sources}
-    states = {}
-    for file, path in paths.items():
+    sources = {}
+    for file in {file for shard in todo for file in shard.sources}:
+        path = plan.sources[file.source].folder / file.path
         with planning.open_file(path) as opened:
-            states[file] = planning.state_of(opened)
+            sources[file] = path, planning.state_of(opened)
             if opened.seek(0, os.SEEK_END) != plan.size_of(file):
                 raise _changed(path, "since its header was read")
     total = sum(shard.size for shard in plan.shards)
@@ -273,7 +272,7 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
 
     def write_one(shard: PlannedShard) -> None:
         part = work / f"{shard.name}.part"
-        file = write_shard(shard, part, paths, states, count_bytes)
+        file = write_shard(shard, part, sources, count_bytes)
         part.replace(work / shard.name)
         sync_folder(work)
         journal.add(shard.name, file)
@@ -293,14 +292,13 @@ def _write_weights(plan: CheckpointPlan, work: Path, journal: BuildJournal, repo
 def write_shard(
     shard: PlannedShard,
     target: Path,
-    paths: Mapping[SourceFile, Path],
-    states: Mapping[SourceFile, FileState],
+    sources: Mapping[SourceFile, tuple[Path, FileState]],
     count_bytes: Callable[[int], None],
 ) -> RecordedFile:
-    """Writes a file of weights from the files at ``paths``, and returns its size and digests when it is on the disk.
+    """Writes a file of weights from ``sources``, and returns its size and digests when it is on the disk.
 
-    Raises SourceError where a file is no longer in the state that ``states`` has after it was read, and OSError, with
-    the name of the file. What ``count_bytes`` raises ends the work.
+    Raises SourceError where a source is no longer in the given state after it was read, and OSError, with the name of
+    the file. What ``count_bytes`` raises ends the work.
     """
     digest = hashlib.sha256()
     counted = at = 0
@@ -312,10 +310,10 @@ def write_shard(
         count_bytes(at - counted)
 
     with ExitStack() as stack:
-        sources = {file: stack.enter_context(planning.open_file(paths[file])) for file in sorted(shard.sources)}
+        opened = {file: stack.enter_context(planning.open_file(sources[file][0])) for file in shard.sources}
         target.unlink(missing_ok=True)
         with naming(target), target.open("xb", buffering=0) as out:
-            for content in _content(shard, sources):
+            for content in _content(shard, opened):
                 digest.update(content)
                 rest = memoryview(content)
                 while rest:
@@ -326,9 +324,9 @@ def write_shard(
                     counted = at
             os.fsync(out.fileno())
             count()
-        for file, source in sources.items():
-            if planning.state_of(source) != states[file]:
-                raise _changed(paths[file], "while it was read")
+        for file, (path, state) in sources.items():
+            if file in opened and planning.state_of(opened[file]) != state:
+                raise _changed(path, "while it was read")
     header = hashlib.sha256(shard.beginning[safetensors_files.PREFIX :]).hexdigest()
     return RecordedFile(shard.size, f"sha256:{digest.hexdigest()}", f"sha256:{header}")
 

@@ -20,7 +20,7 @@ from builder.base import hub_cache
 from builder.base.errors import FileProblemsError, Problem, SourceError
 from builder.base.events import Message
 from builder.definitions.checkpoint_definition import AddStep
-from builder.lab.checkpoints import layout, tensors
+from builder.lab.checkpoints import tensors
 from builder.lab.checkpoints.tensors import SourceListing, listed
 from builder.lock import checkpoints_lock
 from builder.lock.checkpoints_lock import RecordedFile, RecordedSource, is_file_name
@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.checkpoint_definition import CheckpointDefinition, CheckpointSource
-    from builder.lab.checkpoints.layout import PlannedShard
-    from builder.lab.checkpoints.tensors import PlannedContent, SourceFile
+    from builder.lab.checkpoints.tensors import PlannedContent, PlannedShard, SourceFile
     from builder.lock.checkpoints_lock import CheckpointRecords
     from builder.sources.hub import Snapshot
 
+README = "README.md"
+"""The model card of the result."""
 FileState = tuple[int, int, int, int]
 """All that changes when a file is written: its device, inode, size and the time of the last change."""
 
@@ -119,20 +120,20 @@ def make_checkpoint_plan(
         listings[name] = read_source_listing(sources[name], added)
     try:
         content = tensors.apply_step(definition.steps, listings)
-        shards = layout.shards(content, definition.shard_size)
-        index = layout.index_of(shards, content)
+        shards = tensors.planned_shards(content, definition.shard_size)
+        index = tensors.index_of(shards, content)
     except tensors.StepError as error:
         raise problem(error.message, "steps", error.number) from None
     except HeaderError as error:
         raise problem(str(error), "output", "shard_size") from None
-    there = {*content.files, *(shard.name for shard in shards), INDEX, layout.README}
+    there = {*content.files, *(shard.name for shard in shards), INDEX, README}
     if missing := sorted(content.digests.keys() - there):
         raise problem(f"the result has no file {', '.join(missing)}; it has {', '.join(sorted(there))}", "steps")
     used = sorted({*content.files.values(), *(file for shard in shards for file in shard.sources)})
     identities = {file: sources[file.source].identity(file.path) for file in used}
     card = [definition.name, definition.description, definition.model, definition.license, list(definition.mods)]
     text = json.dumps([*card, steps_digest(definition)])
-    inputs = layout.digest(shards, content, identities, text)
+    inputs = tensors.inputs_digest(shards, content, identities, text)
     return CheckpointPlan(definition, sources, listings, content, shards, index, tuple(used), inputs)
 
 

@@ -9,9 +9,17 @@ from math import prod
 import pytest
 
 from builder.definitions import checkpoint_definition
-from builder.lab.checkpoints import layout
-from builder.lab.checkpoints.layout import ByteCopy, Conversion
-from builder.lab.checkpoints.tensors import PlannedContent, SourceListing, StepError, apply_step
+from builder.lab.checkpoints.tensors import (
+    ByteCopy,
+    Conversion,
+    PlannedContent,
+    SourceListing,
+    StepError,
+    apply_step,
+    index_of,
+    inputs_digest,
+    planned_shards,
+)
 from builder.sources.safetensors_files import Header, HeaderError, StoredTensor
 from tests.safetensors_files import SIZES, Specification
 
@@ -93,7 +101,7 @@ def test_replace_takes_equal_shapes_with_their_companions() -> None:
 def test_add_takes_the_names_from_the_file_itself() -> None:
     content = apply("{take: a}", "{add: a, file: extra.safetensors, expect: 1}")
     assert "mtp.a" in content.tensors
-    names = [shard.name for shard in layout.shards(content, 10**9)]
+    names = [shard.name for shard in planned_shards(content, 10**9)]
     assert names == ["extra.safetensors", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
 
 
@@ -173,33 +181,33 @@ def test_quantizing_adds_scales_beside() -> None:
 
 
 def test_tensors_that_lie_beside_each_other_are_one_copy() -> None:
-    first, second = layout.shards(apply("{take: a}"), 10**9)
+    first, second = planned_shards(apply("{take: a}"), 10**9)
     assert [(piece.begin, piece.size) for piece in first.pieces if isinstance(piece, ByteCopy)] == [(100, 88)]
     assert second.size == len(second.beginning) + 256 * 130 * 2
 
 
 def test_a_replaced_tensor_stays_in_its_place() -> None:
-    first, _ = layout.shards(apply("{take: a}", f"{{{REPLACE}}}"), 10**9)
+    first, _ = planned_shards(apply("{take: a}", f"{{{REPLACE}}}"), 10**9)
     assert first.names == ("x.weight", "x.weight_scale_inv", "y.weight", "z")
     assert [getattr(piece, "file", None) and piece.file.source for piece in first.pieces] == ["b", "a"]  # type: ignore[union-attr]
 
 
 def test_a_converted_tensor_is_no_copy() -> None:
-    shards = layout.shards(apply("{take: a}", "{cast: F32, select: [y.weight]}"), 10**9)
+    shards = planned_shards(apply("{take: a}", "{cast: F32, select: [y.weight]}"), 10**9)
     assert [type(piece) for piece in shards[0].pieces] == [ByteCopy, Conversion, ByteCopy]
 
 
 def test_files_of_weights_are_divided_by_size() -> None:
-    shards = layout.shards(apply("{take: a}"), 80)
+    shards = planned_shards(apply("{take: a}"), 80)
     assert [shard.name for shard in shards] == [f"model-{n:05}-of-00003.safetensors" for n in (1, 2, 3)]
     assert [len(shard.names) for shard in shards] == [2, 1, 1]
 
 
 def test_one_file_needs_no_index() -> None:
     content = apply("{take: b}")
-    shards = layout.shards(content, 10**9)
+    shards = planned_shards(content, 10**9)
     assert [shard.name for shard in shards] == ["model.safetensors"]
-    assert layout.index_of(shards, content) is None
+    assert index_of(shards, content) is None
 
 
 def test_an_added_file_takes_no_name_that_is_made() -> None:
@@ -207,19 +215,19 @@ def test_an_added_file_takes_no_name_that_is_made() -> None:
     with pytest.raises(
         HeaderError, match=r"the added file model\.safetensors has the name of a file that the build makes"
     ):
-        layout.shards(content, 10**9)
+        planned_shards(content, 10**9)
 
 
 def test_the_digest_is_over_what_decides_the_bytes() -> None:
     content = apply("{take: a}")
-    shards = layout.shards(content, 10**9)
+    shards = planned_shards(content, 10**9)
     sources = {file: "x" for shard in shards for file in shard.sources}
-    digest = layout.digest(shards, content, sources, "")
-    assert digest == layout.digest(shards, content, dict(reversed(sources.items())), "")
+    digest = inputs_digest(shards, content, sources, "")
+    assert digest == inputs_digest(shards, content, dict(reversed(sources.items())), "")
     others = [
-        layout.digest(shards[:1], content, sources, ""),
-        layout.digest(shards, content, dict.fromkeys(sources, "y"), ""),
-        layout.digest(shards, content, sources, "other"),
-        layout.digest(shards, replace(content, patches={"config.json": ({"a": 1},)}), sources, ""),
+        inputs_digest(shards[:1], content, sources, ""),
+        inputs_digest(shards, content, dict.fromkeys(sources, "y"), ""),
+        inputs_digest(shards, content, sources, "other"),
+        inputs_digest(shards, replace(content, patches={"config.json": ({"a": 1},)}), sources, ""),
     ]
     assert len({digest, *others}) == 5
