@@ -7,6 +7,7 @@ A current pin stays; only a stale one is resolved again.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -64,15 +65,25 @@ class ResolvedPins:
 @dataclass(frozen=True)
 class _Task:
     """The definition to resolve, its pins ``before``, and the names to ``update``, each with the git ref or the version
-    of a wheel to take instead of the definition's, or None."""
+    of a wheel to take instead of the definition's, or None; and the patches and faults so far."""
 
     definition: ImageDefinition
     before: Pins
     update: Mapping[str, str | None]
     resolver: Resolver
+    patches: dict[str, bytes] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
 
-    def fault(self, name: str, error: SourceError) -> Fault:
-        return Fault(self.definition.name, name, error)
+    def fail(self, name: str, error: SourceError) -> None:
+        self.faults.append(Fault(self.definition.name, name, error))
+
+    @contextlib.contextmanager
+    def catching(self, name: str) -> Iterator[None]:
+        """An error in the block is a fault of this part."""
+        try:
+            yield
+        except SourceError as error:
+            self.fail(name, error)
 
 
 def error_of(faults: Sequence[Fault]) -> SourceError:
@@ -143,25 +154,39 @@ def resolve_missing(
     task = _Task(definition, pins, update, resolver)
     _refuse_impossible(definition, update)
     image.check(resolver.project, definition)
+    brought = set(definition.base_sources)
     moving = set(stale_pins(definition, pins, inherited)) | set(update)
-    base = _with_base_image(task) if "base" in moving else ResolvedPins(pins)
-    if set(definition.base_sources) & set(stale_pins(definition, base.pins, inherited)) and not base.faults:
-        base = _with_contents(task, base.pins)
-        moving |= set(stale_pins(definition, base.pins, inherited))
-    moving -= {"base", *definition.base_sources}
-    if not moving or (definition.base_sources and base.faults):
-        return base
-    before = agreement.with_chosen(definition, base.pins if definition.base_sources else pins, update)
-    if faults := _missing_wheels(task):
-        return ResolvedPins(base.pins, faults=(*base.faults, *faults))
-    rest = _compared_with_vllm(task, _with_sources(task, before, {name: update.get(name) for name in moving}))
-    if not rest.faults and _need_closures(pins, rest.pins, moving, update):
+    based = _with_base_image(task) if "base" in moving else pins
+    if brought & set(stale_pins(definition, based, inherited)) and not task.faults:
+        based = _with_contents(task, based)
+        moving |= set(stale_pins(definition, based, inherited))
+    moving -= {"base", *brought}
+    if not moving or (brought and task.faults):
+        return ResolvedPins(based, faults=tuple(task.faults))
+    of_base = len(task.faults)
+    for name, version in update.items():
+        if version and name in definition.wheel_sources:
+            with task.catching(name):
+                agreement.require_wheel(definition, name, version, resolver)
+    if len(task.faults) > of_base:
+        return ResolvedPins(based, faults=tuple(task.faults))
+    before = agreement.with_chosen(definition, based if brought else pins, update)
+    rest = _with_rest(task, before, moving, inherited, below)
+    if len(task.faults) > of_base and pins.python:
+        return ResolvedPins(pins if brought else replace(pins, base=based.base), faults=tuple(task.faults))
+    return ResolvedPins(replace(rest, base=based.base), task.patches, tuple(task.faults))
+
+
+def _with_rest(task: _Task, pins: Pins, moving: set[str], inherited: Inherited, below: str) -> Pins:
+    """``pins`` with the sources and the closures resolved, until something cannot be."""
+    so_far = len(task.faults)
+    rest = _with_sources(task, pins, {name: task.update.get(name) for name in moving})
+    if len(task.faults) == so_far and task.definition.git_sources:
+        with task.catching("vllm"):
+            _compare_with_vllm(task, rest)
+    if len(task.faults) == so_far and _need_closures(task.before, rest, moving, task.update):
         rest = _with_closures(task, rest, inherited, below)
-    if rest.faults and pins.python:
-        rest = ResolvedPins(pins, faults=rest.faults)
-        if definition.base_sources:
-            return rest
-    return ResolvedPins(replace(rest.pins, base=base.pins.base), rest.patches, (*base.faults, *rest.faults))
+    return rest
 
 
 def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | None]) -> None:
@@ -181,18 +206,6 @@ def _refuse_impossible(definition: ImageDefinition, update: Mapping[str, str | N
             )
 
 
-def _missing_wheels(task: _Task) -> list[Fault]:
-    """A fault for each wheel that was asked for at a version that there is none of."""
-    faults = []
-    for name, version in task.update.items():
-        if version and name in task.definition.wheel_sources:
-            try:
-                agreement.require_wheel(task.definition, name, version, task.resolver)
-            except SourceError as error:
-                faults.append(task.fault(name, error))
-    return faults
-
-
 def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[str, str | None]) -> bool:
     """True if the packages may be others: not where only the pull requests of a commit changed that stays."""
 
@@ -203,39 +216,32 @@ def _need_closures(before: Pins, after: Pins, moving: set[str], update: Mapping[
     return bool(update) or bool(moving - git) or commits(before) != commits(after)
 
 
-def _compared_with_vllm(task: _Task, resolved: ResolvedPins) -> ResolvedPins:
-    """``resolved`` with a fault where a definition that builds from git has other versions than its vLLM names. Where
-    vLLM is a wheel, uv compares its packages, and FlashInfer alone is left."""
+def _compare_with_vllm(task: _Task, pins: Pins) -> None:
+    """Raises SourceError where a definition that builds from git has other versions than its vLLM names. Where vLLM is
+    a wheel, uv compares its packages, and FlashInfer alone is left."""
     definition, project = task.definition, task.resolver.project
-    if resolved.faults or not definition.git_sources:
-        return resolved
-    try:
-        named = agreement.read_named_versions(definition, resolved.pins, task.resolver)
-        rust = agreement.rust(definition, resolved.pins, task.resolver) if definition.args.get("rust") else ""
-        patches = {}
-        if named or rust:
-            patches = vendored.load_vendored(project, definition.name, resolved.pins, resolved.patches)
-        agreement.check_agreement(project, definition, resolved.pins, patches, named)
-        agreement.check_rust(project, definition, rust, patches)
-    except SourceError as error:
-        return replace(resolved, faults=(task.fault("vllm", error),))
-    return resolved
+    named = agreement.read_named_versions(definition, pins, task.resolver)
+    rust = agreement.rust(definition, pins, task.resolver) if definition.args.get("rust") else ""
+    patches = vendored.load_vendored(project, definition.name, pins, task.patches) if named or rust else {}
+    agreement.check_agreement(project, definition, pins, patches, named)
+    agreement.check_rust(project, definition, rust, patches)
 
 
 # The base image.
 
 
-def _with_base_image(task: _Task) -> ResolvedPins:
+def _with_base_image(task: _Task) -> Pins:
     pins, reference = task.before, str(task.definition.base)
     try:
         resolved = task.resolver.base(reference, task.definition.platform)
     except SourceError as error:
-        return ResolvedPins(pins, faults=(task.fault("base", error),))
+        task.fail("base", error)
+        return pins
     unmoved = pins.base if pins.base and pins.base.resolved == resolved else BasePin(reference, resolved)
-    return ResolvedPins(replace(pins, base=replace(unmoved, requested=reference)))
+    return replace(pins, base=replace(unmoved, requested=reference))
 
 
-def _with_contents(task: _Task, pins: Pins) -> ResolvedPins:
+def _with_contents(task: _Task, pins: Pins) -> Pins:
     """``pins`` with what the base brings; those before where that cannot be read, or lacks a source."""
     base = pins.base
     if base is None:
@@ -244,13 +250,14 @@ def _with_contents(task: _Task, pins: Pins) -> ResolvedPins:
         contents = task.resolver.contents(base, task.definition.platform)
         _require_brought(task.definition, base, contents)
     except SourceError as error:
-        return ResolvedPins(task.before, faults=(task.fault("base", error),))
+        task.fail("base", error)
+        return task.before
     brought = {
         name: IncludedPin(base.resolved, contents.sources[name].version, contents.sources[name].commit)
         for name in task.definition.base_sources
     }
     with_packages = replace(base, created=contents.created, packages=contents.packages)
-    return ResolvedPins(replace(pins, base=with_packages, sources={**pins.sources, **brought}))
+    return replace(pins, base=with_packages, sources={**pins.sources, **brought})
 
 
 def _require_brought(definition: ImageDefinition, base: BasePin, contents: BaseContents) -> None:
@@ -292,26 +299,26 @@ def _of_ref(source: GitSource, pin: SourcePin | None, pins: Pins) -> GitPin | No
     return pin if isinstance(pin, GitPin) and (pin.git, pin.requested) == wanted else None
 
 
-def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> ResolvedPins:
+def _with_sources(task: _Task, pins: Pins, moving: Mapping[str, str | None]) -> Pins:
     """``pins`` with the git sources among ``moving`` resolved, each to the ref that it maps to or else the
     definition's, and without those that the definition no longer has. What follows vLLM comes after it. Where only pull
     requests were added or removed, the commit stays, and so do the patches of the others: both move only where the
     source is updated. Raises LockError where such a patch is missing or was edited."""
     sources = task.definition.git_sources
     first = {name: source for name, source in sources.items() if not source.follows_vllm}
+    so_far = len(task.faults)
     resolved = _resolve_some(task, pins, {name: source for name, source in first.items() if name in moving}, moving)
-    if len(first) == len(sources) or resolved.faults:
+    if len(first) == len(sources) or len(task.faults) > so_far:
         return resolved
-    there = _with_vllm(task.definition, resolved.pins)
+    there = _with_vllm(task.definition, resolved)
     following = {
         name: source
         for name, source in sources.items()
         if source.follows_vllm and (name in moving or not _of_ref(source, there.sources.get(name), there))
     }
     rest = _resolve_some(task, there, following, moving)
-    own = {name: pin for name, pin in rest.pins.sources.items() if name in sources and sources[name].follows_vllm}
-    both = replace(resolved.pins, sources={**resolved.pins.sources, **own})
-    return ResolvedPins(both, {**resolved.patches, **rest.patches}, rest.faults)
+    own = {name: pin for name, pin in rest.sources.items() if name in sources and sources[name].follows_vllm}
+    return replace(resolved, sources={**resolved.sources, **own})
 
 
 def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
@@ -324,9 +331,7 @@ def _with_vllm(definition: ImageDefinition, pins: Pins) -> Pins:
     return replace(pins, sources={**others, **({"vllm": WheelPin(source.requested, version)} if version else {})})
 
 
-def _resolve_some(
-    task: _Task, pins: Pins, sources: Mapping[str, GitSource], moving: Mapping[str, str | None]
-) -> ResolvedPins:
+def _resolve_some(task: _Task, pins: Pins, sources: Mapping[str, GitSource], moving: Mapping[str, str | None]) -> Pins:
     """``pins`` with all of ``sources`` resolved."""
     unmoved = {
         name: _of_ref(source, pins.sources.get(name), pins)
@@ -334,24 +339,18 @@ def _resolve_some(
         if name not in task.update
     }
     kept = {name: pin for name, pin in unmoved.items() if pin}
-    faults, requested = [], []
+    requested = []
     for name, source in sources.items():
-        try:
+        with task.catching(name):
             if name not in kept:
                 requested.append((name, source.git, _ref(task, pins, name, moving.get(name))))
-        except SourceError as error:
-            faults.append(task.fault(name, error))
     resolved = {name: pin for name, pin in pins.sources.items() if name in task.definition.sources}
-    patches: dict[str, bytes] = {}
     for name, answer in {**task.resolver.commits(requested), **kept}.items():
-        source = sources[name]
-        try:
-            pin = replace(answered(answer), requested=_recorded_ref(source, pins))
-            unchanged = _vendored(task, source, name, kept[name]) if name in kept else {}
-            resolved[name] = _with_pulls(task.resolver, pin, source, unchanged, patches)
-        except SourceError as error:
-            faults.append(task.fault(name, error))
-    return ResolvedPins(replace(pins, sources=resolved), patches, tuple(faults))
+        with task.catching(name):
+            pin = replace(answered(answer), requested=_recorded_ref(sources[name], pins))
+            unchanged = _vendored(task, sources[name], name, kept[name]) if name in kept else {}
+            resolved[name] = _with_pulls(task, pin, sources[name], unchanged)
+    return replace(pins, sources=resolved)
 
 
 def _ref(task: _Task, pins: Pins, name: str, wanted: str | None) -> str:
@@ -373,19 +372,14 @@ def _vendored(task: _Task, source: GitSource, name: str, pin: GitPin) -> dict[in
     return {pull.number: (pull, contents[pull.sha256]) for pull in pulls}
 
 
-def _with_pulls(
-    resolver: Resolver,
-    pin: GitPin,
-    source: GitSource,
-    unchanged: Mapping[int, tuple[PullPin, bytes]],
-    patches: dict[str, bytes],
-) -> GitPin:
+def _with_pulls(task: _Task, pin: GitPin, source: GitSource, unchanged: Mapping[int, tuple[PullPin, bytes]]) -> GitPin:
     """``pin`` with its pull requests in their order, fetched as they are now unless they are ``unchanged``; each patch
-    applies after those before it. The patches go into ``patches``, and the files of the commit into the mirror. Raises
-    SourceError with all that conflict."""
+    applies after those before it. The patches go to those of the task, and the files of the commit into the mirror.
+    Raises SourceError with all that conflict."""
     from builder.sources import mirror
     from builder.sources.pulls import EarlierPatch, MergeConflictError, RequestedPull, check_pull
 
+    resolver = task.resolver
     pulls: list[tuple[PullPin, bytes]] = []
     conflicts: list[MergeConflictError] = []
     for number, base in _requested(source):
@@ -403,7 +397,7 @@ def _with_pulls(
     mirrors = resolver.project.mirrors
     labelled = [(f"pull request {pull.number}", patch) for pull, patch in pulls]
     check_pull(mirrors, source.git, pin.commit, labelled, resolver.say)
-    patches.update({pull.sha256: patch for pull, patch in pulls})
+    task.patches.update({pull.sha256: patch for pull, patch in pulls})
     mirror.preserve(mirrors, source.git, pin.commit, resolver.say)
     return replace(pin, pulls=tuple(pull for pull, _ in pulls))
 
@@ -415,26 +409,23 @@ def _with_pulls(
 _BUILT_AGAINST = ("torch",)
 
 
-def _with_closures(task: _Task, resolved: ResolvedPins, inherited: Inherited, below: str) -> ResolvedPins:
-    definition, pins = task.definition, resolved.pins
-    wants = definition.python
+def _with_closures(task: _Task, resolved: Pins, inherited: Inherited, below: str) -> Pins:
+    definition, pins, name = task.definition, resolved, "python"
+    wants, inherited = definition.python, with_base(definition, pins, inherited)
     if wants is None:
-        return resolved
-    inherited = with_base(definition, pins, inherited)
+        return pins
     if inherited is None:
-        error = SourceError(f"{definition.parent}, its parent, is not pinned completely")
-        return replace(resolved, faults=(task.fault("python", error),))
+        task.fail(name, SourceError(f"{definition.parent}, its parent, is not pinned completely"))
+        return pins
     as_of = _limit(task, wants, pins, below)
-    name = "python"
     try:
         # A build closure that was resolved for other sources does not belong to these pins, should the next one fail.
         pins = replace(_to_run(task, wants, pins, inherited, as_of), build=None)
         name = "build"
-        pins = replace(pins, build=_to_build(task, wants, pins, resolved.pins.build, inherited, as_of))
+        pins = replace(pins, build=_to_build(task, wants, pins, resolved.build, inherited, as_of))
     except SourceError as error:
-        reason = _disagreement(task, resolved.pins, inherited) or error
-        return replace(resolved, pins=pins, faults=(task.fault(name, reason),))
-    return replace(resolved, pins=pins)
+        task.fail(name, _disagreement(task, resolved, inherited) or error)
+    return pins
 
 
 def _to_run(

@@ -253,7 +253,7 @@ def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file:
     listing = _cached(folder / "names")
     if listing is not None:
         names = frozenset(listing.decode().split("\n"))
-        wanted = [path for path in paths if path in names]
+        wanted = {path for path in paths if path in names}
         contents = read_cached(cache, wheel.sha256, wanted)
         if len(contents) == len(wanted):
             return contents

@@ -11,7 +11,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from _typeshed import SupportsRichComparison
-
     from builder.base.project import Project
     from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
     from builder.numbers.adopted import AdoptedContents
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
 Kind = Literal["added", "removed", "changed"]
 PackageKind = Literal["down", "up", "in", "out", "other files"]
 _ORDER: tuple[PackageKind, ...] = ("down", "up", "in", "out", "other files")
-K = TypeVar("K", bound="SupportsRichComparison")
+K = TypeVar("K", bound=Any)
 V = TypeVar("V")
 
 
