@@ -339,21 +339,20 @@ def export(
 ) -> None:
     """Exports, as the help says."""
     from builder.commands import recipes as command
+    from builder.serving.preparation import ServeRequest
 
-    request = command.ExportRequest(
-        what, kind, overrides(options), extra, address, nodes, backend(options["ray"]), requested(options)
-    )
-    exported = command.export_recipe(context.project, request, os.environ)
+    request = ServeRequest(what or "", overrides(options), extra, nodes, backend(options["ray"]), requested(options))
+    exported = command.export_recipe(context.project, kind, request, os.environ, address)
     for warning in exported.warnings:
         print_note(warning)
     several = len(exported.texts) > 1
     if output is None:
-        for each in exported.texts:
-            print_document((_heading(each.node, kind) if several else "") + each.text)
+        for node, text in exported.texts.items():
+            print_document((_heading(node, kind) if several else "") + text)
         return
-    files = command.write_export(output, exported, executable=FORMATS[kind].executable)
-    for file, each in zip(files, exported.texts, strict=True):
-        print_result(f"{file}: {exported.image}" + (f" on {each.node}" if several else ""))
+    files = command.write_export(output, exported, kind)
+    for file, node in zip(files, exported.texts, strict=True):
+        print_result(f"{file}: {exported.image}" + (f" on {node}" if several else ""))
     if several:
         print_result(f"start {files[0]} last")
 

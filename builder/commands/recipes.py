@@ -35,7 +35,7 @@ from builder.definitions import (
     recipe,
     recipe_problems,
 )
-from builder.definitions.configuration import NOTHING_REQUESTED, Node, RequestedOptions
+from builder.definitions.configuration import Node
 from builder.definitions.container import of_server
 from builder.definitions.fields import read_text
 from builder.definitions.image import ServeSettings
@@ -48,7 +48,6 @@ from builder.moving import copies
 from builder.numbers import status
 from builder.plan import rules
 from builder.serving import compose, preparation, routers, selection
-from builder.serving.preparation import ServeRequest
 from builder.serving.routers import RoutedModel
 from builder.serving.running import PROJECT
 from builder.serving.selection import UnnumberedImage
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
     from builder.numbers.workspace import Workspace
-    from builder.serving.preparation import ServerSettings
+    from builder.serving.preparation import ServeRequest
     from builder.serving.selection import ServedImage
     from builder.sources.git import Notify
 
@@ -228,8 +227,8 @@ def _named_mods(
     for entry in (posixpath.normpath(entry) for copy in recipes for entry in _listed(copy, "mods")):
         # From the top of the repository, or in `mods/`.
         folders = (entry, f"mods/{entry}")
-        of_mods = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
-        there[entry] = next(of_mods, "")
+        places = (path for path in folders if any(f"{path}/{file}" in upstream.paths for file in copies.MOD_FILES))
+        there[entry] = next(places, "")
 
     def plan(path: str) -> PlannedCopy:
         return copies.plan_copy(project, upstream, "mod", path, posixpath.basename(path), notify)
@@ -445,71 +444,53 @@ FORMATS = {
 
 
 @dataclass(frozen=True)
-class ExportRequest:
-    """A request to export. ``text`` names a recipe or a model, None means all models that are paired; ``overrides`` and
-    ``extra`` change its command; ``address`` is the host under which clients reach the server. ``nodes`` of
-    builder.yaml serve it, joined by ``backend``; ``container`` are the options of its container."""
-
-    text: str | None
-    format: str
-    overrides: Mapping[str, str]
-    extra: Sequence[str] = ()
-    address: str = "127.0.0.1"
-    nodes: Sequence[str] = ()
-    backend: Backend | None = None
-    container: RequestedOptions = NOTHING_REQUESTED
-
-
-@dataclass(frozen=True)
-class ExportedText:
-    """A text for one node, in a file of that name; both are empty where there is only one."""
-
-    node: str
-    file: str
-    text: str
-
-
-@dataclass(frozen=True)
 class ExportedRecipe:
-    """The texts, the one for the head node first, the images that they name, and warnings for the user."""
+    """The text for each node, that of the head node first, or one text under an empty name; the images that they name,
+    and warnings for the user."""
 
-    texts: tuple[ExportedText, ...]
+    texts: Mapping[str, str]
     image: str
     warnings: tuple[str, ...]
 
 
-def export_recipe(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
-    """Writes how the recipe or model is served, as text. No engine is asked, and nothing is started.
+def export_recipe(
+    project: Project, kind: str, request: ServeRequest, environ: Mapping[str, str], address: str = "127.0.0.1"
+) -> ExportedRecipe:
+    """Writes how the recipe or model is served, in the format ``kind``; all models that are paired where the request
+    names none. Clients reach the server at ``address``. No engine is asked, and nothing is started.
 
     Raises UsageError and FileProblemsError for what cannot be rendered, ImageStateError where no image was built yet by
     the definition that makes them.
     """
-    if FORMATS[request.format].of_all:
-        return _routed(project, request, environ)
-    if request.text is None:
-        raise UsageError(f"`--format {request.format}` is for one model: name it, or a recipe")
+    if FORMATS[kind].of_all:
+        return _routed(project, kind, request, environ, address)
+    if not request.text:
+        raise UsageError(f"`--format {kind}` is for one model: name it, or a recipe")
     lock = lock_file.read_project_lock(project)
     selected = _selected(project, lock, request.text)
     warnings = [selection.selection_warning(selected)]
-    if request.format == "recipe":
+    if kind == "recipe":
         lacking = (f"{mod} is not in {selected.name}: left for the launcher to apply" for mod in selected.missing_mods)
         warnings += lacking
         if selection.serve_settings(project, selected).keep_entrypoint:
             warnings.append(f"{selected.name} needs its own entrypoint: start it with the launcher's --keep-entrypoint")
     else:
         warnings.append(selection.mods_warning(selected))
-    if FORMATS[request.format].ending:
-        planned = preparation.settings(project, selected, _serving(request, request.text), environ)
+    if FORMATS[kind].ending:
+        planned = preparation.settings(project, selected, request, environ)
         warnings += [planned.note, *_not_written(planned.options)]
-        texts = _of_containers(request.format, planned, environ.get("HOME", "").rstrip("/"))
+        render = compose.render_compose if kind == "compose" else compose.render_script
+        names = [node.name for node in planned.nodes] if len(planned.containers) > 1 else [""]
+        home = environ.get("HOME", "").rstrip("/")
+        texts = {name: render(each, home) for name, each in zip(names, planned.containers, strict=True)}
     elif request.nodes or request.backend:
         raise UsageError("`--node` and `--ray` are for `--format compose` and `--format script`")
     else:
         options, changed = preparation.settle_server_options(project, selected.recipe, request.container, environ)
-        if request.format == "recipe" and options.volumes:
+        if kind == "recipe" and options.volumes:
             mounts = " ".join(f"-v {mount}" for mount in options.volumes)
             warnings.append(f"other launchers know no `volumes` of a recipe: start yours with {mounts}")
-        texts = (ExportedText("", "", _of_server(request, replace(selected, recipe=changed), options)),)
+        texts = {"": _of_server(kind, request, replace(selected, recipe=changed), options, address)}
     return ExportedRecipe(texts, selected.name, tuple(filter(None, warnings)))
 
 
@@ -528,29 +509,31 @@ def _not_written(options: ContainerOptions) -> list[str]:
     ]
 
 
-def _of_server(request: ExportRequest, selected: ServedImage, options: ContainerOptions) -> str:
+def _of_server(kind: str, request: ServeRequest, selected: ServedImage, options: ContainerOptions, address: str) -> str:
     rendered = command.render_command(selected.recipe, request.overrides, request.extra)
-    if request.format == "opencode":
+    if kind == "opencode":
         if rendered.port is None or not rendered.served:
             raise UsageError(f"{selected.recipe.file}: its command does not say on which port it serves which model")
         published = of_server(options.publish, rendered.port)
         reached = replace(rendered, port=published.port) if published else rendered
-        return routers.render_opencode(selected.recipe, reached, request.address)
+        return routers.render_opencode(selected.recipe, reached, address)
     if request.overrides or request.extra or not request.container.is_empty:
         raise UsageError("`--format recipe` takes the recipe as it is: change its defaults instead")
     return compose.render_recipe(selected.recipe, rendered, selected.name, list(selected.missing_mods))
 
 
-def _routed(project: Project, request: ExportRequest, environ: Mapping[str, str]) -> ExportedRecipe:
+def _routed(
+    project: Project, kind: str, request: ServeRequest, environ: Mapping[str, str], address: str
+) -> ExportedRecipe:
     """The configuration of a router for one model, or for all that are paired; one that cannot be served is left out,
     and told. Raises UsageError where none is left."""
     if request.nodes or request.backend:
-        raise UsageError(f"`--format {request.format}` is for servers on this machine: leave `--node` and `--ray` out")
+        raise UsageError(f"`--format {kind}` is for servers on this machine: leave `--node` and `--ray` out")
     lock = lock_file.read_project_lock(project)
     models, warnings = [], []
     for text in [request.text] if request.text else sorted(lock.models):
         try:
-            routed, notes = _routed_model(project, lock, replace(request, text=text), text, environ)
+            routed, notes = _routed_model(project, lock, replace(request, text=text), environ)
         except BuilderError as error:
             if request.text:
                 raise
@@ -562,21 +545,21 @@ def _routed(project: Project, request: ExportRequest, environ: Mapping[str, str]
         hint = "`builder build RECIPE` pairs its model with the image that it makes"
         raise UsageError("\n".join(["no model that is paired can be served", *warnings]), hint=hint)
     warnings += routers.shared_ports(models)
-    if request.format == "litellm":
-        text = routers.render_litellm(models, request.address)
+    if kind == "litellm":
+        text = routers.render_litellm(models, address)
     else:
         text = routers.render_llama_swap(models, environ.get("HOME", "").rstrip("/"))
     images = ", ".join(dict.fromkeys(model.image for model in models))
-    return ExportedRecipe((ExportedText("", "", text),), images, tuple(dict.fromkeys(warnings)))
+    return ExportedRecipe({"": text}, images, tuple(dict.fromkeys(warnings)))
 
 
 def _routed_model(
-    project: Project, lock: Lock, request: ExportRequest, text: str, environ: Mapping[str, str]
+    project: Project, lock: Lock, request: ServeRequest, environ: Mapping[str, str]
 ) -> tuple[RoutedModel, list[str]]:
     """A model as a router needs it, and notes. Raises UsageError for one that several nodes serve, or whose port or
     name its command does not say."""
-    selected = _selected(project, lock, text)
-    planned = preparation.settings(project, selected, _serving(request, text), environ)
+    selected = _selected(project, lock, request.text)
+    planned = preparation.settings(project, selected, request, environ)
     if len(planned.containers) > 1 or planned.nodes:
         raise UsageError(f"{selected.recipe.file} is served by several nodes, which no router starts")
     (container,) = planned.containers
@@ -591,35 +574,19 @@ def _routed_model(
     return RoutedModel(model, rendered.served, selected.name, labelled, port), [note for note in notes if note]
 
 
-def _serving(request: ExportRequest, text: str) -> ServeRequest:
-    nodes = tuple(request.nodes)
-    return ServeRequest(text, request.overrides, request.extra, nodes, request.backend, request.container)
-
-
-def _of_containers(kind: str, planned: ServerSettings, home: str) -> tuple[ExportedText, ...]:
-    """The text for each node."""
-    render = compose.render_compose if kind == "compose" else compose.render_script
-    texts = [render(settings, home) for settings in planned.containers]
-    if len(texts) == 1:
-        return (ExportedText("", "", texts[0]),)
-    return tuple(
-        ExportedText(node.name, f"{node.name}{FORMATS[kind].ending}", text)
-        for node, text in zip(planned.nodes, texts, strict=True)
-    )
-
-
-def write_export(path: Path, exported: ExportedRecipe, *, executable: bool) -> tuple[Path, ...]:
+def write_export(path: Path, exported: ExportedRecipe, kind: str) -> tuple[Path, ...]:
     """Writes the text to the file ``path``; several go to files of their own in the folder ``path``, which is made.
 
     Each is put in place in one step: whoever reads a file meanwhile has the old one or the new one. Returns the files.
     Raises UsageError where one cannot be written.
     """
-    written = tuple(path / each.file if each.file else path for each in exported.texts)
+    form = FORMATS[kind]
+    texts = {path / f"{node}{form.ending}" if node else path: text for node, text in exported.texts.items()}
     try:
-        if len(written) > 1:
+        if len(texts) > 1:
             path.mkdir(exist_ok=True)
-        for file, each in zip(written, exported.texts, strict=True):
-            files.write_atomically(file, each.text.encode(), mode=0o755 if executable else 0o644)
+        for file, text in texts.items():
+            files.write_atomically(file, text.encode(), mode=0o755 if form.executable else 0o644)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    return written
+    return tuple(texts)

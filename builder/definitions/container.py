@@ -215,7 +215,7 @@ def settle_container_options(
 
 
 def _each(texts: Sequence[str], parse: Callable[[str], T], where: str) -> tuple[T, ...]:
-    """The values that ``parse`` reads from each of ``texts``. Raises UsageError, with ``where`` they stand."""
+    """Parses each of ``texts``. Raises UsageError, with ``where`` they stand, for the first that cannot be."""
     result = []
     for text in texts:
         try:

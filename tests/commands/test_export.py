@@ -17,12 +17,13 @@ import yaml
 from builder.base import redaction
 from builder.base.errors import FileProblemsError, UsageError
 from builder.base.project import Project
-from builder.commands.recipes import FORMATS, ExportRequest, export_recipe
+from builder.commands.recipes import FORMATS, export_recipe
 from builder.definitions import command
 from builder.definitions.recipe import load_recipe, parse_recipe
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Model, Pairing
 from builder.lock.text import dump_lock
+from builder.serving.preparation import ServeRequest
 from tests import locks, projects
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def project(tmp_path: Path) -> Project:
 
 
 def test_llama_swap_starts_each_model_from_its_number(project: Project) -> None:
-    exported = export_recipe(project, ExportRequest(None, "llama-swap", {}), NO_HOME)
-    document = yaml.safe_load(exported.texts[0].text)
+    exported = export_recipe(project, "llama-swap", ServeRequest("", {}), NO_HOME)
+    document = yaml.safe_load(exported.texts[""])
     assert sorted(document["models"]) == ["Org/Model-1B", "Org/Model-2B"]
     assert " small:2 " in document["models"]["Org/Model-1B"]["cmd"]
     assert " small:1 " in document["models"]["Org/Model-2B"]["cmd"]
@@ -63,8 +64,8 @@ def test_llama_swap_starts_each_model_from_its_number(project: Project) -> None:
 
 
 def test_litellm_leads_to_each_server(project: Project) -> None:
-    exported = export_recipe(project, ExportRequest(None, "litellm", {}, address="spark1"), NO_HOME)
-    entries = yaml.safe_load(exported.texts[0].text)["model_list"]
+    exported = export_recipe(project, "litellm", ServeRequest("", {}), NO_HOME, "spark1")
+    entries = yaml.safe_load(exported.texts[""])["model_list"]
     assert {each["model_name"]: each["litellm_params"]["api_base"] for each in entries} == {
         "Org/Model-1B": "http://spark1:8000/v1",
         "Org/Model-2B": "http://spark1:8001/v1",
@@ -73,21 +74,21 @@ def test_litellm_leads_to_each_server(project: Project) -> None:
 
 
 def test_one_model_alone_may_be_named(project: Project) -> None:
-    exported = export_recipe(project, ExportRequest("other", "llama-swap", {"port": "9000"}), NO_HOME)
-    (entry,) = yaml.safe_load(exported.texts[0].text)["models"].values()
+    exported = export_recipe(project, "llama-swap", ServeRequest("other", {"port": "9000"}), NO_HOME)
+    (entry,) = yaml.safe_load(exported.texts[""])["models"].values()
     assert entry["proxy"] == "http://127.0.0.1:9000"
     with pytest.raises(UsageError, match="is gone"):
-        export_recipe(project, ExportRequest("Org/Gone", "llama-swap", {}), NO_HOME)
+        export_recipe(project, "llama-swap", ServeRequest("Org/Gone", {}), NO_HOME)
 
 
 def test_formats_of_one_model_want_its_name(project: Project) -> None:
     with pytest.raises(UsageError, match="is for one model"):
-        export_recipe(project, ExportRequest(None, "compose", {}), NO_HOME)
+        export_recipe(project, "compose", ServeRequest("", {}), NO_HOME)
 
 
 def test_nothing_paired_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no model that is paired"):
-        export_recipe(projects.make(tmp_path), ExportRequest(None, "litellm", {}), NO_HOME)
+        export_recipe(projects.make(tmp_path), "litellm", ServeRequest("", {}), NO_HOME)
 
 
 # Whatever could be taken for something else by a shell, by YAML, by docker or by a terminal.
@@ -209,15 +210,15 @@ def test_no_value_of_a_recipe_is_anything_else_in_an_export(tmp_path: Path, fiel
             FIELDS[field](data, text)
             projects.write(project.recipes / "hostile.yaml", json.dumps(data))
             for each in FORMATS:
-                request = ExportRequest("recipes/hostile.yaml", each, {})
+                request = ServeRequest("recipes/hostile.yaml", {})
                 try:
-                    made = export_recipe(project, request, {"HOME": "/home/ann"})
+                    made = export_recipe(project, each, request, {"HOME": "/home/ann"})
                 except (FileProblemsError, UsageError):
                     refused.append(text)
                     continue
                 exported.append(text)
                 parsed = load_recipe(project, project.recipes / "hostile.yaml")
-                check(each, made.texts[0].text, parsed, tmp_path)
+                check(each, made.texts[""], parsed, tmp_path)
     assert refused or exported
     if field in NAMES:
         assert [text for text in exported if not NAME.fullmatch(text)] == []
@@ -229,5 +230,5 @@ def test_the_key_of_a_server_is_known_as_a_secret_from_then_on(tmp_path: Path) -
     data = copy.deepcopy(RECIPE)
     data["command"] = f"{data['command']} --api-key s3cret-of-this-recipe"
     projects.write(project.recipes / "keyed.yaml", json.dumps(data))
-    export_recipe(project, ExportRequest("recipes/keyed.yaml", "script", {}), NO_HOME)
+    export_recipe(project, "script", ServeRequest("recipes/keyed.yaml", {}), NO_HOME)
     assert redaction.redacted("args: {'api_key': ['s3cret-of-this-recipe']}") == "args: {'api_key': ['***']}"

@@ -1,19 +1,28 @@
-"""The number of machines that a recipe serves on, and the command of each of them."""
+"""Nodes that serve one model together."""
 
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from builder.base.errors import UsageError
-from builder.definitions import cluster
+from builder.definitions import cluster, guard_script
+from builder.definitions.cluster import ClusterMember
 from builder.definitions.command import Backend
 from builder.definitions.configuration import Node
 from builder.definitions.recipe import Recipe
+from tests.commands.serving import free_port
 from tests.definitions.recipes import recipe_texts
+from tests.serving.exports import settings
 from tests.serving.exports import settings as container_settings
 
 if TYPE_CHECKING:
@@ -189,3 +198,174 @@ def test_solo_and_cluster_recipes_are_held_to_it(tmp_path: Path) -> None:
     for count in (0, 1):
         with pytest.raises(UsageError, match="`cluster_only`: several machines serve it together"):
             cluster.require_fit(together, count)
+
+
+PAIR = Node("one", "default", interface="enp1s0f1np1", rdma=("rocep1s0f1", "roceP2p1s0f1"))
+SERVING = replace(settings.hostile(), gpus=True, ipc="host", shm_size="", memory="", memory_swap="", pids=0, env={})
+ALONE = replace(SERVING, devices=(), capabilities=())
+
+
+def test_a_pair_talks_over_its_link() -> None:
+    joined = cluster.member_settings(ALONE, ClusterMember(PAIR, 1, "10.0.0.2", ("x",)), "mp")
+    names = ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "UCX_NET_DEVICES", "MN_IF_NAME"]
+    assert joined.env == {
+        "VLLM_HOST_IP": "10.0.0.2",
+        **dict.fromkeys([*names, "OMPI_MCA_btl_tcp_if_include"], "enp1s0f1np1"),
+        "NCCL_IB_HCA": "rocep1s0f1,roceP2p1s0f1",
+        "NCCL_IB_DISABLE": "0",
+    }
+    assert (joined.devices, joined.capabilities) == (("/dev/infiniband",), ("IPC_LOCK",))
+    assert (joined.ipc, joined.shm_size, joined.memory, joined.pids) == ("private", "64g", "110g", 4096)
+    assert (joined.network, joined.health, joined.labels[cluster.RANK]) == ("host", None, "1")
+    assert cluster.member_settings(ALONE, ClusterMember(PAIR, 0, "10.0.0.1", ("x",)), "mp").health == ALONE.health
+
+
+def test_four_devices_are_a_mesh() -> None:
+    mesh = replace(PAIR, rdma=("a", "b", "c", "d"))
+    variables = cluster.environment(mesh, "10.0.0.1", "mp")
+    assert (variables["NCCL_NET_PLUGIN"], variables["NCCL_IB_SUBNET_AWARE_ROUTING"]) == ("none", "1")
+    assert variables["NCCL_IB_MERGE_NICS"] == "0"
+    assert "NCCL_NET_PLUGIN" not in cluster.environment(PAIR, "10.0.0.1", "mp")
+
+
+def test_ray_gets_the_address_of_the_node() -> None:
+    variables = cluster.environment(PAIR, "10.0.0.2", "ray")
+    assert variables["RAY_NODE_IP_ADDRESS"] == variables["RAY_OVERRIDE_NODE_IP_ADDRESS"] == "10.0.0.2"
+    assert variables["RAY_memory_monitor_refresh_ms"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("rdma", "gpus", "devices", "disabled"),
+    [
+        (None, True, ("/dev/infiniband",), "0"),
+        (None, False, (), "0"),
+        ((), True, (), "1"),
+        (("rocep1s0f1",), False, ("/dev/infiniband",), "0"),
+    ],
+)
+def test_a_node_without_configured_devices(
+    rdma: tuple[str, ...] | None, gpus: bool, devices: tuple[str, ...], disabled: str
+) -> None:
+    node = Node("one", "default", rdma=rdma)
+    joined = cluster.connected(replace(ALONE, gpus=gpus), node, "10.0.0.1", "mp")
+    assert (joined.devices, joined.env["NCCL_IB_DISABLE"]) == (devices, disabled)
+    assert "NCCL_SOCKET_IFNAME" not in joined.env
+    assert joined.memory == ("110g" if gpus else "")
+
+
+def test_what_a_recipe_and_a_node_set_themselves_counts() -> None:
+    recipe = replace(ALONE, env={"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"})
+    node = replace(PAIR, env={"NCCL_DEBUG": "INFO"})
+    joined = cluster.connected(recipe, node, "10.0.0.1", "mp")
+    assert (joined.env["NCCL_IB_DISABLE"], joined.env["NCCL_DEBUG"]) == ("1", "INFO")
+
+
+def test_limits_that_are_set_stay() -> None:
+    own = replace(ALONE, ipc="private", shm_size="16g", memory="90g", pids=100)
+    joined = cluster.connected(own, PAIR, "10.0.0.1", "mp")
+    assert (joined.shm_size, joined.memory, joined.memory_swap, joined.pids) == ("16g", "90g", "", 100)
+
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+Guarded = subprocess.Popen[str]
+Start = Callable[..., Guarded]
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def start(port: int) -> Iterator[Start]:
+    """Starts the guard of a rank round some Python."""
+    running: list[Guarded] = []
+
+    def run(rank: int, code: str = SLEEP, address: str = "127.0.0.1") -> Guarded:
+        command = [sys.executable, "-c", code]
+        argv = [sys.executable, "-IS", guard_script.__file__, str(rank), address, str(port), "chat", *command]
+        # In a group of its own, so that a guard that is killed leaves nothing.
+        running.append(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, process_group=0))
+        return running[-1]
+
+    yield run
+    for process in running:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+def joined(start: Start, code: str = SLEEP) -> tuple[Guarded, Guarded, Guarded]:
+    """A head and two further nodes that are connected."""
+    further = start(1, code), start(2)
+    head = start(0)
+    time.sleep(3)
+    assert [process.poll() for process in (head, *further)] == [None, None, None]
+    return head, *further
+
+
+@pytest.mark.slow
+def test_a_killed_node_ends_all_of_them(start: Start) -> None:
+    head, first, second = joined(start)
+    os.killpg(first.pid, 9)
+    for process in (head, second):
+        assert process.wait(10) == 1
+        assert cluster.ENDED_ELSEWHERE in process.communicate()[0].splitlines()
+
+
+@pytest.mark.slow
+def test_a_head_that_ends_ends_the_others(start: Start) -> None:
+    head, first, second = joined(start)
+    head.terminate()
+    assert head.wait(10) == 128 + 15
+    assert (first.wait(10), second.wait(10)) == (1, 1)
+
+
+@pytest.mark.slow
+def test_a_command_that_ends_by_itself_gives_its_code(start: Start) -> None:
+    head, first, second = joined(start, "import time; time.sleep(4); raise SystemExit(7)")
+    assert first.wait(10) == 7
+    assert (head.wait(10), second.wait(10)) == (1, 1)
+
+
+@pytest.mark.slow
+def test_a_command_that_does_not_end_is_killed(start: Start) -> None:
+    stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(600)"
+    first, head = start(1, stubborn), start(0)
+    time.sleep(3)
+    head.terminate()
+    head.wait(10)
+    assert first.wait(40) == 1
+
+
+@pytest.mark.slow
+def test_strangers_end_nothing(start: Start, port: int) -> None:
+    head, first, _ = joined(start)
+    for greeting in (b"", b"GET / HTTP/1.0\r\n\r\n", b"other"):
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(greeting)
+    time.sleep(2)
+    assert (head.poll(), first.poll()) == (None, None)
+
+
+@pytest.mark.slow
+def test_nodes_wait_for_the_head_and_meet_again(start: Start) -> None:
+    head, first, second = joined(start)
+    os.killpg(head.pid, 9)
+    assert (first.wait(10), second.wait(10)) == (1, 1)
+    joined(start)
+
+
+@pytest.mark.slow
+def test_an_address_of_version_6(start: Start) -> None:
+    first, head = start(1, address="::1"), start(0, address="::1")
+    time.sleep(3)
+    os.killpg(first.pid, 9)
+    assert head.wait(10) == 1
+
+
+@pytest.mark.parametrize(("meeting", "expected"), [("29501", 29511), ("65530", 65520), ("x", 10)])
+def test_the_guard_has_a_port_beside_the_one_at_which_nodes_meet(meeting: str, expected: int) -> None:
+    assert cluster.port(meeting) == expected

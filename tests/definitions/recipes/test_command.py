@@ -1,4 +1,4 @@
-"""The rendered command, compared with what a real bash does with it."""
+"""The rendered command, compared with what a real bash does with it, and the arguments in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from builder.base.errors import FileProblemsError, UsageError
-from builder.definitions import command
+from builder.definitions import command, recipe_problems
 from builder.definitions.command import Backend
 from builder.definitions.recipe import Recipe
 from builder.definitions.shell import Scalar
@@ -509,3 +509,163 @@ def test_nul_characters_are_refused(tmp_path: Path) -> None:
 def test_the_revision_of_the_recipe_is_passed_on(tmp_path: Path, text: str, rendered: str) -> None:
     recipe = recipe_texts.make(tmp_path, text, "model: Org/M\nmodel_revision: abc\n")
     assert " ".join(command.render_command(recipe, {}).argv) == rendered
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        ("vllm serve x", 8000),
+        ("vllm serve x --port 1", 1),
+        ("vllm serve x --port=1 --port 2", 2),
+        ("vllm serve x --port $PORT", None),
+        ("vllm serve x --port ٣", None),
+        ("vllm serve x --port", 8000),
+    ],
+)
+def test_the_port(words: str, port: int | None) -> None:
+    assert command.port(words.split()) == port
+
+
+@pytest.mark.parametrize(
+    ("words", "model", "served"),
+    [
+        ("vllm serve Org/M", "Org/M", ("Org/M",)),
+        ("vllm serve Org/M --served-model-name a b --port 1", "Org/M", ("a", "b")),
+        ("vllm serve Org/M --served-model-name=a", "Org/M", ("a",)),
+        ("python3 -m vllm.entrypoints.openai.api_server --model Org/M", "Org/M", ("Org/M",)),
+        ("vllm serve --port 1", None, ()),
+        ("uvicorn server:app", None, ()),
+    ],
+)
+def test_the_model_and_its_names(words: str, model: str | None, served: tuple[str, ...]) -> None:
+    assert command.model(words.split()) == model
+    assert command.served(words.split()) == served
+
+
+def test_an_option_has_the_value_that_counts() -> None:
+    words = ["vllm", "serve", "x", "--a", "1", "--a=2", "-b", "3", "--c"]
+    assert command.option(words, "--a") == "2"
+    assert command.option(words, "--b", "-b") == "3"
+    assert command.option(words, "--c") is None
+    assert command.option(words, "--d") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sizes"),
+    [
+        ("vllm serve x", {}),
+        ("vllm serve x -tp 2", {"tp": 2}),
+        ("vllm serve x --tensor-parallel-size=2 -pp 3 --data-parallel-size 4", {"tp": 2, "pp": 3, "dp": 4}),
+        ("vllm serve x -tp 2 --tensor_parallel_size 4", {"tp": 4}),
+        ("vllm serve x -tp $TP", {}),
+    ],
+)
+def test_the_sizes_that_a_model_is_spread_by(words: str, sizes: dict[str, int]) -> None:
+    assert command.parallelism(words.split()) == sizes
+
+
+@pytest.mark.parametrize("option", ["--distributed-executor-backend ray", "--distributed-executor-backend=ray"])
+def test_what_joins_machines_is_taken_out(option: str) -> None:
+    assert command.without(["-a", *option.split(), "-b"], command.BACKEND) == ("-a", "-b")
+    assert command.without([*option.split()[:1]], command.BACKEND) == ()
+
+
+def words(recipe: Recipe) -> tuple[str, ...]:
+    return command.render_command(recipe, {}).words
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--gpu-memory-utilization 0,8", "a number has no comma; 0.8 is meant"),
+        ("--gpu_memory_utilization=0,8", "a number has no comma; 0.8 is meant"),
+        ("--max-model-len 131,072", "a number has no comma; 131072 is meant"),
+        ("-tp two", "a whole number is meant"),
+        ("--gpu-memory-utilization 85", "a share of the memory is meant: more than 0, and 1 at most"),
+        ("--gpu-memory-utilization most", "a number is meant, such as 0.85"),
+    ],
+)
+def test_a_value_that_vllm_refuses(tmp_path: Path, options: str, said: str) -> None:
+    recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
+    (problem,) = map(str, command.option_problems(recipe, words(recipe)))
+    assert problem.endswith(f"{options.replace('=', ' ')}: {said}")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--port 80000", "a port is meant: 1 to 65535"),
+        ("--port 0", "a port is meant: 1 to 65535"),
+        ("--master-port=99999", "a port is meant: 1 to 65535"),
+        ("--host 'a b'", "a host name or an address is meant, such as 0.0.0.0"),
+        ('--host "a\nb"', "a host name or an address is meant, such as 0.0.0.0"),
+        ('--served-model-name m "a\nb"', "a name has no line break and no control character"),
+        ("--port 80a", "a port is meant: 1 to 65535"),
+    ],
+)
+def test_a_name_that_is_none_is_in_no_command(tmp_path: Path, options: str, said: str) -> None:
+    recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
+    with pytest.raises(FileProblemsError, match=said):
+        command.render_command(recipe, {})
+    assert [problem for problem in recipe_problems.recipe_problems(recipe) if said in problem.message]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--host ::1",
+        "--host 0.0.0.0 --port 8000",
+        "--host fe80::1%eth0",
+        "--host my-spark.local",
+        '--port "$PORT" --host "$(hostname)"',
+        "--served-model-name a b/c:d",
+    ],
+)
+def test_names_that_are_some(tmp_path: Path, options: str) -> None:
+    recipe = recipe_texts.make(tmp_path, f"vllm serve x {options}")
+    assert command.render_command(recipe, {}).words[:3] == ("vllm", "serve", "x")
+
+
+def test_a_value_is_told_where_it_comes_from(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(
+        tmp_path, "vllm serve x --gpu-memory-utilization {gpu}", "defaults: {port: 1, gpu: '0,8'}\n"
+    )
+    (problem,) = map(str, command.option_problems(recipe, words(recipe)))
+    assert problem == "r.yaml:3:27: --gpu-memory-utilization 0,8: a number has no comma; 0.8 is meant"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve x --port 8000 --max-model-len 128k --gpu-memory-utilization 1 --max-num-batched-tokens auto",
+        "vllm serve x --allowed-origins a,b --port 1 --trust-remote-code --seed -1",
+        'P=1\nvllm serve x --port "$P"',
+    ],
+)
+def test_values_that_vllm_takes(tmp_path: Path, text: str) -> None:
+    recipe = recipe_texts.make(tmp_path, text)
+    assert list(command.option_problems(recipe, words(recipe))) == []
+    assert list(command.contradictions(recipe, words(recipe))) == []
+
+
+def test_of_two_equal_options_the_last_counts(tmp_path: Path) -> None:
+    recipe = recipe_texts.make(
+        tmp_path, "vllm serve x --max-model-len 1 \\\n --a \\\n --max_model_len=2 -tp 1 --no-a -tp 1"
+    )
+    assert [str(note) for note in command.contradictions(recipe, words(recipe))] == [
+        "r.yaml:6:4: `--max_model_len 2` CONTRADICTS `--max-model-len 1` before it; vLLM takes the last one",
+        "r.yaml:6:28: `--no-a` CONTRADICTS `--a` before it; vLLM takes the last one",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vllm serve x --middleware a --middleware b",
+        "vllm serve x --a 1 --a 1",
+        "if x; then\n vllm serve x --a 1\nelse\n vllm serve x --a 2\nfi",
+    ],
+)
+def test_what_is_no_contradiction(tmp_path: Path, text: str) -> None:
+    recipe = recipe_texts.make(tmp_path, text)
+    assert list(command.contradictions(recipe, words(recipe))) == []

@@ -1,23 +1,26 @@
+"""The container that serves a recipe, and what users add to it."""
+
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from builder.base.errors import UsageError
+from builder.base.errors import FileProblemsError, UsageError
 from builder.definitions import command, container
-from builder.definitions.container import ContainerOptions, ContainerSettings, Mount, PublishedPort
+from builder.definitions.configuration import NOTHING_REQUESTED, RequestedOptions
+from builder.definitions.container import GIB, ContainerOptions, ContainerSettings, GpuMemory, Mount, PublishedPort
 from builder.definitions.image import ServeSettings
+from builder.definitions.recipe import Recipe
 from tests.definitions.recipes import recipe_texts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 HOME = {"HOME": "/home/ann"}
 IMAGE = ("vllm-node-tf5", 7)
@@ -226,3 +229,316 @@ def test_without_a_known_port_there_is_no_health_check(tmp_path: Path) -> None:
     assert settings.health is None
     assert "builder.serve.port" not in settings.labels
     assert json.loads(settings.labels["builder.serve.names"]) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "port", "written"),
+    [
+        ("8000", PublishedPort(8000, 8000), "8000:8000"),
+        ("8001:8000", PublishedPort(8001, 8000), "8001:8000"),
+        ("127.0.0.1:8001:8000", PublishedPort(8001, 8000, "127.0.0.1"), "127.0.0.1:8001:8000"),
+        ("[::1]:8001:8000", PublishedPort(8001, 8000, "::1"), "[::1]:8001:8000"),
+        ("53:53/udp", PublishedPort(53, 53, protocol="udp"), "53:53/udp"),
+        ("8001:8000/tcp", PublishedPort(8001, 8000), "8001:8000"),
+    ],
+)
+def test_a_port_as_docker_writes_it(text: str, port: PublishedPort, written: str) -> None:
+    assert container.parse_port(text) == port
+    assert str(port) == written
+
+
+@pytest.mark.parametrize("text", ["", "x", "0", "65536:1", "1:70000", "8000-8005", "127.0.0.1::8000", "1:2:3:4", "a:1"])
+def test_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is wanted|is no port"):
+        container.parse_port(text)
+
+
+def test_the_port_that_leads_to_the_server() -> None:
+    ports = (PublishedPort(1, 8000, protocol="udp"), PublishedPort(9000, 8000))
+    assert container.of_server(ports, 8000) == ports[1]
+    assert container.of_server(ports, 8001) is None
+    assert container.with_server(ports, 8000) == ports
+    assert container.with_server(ports, 8001) == (*ports, PublishedPort(8001, 8001))
+    assert container.with_server((), None) == ()
+
+
+ENVIRON = {"HOME": "/home/ann", "MODELS": "/srv/models", "EMPTY": ""}
+FOLDER = Path("/project/here")
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "target", "read_only"),
+    [
+        ("/srv/models:/models", "/srv/models", "/models", False),
+        ("/srv/models/:/models/:ro", "/srv/models", "/models", True),
+        ("/srv/a b:/models:rw", "/srv/a b", "/models", False),
+        ("~:/home", "/home/ann", "/home", False),
+        ("~/m:/m", "/home/ann/m", "/m", False),
+        ("$MODELS/qwen:/m", "/srv/models/qwen", "/m", False),
+        ("${HOME}/m:/m", "/home/ann/m", "/m", False),
+        ("./x.jinja:/x.jinja:ro", "/project/here/x.jinja", "/x.jinja", True),
+        ("../shared:/m", "/project/shared", "/m", False),
+    ],
+)
+def test_a_volume_as_it_is_written(text: str, source: str, target: str, read_only: bool) -> None:
+    mount = container.parse_volume(text, ENVIRON, FOLDER)
+    assert mount == Mount(source, target, read_only=read_only, ours=False)
+    assert container.parse_volume(str(mount), {}, Path("/elsewhere")) == mount
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("/models", "SRC:DST"),
+        (":/models", "SRC:DST"),
+        ("/models:", "SRC:DST"),
+        ("/a:/b:ro:x", "SRC:DST"),
+        ("/a:/b:z", "`z` is no mode"),
+        ("/a:/b:", "no mode"),
+        ("models:/models", "named volumes"),
+        ("/a:models", "no place in the container"),
+        ("/a:/", "no place in the container"),
+        ("/a:/b/../c", "no place in the container"),
+        ("$MISSING/m:/m", "MISSING is not set"),
+        ("$EMPTY/m:/m", "EMPTY is not set"),
+        ("/srv/$(id):/m", "cannot be mounted"),
+    ],
+)
+def test_anything_else_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        container.parse_volume(text, ENVIRON, FOLDER)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["~/m:/m", "$ANY/m:/m:ro", "${ANY}:/m", "./x:/m", "/a:/b"])
+def test_a_volume_that_may_be_right_has_no_fault(text: str) -> None:
+    assert container.fault(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"), [("models:/m", "named volumes"), ("/a:/b/../c", "no place"), ("/a:/", "no")]
+)
+def test_the_fault_of_one_that_cannot_be(text: str, reason: str) -> None:
+    assert reason in container.fault(text)
+
+
+def test_a_volume_takes_the_place_of_ours_and_of_those_below() -> None:
+    hub = (Mount("/hf", "/root/hf"), Mount("/hub", "/root/hf/hub"), Mount("/c", "/root/cache"))
+    typed = Mount("/data", "/root/hf", ours=False)
+    assert container.merged(hub, (typed,)) == (hub[2], typed)
+
+
+def test_a_volume_around_ours_leaves_them() -> None:
+    ours = (Mount("/c", "/root/cache/vllm"),)
+    around = Mount("/data", "/root/cache", ours=False)
+    assert container.merged(ours, (around,)) == (*ours, around)
+
+
+def test_the_last_volume_at_a_path_counts() -> None:
+    first, last = Mount("/a", "/m", ours=False), Mount("/b", "/m", ours=False)
+    assert container.merged((), (first, last)) == (last,)
+
+
+OUTSIDE = {"HOME": "/home/ann", "MY_OWN": "from outside"}
+FOLDERS = (Path("/project"), Path("/current"))
+
+
+def settle(
+    folder: Path,
+    typed: RequestedOptions = NOTHING_REQUESTED,
+    configured: RequestedOptions = NOTHING_REQUESTED,
+    head: str = "",
+) -> tuple[ContainerOptions, Recipe]:
+    recipe = recipe_texts.make(folder, "vllm serve x", head)
+    return container.settle_container_options(configured, recipe, typed, OUTSIDE, FOLDERS)
+
+
+def test_the_command_line_counts_before_the_recipe_and_that_before_builder_yaml(tmp_path: Path) -> None:
+    configured = RequestedOptions(
+        volumes=("./a:/a", "./shared:/shared", "/c:/c"), env=("A=configured", "B=configured", "C=configured")
+    )
+    head = "env: {B: recipe, C: recipe}\nvolumes: [./r:/a, ./r:/shared]\n"
+    typed = RequestedOptions(volumes=("./t:/a",), env=("C=typed", "D=typed"))
+    options, recipe = settle(tmp_path, typed, configured, head)
+    assert {mount.target: mount.source for mount in options.volumes} == {
+        "/a": "/current/t",
+        "/shared": "/project/r",
+        "/c": "/c",
+    }
+    assert options.env == {"A": "configured", "C": "typed", "D": "typed"}
+    assert recipe.env == {"B": "recipe"}
+
+
+def test_the_other_options_that_are_typed_replace_those_of_builder_yaml(tmp_path: Path) -> None:
+    configured = RequestedOptions(publish=("1:8000",), earlyoom=True, memory="100g")
+    options, _ = settle(tmp_path, configured=configured)
+    assert (options.publish, options.earlyoom, options.memory) == ((PublishedPort(1, 8000),), True, "100g")
+    typed = RequestedOptions(publish=("2:8000", "3:3"), earlyoom=False, memory="90g")
+    options, _ = settle(tmp_path, typed, configured)
+    assert (options.publish, options.earlyoom, options.memory) == (
+        (PublishedPort(2, 8000), PublishedPort(3, 3)),
+        False,
+        "90g",
+    )
+
+
+def test_nothing_said_is_nothing_set(tmp_path: Path) -> None:
+    assert settle(tmp_path)[0] == container.NONE
+
+
+def test_the_value_of_a_secret_is_apart_and_in_no_text(tmp_path: Path) -> None:
+    typed = RequestedOptions(env=("API_KEY=hidden1", "PLAIN=hf_abcdefghijk", "MY_OWN", "SHOWN=yes"))
+    options, _ = settle(tmp_path, typed, RequestedOptions(env=("OTHER_TOKEN=hidden2", "API_KEY=hidden3")))
+    assert options.env == {"OTHER_TOKEN": None, "API_KEY": None, "PLAIN": None, "MY_OWN": None, "SHOWN": "yes"}
+    assert options.secrets == {"OTHER_TOKEN": "hidden2", "API_KEY": "hidden1", "PLAIN": "hf_abcdefghijk"}
+    kept = container.kept(typed, OUTSIDE, Path("/current"))
+    assert kept == {"env": ["API_KEY", "PLAIN", "MY_OWN", "SHOWN=yes"]}
+    texts = f"{options!r} {typed!r} {kept!r}"
+    assert "hidden" not in texts
+    assert "hf_abc" not in texts
+
+
+def test_a_secret_of_the_recipe_s_name_is_the_typed_one(tmp_path: Path) -> None:
+    options, recipe = settle(tmp_path, RequestedOptions(env=("HF_TOKEN=x",)), head="env: {HF_TOKEN: none}\n")
+    assert (dict(recipe.env), options.env) == ({}, {"HF_TOKEN": None})
+
+
+def test_a_later_value_in_clear_takes_the_place_of_the_environment_s(tmp_path: Path) -> None:
+    options, _ = settle(tmp_path, RequestedOptions(env=("A", "A=1")), RequestedOptions(env=("A",)))
+    assert (options.env, options.secrets) == ({"A": "1"}, {})
+
+
+def test_values_that_the_environment_lacks_are_named(tmp_path: Path) -> None:
+    options, _ = settle(tmp_path, RequestedOptions(env=("MISSING_KEY", "MY_OWN", "API_KEY=hidden")))
+    with pytest.raises(UsageError, match="MISSING_KEY: wanted from your environment, and not set there") as caught:
+        container.require_values(options, OUTSIDE)
+    assert "--env MISSING_KEY=…" in caught.value.hint
+    container.require_values(options, {**OUTSIDE, "MISSING_KEY": ""})
+
+
+def test_what_was_kept_starts_it_again_from_any_folder(tmp_path: Path) -> None:
+    typed = RequestedOptions(
+        ("./t:/a:ro", "~/b:/b"), ("A=1", "KEY=hidden"), ("9000:8000",), earlyoom=True, memory="90g"
+    )
+    kept = container.kept(typed, OUTSIDE, Path("/current"))
+    same = container.again(kept, NOTHING_REQUESTED)
+    assert same.volumes == ("/current/t:/a:ro", "/home/ann/b:/b")
+    assert (same.env, same.publish, same.earlyoom, same.memory) == (("A=1", "KEY"), ("9000:8000",), True, "90g")
+    changed = container.again(kept, RequestedOptions(("/x:/a",), ("KEY=new",), ("1:8000",), False, "80g"))
+    options, _ = settle(tmp_path, changed)
+    assert [str(mount) for mount in options.volumes] == ["/x:/a", "/home/ann/b:/b"]
+    assert (options.env, options.secrets) == ({"A": "1", "KEY": None}, {"KEY": "new"})
+    assert (options.publish, options.earlyoom, options.memory) == ((PublishedPort(1, 8000),), False, "80g")
+
+
+def test_a_request_without_options_keeps_nothing() -> None:
+    assert container.kept(NOTHING_REQUESTED, OUTSIDE, Path("/")) == {}
+    assert container.again({}, NOTHING_REQUESTED).is_empty
+
+
+@pytest.mark.parametrize("text", ["=hidden", "A B=hidden", "1=hidden", "A-B=hidden", "", "ÄPFEL=hidden", "A=hidden\0"])
+def test_an_error_in_a_variable_shows_no_value(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="NAME=VALUE") as caught:
+        settle(tmp_path, RequestedOptions(env=(text,)))
+    assert "hidden" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (RequestedOptions(volumes=("x:/y",)), "--volume x:/y: `x` is no path"),
+        (RequestedOptions(publish=("a",)), "--publish a: PORT:INSIDE"),
+        (RequestedOptions(memory="100"), "--memory 100: a size such as 100g"),
+        (RequestedOptions(memory="-1g"), "--memory -1g"),
+    ],
+)
+def test_errors_name_the_option(tmp_path: Path, typed: RequestedOptions, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle(tmp_path, typed)
+    assert caught.value.message.startswith(message)
+    with pytest.raises(UsageError, match=r"builder\.yaml: (volumes|publish|memory)"):
+        settle(tmp_path, configured=typed)
+
+
+def test_errors_in_a_recipe_s_volumes_have_their_place(tmp_path: Path) -> None:
+    with pytest.raises(FileProblemsError) as caught:
+        settle(tmp_path, head="volumes:\n  - /a:/b\n  - models:/m\n  - $NOT_SET/x:/x\n")
+    assert [(problem.location.line, problem.message.partition(":/")[0]) for problem in caught.value.problems] == [
+        (caught.value.problems[0].location.line, "`models"),
+        (caught.value.problems[0].location.line + 1, "`$NOT_SET/x"),
+    ]
+
+
+SERVE = ("vllm", "serve", "x")
+
+
+@pytest.mark.parametrize(
+    ("words", "memory"),
+    [
+        (("--gpu-memory-utilization", "0.7"), GpuMemory(0.7)),
+        (("--gpu_memory_utilization=0.7",), GpuMemory(0.7)),
+        (("--gpu-memory-utilization", "0.7", "--gpu-memory-utilization", "0.5"), GpuMemory(0.5)),
+        (("--gpu-memory-utilization-gb", "96"), GpuMemory(gibibytes=96)),
+        (("--gpu-memory-utilization", "0.7", "--gpu-memory-utilization-gb", "96"), GpuMemory(gibibytes=96)),
+        (("--gpu-memory-utilization", "0.7", "--kv-cache-memory-bytes", "4G"), GpuMemory(0.7, is_minimum=True)),
+        ((), GpuMemory(0.92, is_default=True)),
+        (("--gpu-memory-utilization", "$SHARE"), None),
+        (("--gpu-memory-utilization", "nan"), None),
+        (("--gpu-memory-utilization-gb", "-1"), None),
+    ],
+)
+def test_the_memory_that_a_command_asks_for(words: tuple[str, ...], memory: GpuMemory | None) -> None:
+    assert container.read_gpu_memory((*SERVE, *words)) == memory
+
+
+def test_what_serves_no_model_asks_for_nothing() -> None:
+    assert container.read_gpu_memory(("sleep", "1")) is None
+
+
+@pytest.mark.parametrize("memory", [GpuMemory(0.7), GpuMemory(0.92), GpuMemory(gibibytes=96), GpuMemory(gibibytes=0.5)])
+def test_a_label_tells_the_same(memory: GpuMemory) -> None:
+    assert container.of_label(str(memory)) == memory
+
+
+def test_a_server_without_the_label_has_the_default() -> None:
+    assert container.of_label("") == GpuMemory(0.92, is_default=True)
+
+
+def test_bytes() -> None:
+    assert GpuMemory(0.5).of(120 * GIB) == 60 * GIB
+    assert GpuMemory(gibibytes=96).of(120 * GIB) == 96 * GIB
+
+
+SERVER = ("sh", "-c", 'echo "$$ $*"; exit 7', "server", "a b", "$HOME", "'")
+
+
+def path_with(folder: Path, *programs: str) -> str:
+    """A PATH with a shell and a stand-in for each of ``programs``, and nothing else."""
+    for program in programs:
+        (folder / program).write_text(f'#!/bin/sh\necho "$@" > {folder}/arguments\n', encoding="utf-8")
+        (folder / program).chmod(0o755)
+    (folder / "sh").symlink_to("/bin/sh")
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_the_server_is_the_main_process_and_its_end_that_of_the_container(tmp_path: Path) -> None:
+    argv = container.earlyoom_beside(SERVER)
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, text=True, env={**os.environ, "PATH": path_with(tmp_path, "earlyoom")}
+    ) as process:
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 7
+    assert output == f"{process.pid} a b $HOME '\n"
+    end = time.monotonic() + 30
+    while not (tmp_path / "arguments").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert (tmp_path / "arguments").read_text(encoding="utf-8") == "-M 524288,102400 -s 100 -r 60\n"
+
+
+@pytest.mark.slow
+def test_without_earlyoom_the_server_is_not_started(tmp_path: Path) -> None:
+    environ = {"PATH": path_with(tmp_path)}
+    done = subprocess.run(container.earlyoom_beside(SERVER), capture_output=True, text=True, env=environ, timeout=30)
+    assert (done.returncode, done.stdout) == (127, "")
+    assert done.stderr == "earlyoom is not in this image\n"
