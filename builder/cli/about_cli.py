@@ -103,7 +103,6 @@ def schema(name: str | None) -> None:
     \b
         # yaml-language-server: $schema=PATH
     """
-    from builder.cli import output
     from builder.commands import about
 
     if name is not None:

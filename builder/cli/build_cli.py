@@ -198,7 +198,6 @@ def _print_results(results: Sequence[AlreadyBuilt | Built | PushedImage], *, as_
 
 
 def _print_outcome(result: AlreadyBuilt | Built | PushedImage) -> None:
-    from builder.building.resolve import AlreadyBuilt, Built
 
     if isinstance(result, AlreadyBuilt):
         _print_already_built(result)
@@ -211,7 +210,6 @@ def _print_outcome(result: AlreadyBuilt | Built | PushedImage) -> None:
 
 
 def _print_already_built(result: AlreadyBuilt) -> None:
-    from builder.building.resolve import HeldPointer
 
     repository, _, number = result.image.rpartition(":")
     print_result(

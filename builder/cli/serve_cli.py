@@ -79,7 +79,6 @@ def restart(
     After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
     here.
     """
-    from builder.cli import progress
     from builder.commands import servers as command
     from builder.serving.preparation import ServeRequest
 
@@ -119,7 +118,6 @@ def run_command(
     Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
     when the machine starts. With several --node they serve it together, and the first one answers.
     """
-    from builder.cli import progress
     from builder.commands import servers as command
     from builder.serving.preparation import ServeRequest
 

@@ -84,7 +84,6 @@ def numbered(project: Project) -> tuple[str, ...]:
 def numbers(project: Project, target: str) -> tuple[str, ...]:
     """The numbers of the images that ``target`` may be rolled back to, the newest first."""
     from builder.definitions.build_target import find_target
-    from builder.numbers import status
 
     lock = lock_file.read_lock(project.lock)
     if target in lock.models:
@@ -99,7 +98,6 @@ def numbers(project: Project, target: str) -> tuple[str, ...]:
 
 def sources(project: Project) -> tuple[str, ...]:
     """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
-    from builder.building import mod_choice
 
     definitions = mod_choice.definitions(project).values()
     own = sorted({name for definition in definitions for name in definition.sources})

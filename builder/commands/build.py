@@ -76,7 +76,6 @@ def _results(workspace: Workspace, request: BuildRequest) -> Iterator[AlreadyBui
         return
     # Only now: these take longer to import than all of the above.
     from builder.building import bake, commit, outlook, resolve, verification, work_folder
-    from builder.definitions.image import build_jobs
     from builder.evidence.store import keep_proof
     from builder.lab.prove import prove
 
@@ -224,7 +223,6 @@ def _failed_evidence(failed: Mapping[str, Sequence[str]], current: Mapping[str, 
 
 def _current(workspace: Workspace, number: ImageName) -> str:
     """The current image of a number's repository; empty where there is none."""
-    from builder.lock import lock_file
 
     current = lock_file.read_project_lock(workspace.project).images[number.repository].current
     return f"{number.repository}:{current}" if current else ""
@@ -324,7 +322,7 @@ def rebuild_image(
         same = built.fingerprint == recorded.fingerprint
         restored = same and images.inspect_image(workspace.engine, str(name)) is None
         if restored:
-            images_lock.restore_lock(workspace, name, built.tag)
+            images_lock.restore_tag(workspace, name, built.tag)
         result = Rebuilt(
             name, same, restored, built.fingerprint, recorded.fingerprint, time.monotonic() - started, built.log
         )
@@ -395,7 +393,7 @@ def _proofs(workspace: Workspace, lock: Lock, result: Rebuilt, built: RebuiltIma
     told, and is no error."""
     import functools
 
-    from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError
+    from builder.base.errors import FileProblemsError, ImageContentsError
     from builder.evidence import store
     from builder.evidence.records import Subject
 

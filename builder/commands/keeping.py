@@ -189,7 +189,7 @@ def _again(
             )
         if tagged is None:
             transaction.announce(name)
-            images_lock.claim_lock(workspace, name, record.fingerprint)
+            images_lock.claim_number(workspace, name, record.fingerprint)
             images.tag_image(workspace.engine, details.id, str(name))
         models = tuple(m for m in pairings if m not in lock.models or lock.models[m].pairing.image != name)
         transaction.commit(_paired(lock.with_image(name, replace(record, pruned=None)), name, pairings))
@@ -416,7 +416,7 @@ def _prune_number(workspace: Workspace, name: ImageName, stamp: str) -> ProjectI
             raise ConflictError(f"{name} is no longer what it was when this began: it was left alone")
         if image.pinned or before.images[name.repository].current == name.number or before.models_on(name):
             raise ConflictError(f"{name} was pinned, paired or made current meanwhile: it was left alone")
-        holder = images_lock.lock_holder(workspace, name)
+        holder = images_lock.number_holder(workspace, name)
         if holder:
             transaction.announce(ImageName(name.repository, before.images[name.repository].current or 0))
         else:

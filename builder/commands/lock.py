@@ -265,9 +265,9 @@ def _retag(workspace: Workspace, lock: Lock) -> tuple[ImageName, ...]:
             tagged_so = (other for other in names if content.get(str(other)) == image.fingerprint)
             wrong = next((other for other in tagged_so if names[other].fingerprint != image.fingerprint), None)
             if str(name) not in content and not image.pruned and wrong:
-                images_lock.claim_lock(workspace, name, image.fingerprint)
+                images_lock.claim_number(workspace, name, image.fingerprint)
                 images.tag_image(endpoint, str(wrong), str(name))
-                if images_lock.lock_holder(workspace, wrong) is None:
+                if images_lock.number_holder(workspace, wrong) is None:
                     images.remove_extra_tag(endpoint, str(wrong))
                 retagged.append(name)
     return tuple(retagged)

@@ -199,7 +199,7 @@ def _column(
     for mod, with_patches in zip(mods, tried_mods, strict=True):
         tried = mod_dry_run.try_all([with_patches], {package_name: package}.get)
         own = tuple(attempt for attempt in tried if attempt.package == package_name)
-        unfit = rules.excluded_mods(mod, {canonical(package_name): package.version})
+        unfit = rules.excluded_versions(mod, {canonical(package_name): package.version})
         excluded = ", ".join(f"it requires {name} {mod.requires[name]}" for name in unfit)
         verdicts.append(ModVerdict(mod, package.label, own, excluded, is_hint=with_patches != mod))
     return verdicts

@@ -202,7 +202,7 @@ def plan_recipe_copies(
     project: Project, text: str, name: str | None, report: Report, *, everything: bool
 ) -> RecipeCopies:
     """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
-    ``everything`` is wanted. Raises what ``mods_add.plan`` does."""
+    ``everything`` is wanted. Raises what `mods.plan_copies` does."""
     if name and everything:
         raise UsageError("`--as` names one recipe, and `--all` takes several: give one of them")
 
@@ -265,7 +265,7 @@ def together(planned: RecipeCopies, *, with_mods: bool) -> Sequence[PlannedCopy]
 
 
 def add_recipes(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...]:
-    """Makes the copies, those of mods among them; returns notes and raises as ``mods_add.run`` does. Folders of this
+    """Makes the copies, those of mods among them; returns notes and raises as `mods.add_mods` does. Folders of this
     machine that a recipe mounts are among the notes: its server is root there."""
     notes = mods.add_mods(project, planned)
     mounts = (

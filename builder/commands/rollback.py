@@ -202,7 +202,7 @@ def planned_moves(
 
     Raises NothingToDoError where there is none, UsageError for a number that images.lock does not have.
     """
-    unfit = unfit or (lambda name, now, _model: pointers.unfit_moves(lock, name, now))
+    unfit = unfit or (lambda name, now, _model: pointers.unfit_reason(lock, name, now))
     if subject.repository and subject.model and to is None:
         _require_together(lock, subject.repository, subject.model)
     by_pointer = []

@@ -193,7 +193,6 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
 
 def _put_back(project: Project, lock: Lock, server: RunningServer) -> Pairing | None:
     """The pairing that the model of a server of this project was put back from."""
-    from builder.lab.upgrade import going_back
 
     if server.labels.get(running.PROJECT) != str(project.root) or server.model not in lock.models:
         return None
@@ -396,7 +395,6 @@ def serve_server(
 
 def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
     """Raises ServeFailedError where a new image fails a probe that its model requires; its server is ended then."""
-    from builder.lab.upgrade import going_back
 
     if failure := going_back.failed_probe(workspace, served, server):
         starting.remove_server(server)

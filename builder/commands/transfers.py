@@ -157,7 +157,7 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
     layers that this engine lacks are transferred. Raises UsageError for an unknown node, and TransferError."""
     engine = machines.engines(workspace.project, workspace.environment, [node])[node]
     recorded = lock.images[name.repository].numbers[name.number]
-    images_lock.claim_lock(workspace, name, recorded.fingerprint)
+    images_lock.claim_number(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"{name}: copying it from {node}"))
     with transfer.serving(workspace.engine, workspace.environment, workspace.report) as port:
         with transfer.to_loopback(engine, port) as reached:
@@ -166,7 +166,7 @@ def fetch_copy(workspace: Workspace, lock: Lock, name: ImageName, node: str) -> 
         here = named_registry.Registry(f"127.0.0.1:{port}", private=True)
         named_registry.pull(workspace.engine, here, name, recorded, digest, workspace.report)
     if recorded.pruned:
-        images_lock.restore_lock(workspace, name, str(name))
+        images_lock.restore_tag(workspace, name, str(name))
 
 
 def _early_outcome(job: _CopyJob, address: str | None, node: str, engine: Endpoint) -> CopyOutcome | None:

@@ -146,7 +146,6 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
             connection.close()
             raise
         return connection
-    from urllib.parse import urlsplit
 
     try:
         address = urlsplit(endpoint.host)
@@ -166,7 +165,6 @@ def _connect(endpoint: Endpoint, timeout: float) -> socket.socket:
 def _secured(endpoint: Endpoint, connection: socket.socket, hostname: str) -> socket.socket:
     """Wraps the connection in TLS with Docker's files: ca.pem, and the client's cert.pem and key.pem."""
     import ssl
-    from pathlib import Path
 
     folder = Path(endpoint.tls)
     try:
@@ -590,7 +588,6 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
 
 def _json(path: Path) -> dict[str, Any]:
     """Returns the object in a file, empty without one. Raises EngineError where it is not JSON."""
-    import json
 
     try:
         value = json.loads(path.read_bytes())

@@ -229,8 +229,6 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
     requested = set(ids)
     result = {id_: cached[id_] for id_ in requested if isinstance(cached.get(id_), str)}
     if missing := sorted(requested - result.keys()):
-        from concurrent.futures import ThreadPoolExecutor
-
         with ThreadPoolExecutor(max_workers=4) as pool:
             for id_, image in zip(missing, pool.map(lambda id_: inspect_image(endpoint, id_), missing), strict=True):
                 if image is not None:

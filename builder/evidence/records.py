@@ -104,9 +104,10 @@ class Evidence:
     another figure. ``started`` is RFC 3339 in UTC.
 
     ``goldens`` are the token ids of a proof, by conversation, each as the beginning of a SHA-256. ``raw`` is the digest
-    of the tool's whole output (`store.raw`). ``accepted`` is the note with which changes were accepted as meant; the
-    verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the project's own.
-    ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add` gives it.
+    of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as
+    meant; the verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the
+    project's own. ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add_run`
+    gives it.
     """
 
     kind: Kind

@@ -429,9 +429,9 @@ def unfit(
     project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, now: ImageName, model: str | None
 ) -> str:
     """The reason why a step back from the image ``now`` passes over the image ``name``, empty where it does not:
-    `pointers.unfit_moves`, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
+    `pointers.unfit_reason`, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
     recipe that cannot be read says nothing: going back has to be possible with it."""
-    if reason := pointers.unfit_moves(lock, name, now):
+    if reason := pointers.unfit_reason(lock, name, now):
         return reason
     try:
         for each in (model,) if model else models_of(project, lock, name):
@@ -450,7 +450,7 @@ def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName 
     record = lock.image(name)
     marked = record.status if record and record.status != "untested" else "unmarked"
     words = [f"{marked}: {record.note}" if record and record.note else marked]
-    reason = pointers.unfit_moves(lock, name, now) if now else ""
+    reason = pointers.unfit_reason(lock, name, now) if now else ""
     if reason and "marked" not in reason:
         words.append(reason)
     for each in (model,) if model else models_of(workspace.project, lock, name):

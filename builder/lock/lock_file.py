@@ -52,8 +52,6 @@ def write_journal(project: Project, name: ImageName, engine_id: str) -> None:
     """Announces a change, on the disk before this returns. A repository has one entry: the last one counts."""
     import json
 
-    from builder.base import files
-
     folder = project.journal
     files.make_folder(folder)
     content = json.dumps({"repository": name.repository, "number": name.number, "engine_id": engine_id})

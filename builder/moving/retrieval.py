@@ -34,11 +34,11 @@ def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName)
     recorded = repository.numbers[name.number]
     version = recorded.digest or str(name.number)
     source = named_registry.Registry(address)
-    images_lock.claim_lock(workspace, name, recorded.fingerprint)
+    images_lock.claim_number(workspace, name, recorded.fingerprint)
     workspace.report(Message(f"{name}: pulling from {source.repository(name)}"))
     layers = named_registry.pull(workspace.engine, source, name, recorded, version, workspace.report)
     if recorded.pruned:
-        images_lock.restore_lock(workspace, name, str(name))
+        images_lock.restore_tag(workspace, name, str(name))
     if repository.current == name.number:
         claims.point_latest(workspace, name.repository, name.number)
     images_lock.tell_numbers(workspace, lock, name.repository)

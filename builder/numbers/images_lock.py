@@ -84,7 +84,7 @@ class Transaction:
         is_new = not directory.exists() and tagged is None
         self.announce(name, candidate.engine_id if is_new else "")
         if name not in self._given:
-            claim_lock(self._workspace, name, candidate.fingerprint)
+            claim_number(self._workspace, name, candidate.fingerprint)
         if not directory.exists() and any(candidate.directory.glob("*")):
             files.put_folder_in_place(candidate.directory, directory)
         images.tag_image(self._workspace.engine, candidate.tag, str(name))
@@ -131,7 +131,7 @@ def recover_transaction(workspace: Workspace) -> None:
             pass
 
 
-def claim_lock(workspace: Workspace, name: ImageName, fingerprint: str) -> None:
+def claim_number(workspace: Workspace, name: ImageName, fingerprint: str) -> None:
     """Claims a number in the engine for the content that it has here. Raises ImageStateError where another project
     in this engine gave that number to other content."""
     claims.require_number(workspace.engine, claims.project_identity(workspace.project), name, fingerprint)
@@ -142,14 +142,14 @@ def tell_numbers(workspace: Workspace, lock: Lock, repository: str) -> None:
     claims.write_holding(workspace.engine, claims.project_identity(workspace.project), lock, repository)
 
 
-def restore_lock(workspace: Workspace, name: ImageName, source: str) -> None:
+def restore_tag(workspace: Workspace, name: ImageName, source: str) -> None:
     """Gives a number that is missing from the engine its tag again, and records that it is no longer pruned;
-    ``source`` (a tag, digest or id) holds its content. Raises what `claim_lock` does."""
+    ``source`` (a tag, digest or id) holds its content. Raises what `claim_number` does."""
     with transaction(workspace) as change:
         change.announce(name)
         record = change.lock.image(name)
         if record:
-            claim_lock(workspace, name, record.fingerprint)
+            claim_number(workspace, name, record.fingerprint)
         images.tag_image(workspace.engine, source, str(name))
         if record and record.pruned:
             change.commit(change.lock.with_image(name, replace(record, pruned=None)))
@@ -157,11 +157,11 @@ def restore_lock(workspace: Workspace, name: ImageName, source: str) -> None:
 
 def accept_equivalent(workspace: Workspace, name: ImageName, source: str, fingerprint: str, note: str) -> None:
     """Gives the tag of a number to the image ``source`` that was built again, and records its content as the number's,
-    with what differed. Raises what `claim_lock` does."""
+    with what differed. Raises what `claim_number` does."""
     with transaction(workspace) as change:
         change.announce(name)
         record = change.lock.images[name.repository].numbers[name.number]
-        claim_lock(workspace, name, fingerprint)
+        claim_number(workspace, name, fingerprint)
         rebuilt = f"{words.now()}: {note} from {record.fingerprint}"
         change.commit(change.lock.with_image(name, replace(record, fingerprint=fingerprint, rebuilt=rebuilt)))
         images.tag_image(workspace.engine, source, str(name))
@@ -182,7 +182,7 @@ def _replay_journal(workspace: Workspace, writer: lock_file.LockWriter) -> None:
         if entry.engine_id and record is None:
             shutil.rmtree(directory, ignore_errors=True)
         if not entry.engine_id and record and record.pruned and _is_back(workspace, name, record):
-            # A process was killed that had built or pulled it again (`restore_lock`).
+            # A process was killed that had built or pulled it again (`restore_tag`).
             writer.commit(lock.with_image(name, replace(record, pruned=None)))
         if record is None and name.number:
             claims.release_number(engine, claims.project_identity(project), name)
@@ -196,7 +196,7 @@ def _untag(workspace: Workspace, name: ImageName, engine_id: str) -> None:
     details = images.inspect_image(engine, str(name))
     if details is None or details.id != engine_id:
         return
-    if lock_holder(workspace, name) is None:
+    if number_holder(workspace, name) is None:
         with suppress(ConflictError):  # a container uses it by now: it may stay
             images.remove_image(engine, str(name))
 
@@ -206,10 +206,10 @@ def _is_back(workspace: Workspace, name: ImageName, record: NumberedImage) -> bo
     details = images.inspect_image(workspace.engine, str(name))
     if details is None or images.fingerprint(details) != record.fingerprint:
         return False
-    return lock_holder(workspace, name) is None
+    return number_holder(workspace, name) is None
 
 
-def lock_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
+def number_holder(workspace: Workspace, name: ImageName) -> ProjectIdentity | None:
     """Another project in this engine that has a number on record, so that its tag stays."""
     return claims.holder_of(claims.of_others(workspace.engine, claims.existing_identity(workspace.project)), name)
 

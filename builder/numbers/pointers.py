@@ -53,7 +53,7 @@ def pairing_with(model: Model | None, image: ImageName) -> Pairing:
     return earlier or replace(model.pairing, image=image, status="untested", note="")
 
 
-def unfit_moves(lock: Lock, name: ImageName, now: ImageName) -> str:
+def unfit_reason(lock: Lock, name: ImageName, now: ImageName) -> str:
     """The reason in images.lock for which a step back from the image ``now`` passes over ``name``, or nothing. An image
     that the user found good needs no vLLM that is known: of an adopted one, it may not be."""
     image, left = lock.image(name), lock.image(now)

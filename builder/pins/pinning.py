@@ -458,7 +458,7 @@ def _to_run(
         definition.platform,
         previous=tuple(package for package in locked if package.name not in moving),
         as_of=as_of,
-        exempt=exact_closure(wants.packages) | {source.package for source in sources.values()},
+        exempt=exactly_requested(wants.packages) | {source.package for source in sources.values()},
     )
     resolved = python.resolve_closure(request, resolver.settings, inherited)
     _say_undated(definition, as_of, resolved.pin, resolver)
@@ -490,13 +490,13 @@ def _to_build(
         task.definition.platform,
         previous=before.packages if before and "build" not in task.update else (),
         as_of=as_of,
-        exempt=exact_closure(wants.build),
+        exempt=exactly_requested(wants.build),
     )
     installed = (*inherited, *(pins.python.packages if pins.python else ()))
     return python.resolve_closure(request, task.resolver.settings, installed).pin
 
 
-def exact_closure(requirements: tuple[str, ...]) -> frozenset[str]:
+def exactly_requested(requirements: tuple[str, ...]) -> frozenset[str]:
     """The canonical names of the packages that are requested by an exact version, however new that is."""
     return frozenset(
         canonical(requirement.name)

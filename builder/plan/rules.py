@@ -267,7 +267,7 @@ def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
     own = levels[-1]
     pinned = installed_versions((mod for level in levels for mod in level.mods), own.pinned)
     for mod in own.mods:
-        outside = excluded_mods(mod, pinned)
+        outside = excluded_versions(mod, pinned)
         for name, text in mod.requires.items():
             location = mod.location("requires", name)
             if canonical(name) not in pinned:
@@ -278,7 +278,7 @@ def _unmet(levels: Sequence[ImageMods]) -> Iterator[Problem]:
                 yield Problem(location, f"{mod.name} requires {name} {text}, but {outside[name]} is pinned")
 
 
-def excluded_mods(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
+def excluded_versions(mod: Mod, pinned: Mapping[str, str]) -> dict[str, str]:
     """The versions in ``pinned`` (by canonical name) outside the ranges of ``mod``, by the name that it requires."""
     if not mod.requires:
         return {}

@@ -178,7 +178,7 @@ def source_weights_of(
     step takes over, at the commit that the checkpoint was made from.
 
     Raises UsageError for a recipe that serves no checkpoint or a source that there is not, ImageStateError for one that
-    is not here as a whole, and what `checkpoint_weights.served` does.
+    is not here as a whole, and what `served_weights` does.
     """
     from builder.definitions import checkpoint_definition
     from builder.definitions.checkpoint_definition import TakeStep

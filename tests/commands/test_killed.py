@@ -183,7 +183,7 @@ def test_prune(small: Project, endpoint: Endpoint, repository: str, moments: Mom
         for pruned in gone:
             name = ImageName(repository, pruned)
             number(endpoint, repository, pruned)
-            images_lock.restore_lock(workspace(small, endpoint), name, str(name))
+            images_lock.restore_tag(workspace(small, endpoint), name, str(name))
         assert settled(small, endpoint) == before
 
 

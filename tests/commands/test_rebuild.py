@@ -288,7 +288,7 @@ def _killed_before_the_record(ours: Workspace, name: ImageName) -> None:
     child = os.fork()
     if not child:
         images_lock.Transaction.commit = lambda *_: os._exit(0)  # type: ignore[method-assign]
-        images_lock.restore_lock(ours, name, f"{name.repository}:kept")
+        images_lock.restore_tag(ours, name, f"{name.repository}:kept")
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert ours.project.lock.read_bytes() == before

@@ -179,11 +179,11 @@ def test_a_number_of_another_project_is_not_overwritten(
     name = ImageName(repository, 1)
     other.lock.write_text(dump_lock(lock_file.read_lock(small.lock).with_image(name, own)), encoding="utf-8")
     with pytest.raises(ImageStateError, match="gave it that number"):
-        images_lock.restore_lock(workspace(other, endpoint), name, f"{repository}-work:2")
+        images_lock.restore_tag(workspace(other, endpoint), name, f"{repository}-work:2")
     assert images.inspect_image(endpoint, str(name)) is None
     give(workspace(other, endpoint), repository, f"{repository}-work:2")
     assert set(lock_file.read_lock(other.lock).images[repository].numbers) == {1, 2}
-    images_lock.restore_lock(workspace(small, endpoint), name, f"{repository}-work:1")
+    images_lock.restore_tag(workspace(small, endpoint), name, f"{repository}-work:1")
     assert content(endpoint, str(name)) == lock_file.read_lock(small.lock).images[repository].numbers[1].fingerprint
     for number in (1, 2):
         images.remove_image(endpoint, f"{repository}-work:{number}")

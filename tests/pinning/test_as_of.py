@@ -144,7 +144,7 @@ def test_what_is_requested_by_an_exact_version_may_be_newer(project: Project, se
     pin = resolve(define(project, "packages: [serve, kernel==2.0]"), project, settings)
     assert versions(pin) == {"vllm": "0.21.0", "serve": "1.1", "kernel": "2.0"}
     named = ("kernel==2.0", "serve>=1", "Flash_QLA == 0.1.3", "ray[default]", "torch==2.*", "not a requirement!")
-    assert pinning.exact_closure(named) == {"kernel", "flash-qla"}
+    assert pinning.exactly_requested(named) == {"kernel", "flash-qla"}
 
 
 def test_one_that_is_newer_by_its_exact_version_takes_no_other_along(project: Project, settings: UserSettings) -> None:
