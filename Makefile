@@ -68,7 +68,7 @@ test-lowest: $(READY)
 	 .venv/bin/uv pip install --quiet --requirement $(LOWEST)/requirements.txt --group dev; \
 	 .venv/bin/uv pip install --quiet --no-deps --editable .
 	@$(LOWEST)/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4
-	@$(LOWEST)/bin/pytest -q -m "slow and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/checkpoints
+	@$(LOWEST)/bin/pytest -q -m "slow and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/lab/checkpoints
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz

@@ -20,7 +20,7 @@ from builder.engine import images
 from builder.engine.client import environment
 from tests import projects, registries, shared, spark_proc
 from tests.conftest import BASE
-from tests.nodes import machine
+from tests.moving.nodes import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

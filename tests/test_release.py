@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from builder.commands import about
 from builder.moving import release
 from tests import projects
-from tests.sources.git.test_version_tags import repository
+from tests.sources.git.test_vllm_versions import repository
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,32 +1,80 @@
-"""The command line as a whole: helps, exit codes, and what start-up costs."""
+"""The report of a bug, which users paste into an issue."""
 
 from __future__ import annotations
 
+import errno
 import os
 import pkgutil
 import pty
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from builder import cli as cli_package
 from builder.base import errors
 from builder.base.errors import SystemFailureError
+from builder.base.files import naming
+from builder.cli import main
 from builder.cli.main import ELSEWHERE, GROUPS, TABLE
 from builder.lock.model import ImageName, Lock, NumberedImage
 from builder.lock.text import dump_lock
 from tests import projects
 
-pytestmark = pytest.mark.slow
+
+def test_the_values_of_variables_and_of_api_keys_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    secret = ["--env", "A=hidden1", "-e", "B=hidden2", "--env=C=hidden3", "-eD=hidden4", "--env", "E", "-d"]
+    monkeypatch.setattr(sys, "argv", ["builder", "run", "chat", *secret, "--", "--api-key", "hidden5", "--x=y"])
+    main.report(ValueError, ValueError("a bug"), None)
+    path = Path(capsys.readouterr().err.rpartition("the file ")[2].strip())
+    try:
+        text = path.read_text(encoding="utf-8")
+    finally:
+        path.unlink()
+        path.parent.rmdir()
+    assert "hidden" not in text
+    shown = ["run", "chat", "--env", "A=…", "-e", "B=…", "--env=C=…", "-eD=…", "--env", "E", "-d", "--"]
+    assert f"arguments: {[*shown, '--api-key', '…', '--x=y']}" in text
+
+
+# What ^C has left is told with what to do next.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["build", "chat"], "interrupted: nothing changed; run it again, finished steps are cached"),
+        (["--project", "x", "download", "chat"], "interrupted: run it again, and it goes on where it was"),
+        (["list"], "interrupted"),
+        ([], "interrupted"),
+    ],
+)
+def test_a_command_says_what_it_left(arguments: list[str], told: str) -> None:
+    assert main.sentence(arguments, KeyboardInterrupt()) == told
+
+
+def test_what_a_command_knows_itself_comes_first() -> None:
+    assert main.sentence(["build"], KeyboardInterrupt("one stays")) == "interrupted: one stays"
+
+
+def test_only_commands_are_told_of() -> None:
+    assert set(main._LEFT) <= set(TABLE)
+
+
+# The command line as a whole: helps, exit codes, and what start-up costs.
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "builder", *arguments], capture_output=True, text=True, cwd=cwd)
 
 
+@pytest.mark.slow
 def test_the_help_lists_every_command_with_its_line() -> None:
     output = run("--help").stdout
     width = max(map(len, TABLE))
@@ -34,6 +82,7 @@ def test_the_help_lists_every_command_with_its_line() -> None:
         assert f"  {name:<{width}}  {line}" in output.splitlines()
 
 
+@pytest.mark.slow
 def test_each_command_stands_in_one_group_of_the_help_and_the_main_three_are_first() -> None:
     grouped = [name for group in GROUPS.values() for name in group]
     assert len(grouped) == len(set(grouped)), "a name stands twice"
@@ -45,6 +94,7 @@ def test_each_command_stands_in_one_group_of_the_help_and_the_main_three_are_fir
         assert [line.split()[0] for line in lines[start : start + len(names)]] == list(names)
 
 
+@pytest.mark.slow
 def test_each_module_of_a_command_is_in_the_table() -> None:
     """A command that is written and never listed."""
     modules = {module.name for module in pkgutil.iter_modules(cli_package.__path__)}
@@ -58,15 +108,18 @@ def source_of(module: str) -> str:
     return (Path(cli_package.__file__ or "").parent / f"{module}.py").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["build"], ["recipes", "check"], ["help"]])
 def test_help_of_a_command_is_what_the_command_says_of_itself(words: list[str]) -> None:
     assert run("help", *words).stdout == run(*words, "--help").stdout
 
 
+@pytest.mark.slow
 def test_help_alone_shows_all_commands() -> None:
     assert run("help").stdout == run("--help").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -81,6 +134,7 @@ def test_help_of_what_is_no_command_names_the_nearest(words: list[str], expected
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLE)
 def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
     done = run(name, "--help")
@@ -88,6 +142,7 @@ def test_every_command_explains_itself_as_the_table_does(name: str) -> None:
     assert TABLE[name][2] in done.stdout.replace("\n  ", " ")
 
 
+@pytest.mark.slow
 def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:" + "1" * 64, "sha256:" + "2" * 64, 1)
@@ -102,6 +157,7 @@ def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp
     assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["list"]])
 def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     projects.make(tmp_path)
@@ -114,6 +170,7 @@ def test_start_up_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) ->
     assert done.stderr.splitlines()[-1] == "heavy: []", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -146,6 +203,7 @@ def test_a_mistake_on_the_command_line_ends_with_2(tmp_path: Path, arguments: li
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [[], ["mods"]])
 def test_a_group_alone_shows_its_help_and_calls_it_no_error(tmp_path: Path, arguments: list[str]) -> None:
     done = run(*arguments, cwd=tmp_path)
@@ -153,11 +211,13 @@ def test_a_group_alone_shows_its_help_and_calls_it_no_error(tmp_path: Path, argu
     assert done.stderr == run(*arguments, "--help", cwd=tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
     assert set(ELSEWHERE.values()) <= set(TABLE)
     assert not set(ELSEWHERE) & set(TABLE)
 
 
+@pytest.mark.slow
 def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
     done = run("list", cwd=tmp_path)
     assert done.returncode == 2
@@ -165,6 +225,7 @@ def test_outside_a_project_it_is_said_what_is_missing(tmp_path: Path) -> None:
     assert "--project FOLDER" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     projects.make(tmp_path)
     expected = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one\n"
@@ -172,6 +233,7 @@ def test_a_project_may_be_named_or_lie_above(tmp_path: Path) -> None:
     assert run("list", cwd=tmp_path / "mods").stdout == expected
 
 
+@pytest.mark.slow
 def test_a_bug_ends_with_3_and_names_a_report(tmp_path: Path) -> None:
     projects.make(tmp_path)
     code = (
@@ -189,6 +251,7 @@ def test_a_bug_ends_with_3_and_names_a_report(tmp_path: Path) -> None:
     report.parent.rmdir()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     projects.make(tmp_path)
     line = f"{sys.executable} -m builder --help | true; exit ${{PIPESTATUS[0]}}"
@@ -197,6 +260,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ends_by", "code", "expected"),
     [
@@ -221,6 +285,7 @@ def test_what_fails_while_a_process_ends_is_no_bug(tmp_path: Path, ends_by: str,
     assert "bug" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_terminal_that_closes_ends_a_command_like_an_interruption(tmp_path: Path) -> None:
     script = (
         "import fcntl, sys, termios, time\nfrom pathlib import Path\nfrom builder.cli import main, output\n"
@@ -246,6 +311,7 @@ def test_a_terminal_that_closes_ends_a_command_like_an_interruption(tmp_path: Pa
     assert (tmp_path / "put-back").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [2, 0])
 def test_a_report_that_cannot_be_written_is_printed(tmp_path: Path, left: int) -> None:
     """``left`` is the number of outputs that still take something."""
@@ -264,6 +330,7 @@ def test_a_report_that_cannot_be_written_is_printed(tmp_path: Path, left: int) -
         assert "arguments: " in done.stderr
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_output_is_told(tmp_path: Path) -> None:
     projects.make(tmp_path)
     command = ["bash", "-c", '"$@" > /dev/full', "-", sys.executable, "-m", "builder", "list"]
@@ -273,9 +340,119 @@ def test_a_disk_that_takes_no_output_is_told(tmp_path: Path) -> None:
     assert "Exception ignored" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["bisect", "checkpoints", "mods", "nodes", "recipes"])
 def test_the_line_of_a_command_is_whole_in_the_list_of_its_group(tmp_path: Path, group: str) -> None:
     """Click cuts it at the width of the terminal."""
     commands = run(group, "--help", cwd=tmp_path).stdout.partition("Commands:")[2]
     assert commands.strip()
     assert "..." not in commands
+
+
+# What the system refuses is told with the path, what that is for, and what to do; a bug stays one.
+
+NUMBERS = [
+    number
+    for number in sorted(errno.errorcode)
+    if number not in {errno.EINTR, errno.ECHILD}  # Python tries the first again, and means the second otherwise
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_whatever_the_system_says_is_no_bug(tmp_path: Path, number: int) -> None:
+    path = tmp_path / "builds/image/1/plan.json"
+    failure = main.translate(OSError(number, os.strerror(number), str(path)))
+    assert failure is not None
+    assert failure.message == f"{path} (the build directory of an image): {os.strerror(number)}"
+    assert failure.hint
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (errno.ENOSPC, "make room (`df -h {folder}`; `builder prune` shows which images could go)"),
+        (errno.EDQUOT, "make room (`df -h {folder}`"),
+        (errno.EIO, "look after the disk that holds {folder}"),
+        (errno.EROFS, "{folder} is mounted read-only"),
+        (errno.EMFILE, "`ulimit -n 4096`"),
+        (errno.ENOMEM, "the machine has no memory left"),
+        (errno.ECONNRESET, "look at the network"),
+        (errno.EISDIR, "look at {folder}"),
+    ],
+)
+def test_each_kind_has_its_advice_for_the_folder_that_is_there(tmp_path: Path, number: int, expected: str) -> None:
+    failure = main.translate(OSError(number, "x", str(tmp_path / ".builder/journal/a.json")))
+    assert failure is not None
+    assert "the journal" in failure.message
+    assert expected.format(folder=tmp_path) in failure.hint
+
+
+def test_a_file_that_is_open_has_its_name(tmp_path: Path) -> None:
+    with pytest.raises(OSError) as caught, naming(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, "full")
+    assert caught.value.filename == str(tmp_path / "a")
+
+
+def test_a_file_that_pathlib_reads_has_its_name() -> None:
+    from pathlib import Path
+
+    memory = Path("/proc/self/mem")  # address 0 cannot be read
+    with pytest.raises(OSError) as caught:
+        memory.read_bytes()
+    failure = main.translate(caught.value)
+    assert failure is not None
+    assert failure.message == f"{memory}: Input/output error"
+
+
+def test_files_of_root_in_a_users_project_are_told_with_the_way_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody but root could make them here: who owns what is set instead."""
+    work = tmp_path / ".builder/work"
+    work.mkdir(parents=True)
+    denied = PermissionError(errno.EACCES, "denied", str(work / "x"))
+    users = {work: 0, work.parent: 4321}
+    real = type(tmp_path).lstat
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    monkeypatch.setattr(
+        type(tmp_path), "lstat", lambda path: SimpleNamespace(st_uid=users[path]) if path in users else real(path)
+    )
+    failure = main.translate(denied)
+    assert failure is not None
+    assert failure.hint == (
+        f"{work} belongs to root, as after a run with sudo: `sudo chown -R 4321 {work.parent}` makes it yours; "
+        "then run this again"
+    )
+    users[work] = 4321
+    failure = main.translate(denied)
+    assert failure is not None
+    assert failure.hint == f"make {work} writable for you, and run this again"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), TimeoutError("timed out")])
+def test_what_else_the_system_lacks_is_no_bug(error: BaseException) -> None:
+    failure = main.translate(error)
+    assert failure is not None
+    assert failure.hint
+
+
+def test_a_copy_that_failed_is_told_by_its_first_file(tmp_path: Path) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "a/link").symlink_to("nowhere")
+    with pytest.raises(shutil.Error) as caught:
+        shutil.copytree(tmp_path / "a", tmp_path / "c")
+    failure = main.translate(caught.value)
+    assert failure is not None
+    assert failure.message.startswith(f"{tmp_path}/c/link: ")
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), RuntimeError("x"), OSError("x"), KeyError("x"), BlockingIOError()])
+def test_a_bug_is_one(error: BaseException) -> None:
+    assert main.translate(error) is None
+
+
+def test_its_exit_code_is_its_own() -> None:
+    from builder.base import errors
+
+    kinds = [kind for kind in errors.BuilderError.__subclasses__() if kind.exit_code == SystemFailureError.exit_code]
+    assert kinds == [SystemFailureError]

@@ -31,7 +31,7 @@ from tests.commands.bases_of_others import COMMITS
 from tests.commands.test_killed import Moments, chance, moments, require_in_line
 from tests.conftest import Command, remove_all
 from tests.evidence import runs
-from tests.migration import checkouts
+from tests.moving.migration import checkouts
 from tests.registries import Registry
 from tests.stock import load
 from tests.workspaces import workspace

@@ -19,7 +19,7 @@ from builder.moving import copies, taking
 from builder.moving.shipped import InitRecord, digest, write_shipped_record
 from tests import projects, shared, shipped_files
 from tests.conftest import command, remove_all
-from tests.migration import checkouts
+from tests.moving.migration import checkouts
 from tests.stock import BASE, load
 from tests.workspaces import NO_ENGINE, workspace
 

@@ -13,7 +13,7 @@ import pytest
 from builder.base.project import Project
 from tests import fake_ssh, projects
 from tests.conftest import command
-from tests.nodes import machine
+from tests.moving.nodes import machine
 
 pytestmark = pytest.mark.slow
 

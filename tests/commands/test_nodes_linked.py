@@ -13,7 +13,7 @@ from tests import linked, projects, spark_proc
 from tests.commands.linked_kitchen import NAMES, Builder, builder, configure, link, nodes
 from tests.commands.serving import MODEL, Kitchen
 from tests.linked import Linked
-from tests.nodes import machine
+from tests.moving.nodes import machine
 
 __all__ = ["builder", "link"]
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -22,7 +22,7 @@ from builder.numbers import images_lock
 from tests import projects
 from tests.commands import kept, second_engine
 from tests.conftest import Command
-from tests.plan.test_make import small_plan
+from tests.plan.test_making import small_plan
 from tests.stock import stock
 from tests.workspaces import workspace
 

@@ -20,8 +20,8 @@ from tests.conftest import remove_all
 from tests.crash.bench import Bench
 from tests.crash.trial import Trial
 from tests.evidence.runs import proof
-from tests.migration import checkouts
-from tests.nodes import machine
+from tests.moving.migration import checkouts
+from tests.moving.nodes import machine
 from tests.sources import git_server
 
 MODEL = locks.MODEL

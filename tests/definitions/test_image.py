@@ -6,7 +6,8 @@ import pytest
 
 from builder.base.errors import FileProblemsError, UsageError
 from builder.definitions import image
-from tests import projects
+from builder.definitions.image import ServeSettings
+from tests import projects, shipped_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -184,3 +185,161 @@ python:
 def test_a_source_that_is_neither_is_refused(tmp_path: Path, source: str, message: str) -> None:
     (loaded,) = problems(tmp_path, projects.IMAGE.format(repository="small") + f"sources:\n  vllm: {source}\n")
     assert message in loaded
+
+
+def test_the_shipped_definitions_load() -> None:
+    project = shipped_files.project()
+    chains = {name: image.load_chain(project, name, "linux/arm64") for name in image.definition_names(project)}
+    assert {name: [definition.name for definition in chain] for name, chain in chains.items()} == {
+        "cpu": ["cpu"],
+        "dflash": ["dflash"],
+        "flashqla": ["dflash", "flashqla"],
+        "node": ["node"],
+        "node-b12x": ["node-b12x"],
+        "openai": ["openai"],
+        "tf5": ["tf5"],
+        "tf5-wheel": ["tf5-wheel"],
+    }
+    repositories = {name: chain[-1].repository for name, chain in chains.items()}
+    assert repositories.pop("node") == "vllm-node"
+    assert repositories.pop("node-b12x") == "vllm-node-b12x"
+    assert all(repository == f"vllm-node-{name}" for name, repository in repositories.items())
+    assert chains["dflash"][0].git_sources["vllm"].pulls == ()
+
+
+def write_definition(root: Path, name: str, parent: str, platform: str = "linux/arm64") -> None:
+    text = f"repository: {name}\ndescription: x\nplatform: {platform}\nfrom: {parent}\n"
+    projects.write(root / "dockerfiles" / name / "image.yaml", text)
+    projects.write(root / "dockerfiles" / name / "Dockerfile.j2", "FROM {{ base }}\n")
+
+
+def test_a_chain_begins_with_its_outermost_parent(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    write_definition(tmp_path, "middle", "small")
+    write_definition(tmp_path, "top", "middle")
+    assert [definition.name for definition in image.load_chain(project, "top", "linux/arm64")] == [
+        "small",
+        "middle",
+        "top",
+    ]
+
+
+def test_an_impossible_chain_is_refused_with_the_location_of_its_from(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    write_definition(tmp_path, "a", "b")
+    write_definition(tmp_path, "b", "a")
+    write_definition(tmp_path, "c", "small", "linux/amd64")
+    write_definition(tmp_path, "d", "nothing")
+    for name, message in {
+        "a": "dockerfiles/b/image.yaml:4:1: `from`: `a` is built on this one: a cycle",
+        "c": "dockerfiles/c/image.yaml:4:1: `from`: c is for linux/amd64, small for linux/arm64",
+        "d": "dockerfiles/d/image.yaml:4:1: `from`: there is no definition `nothing`",
+    }.items():
+        with pytest.raises(FileProblemsError) as raised:
+            image.load_chain(project, name, "linux/arm64")
+        assert raised.value.message == message
+
+
+def test_overrides_replace_the_values_of_the_file(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    overrides = image.Overrides("linux/arm64", {"greeting": "16"})
+    (loaded,) = image.load_chain(project, "small", "linux/amd64", overrides)
+    assert (loaded.platform, loaded.args) == ("linux/arm64", {"greeting": 16})
+
+
+def test_a_number_of_jobs_is_no_argument_but_of_a_template_that_takes_it_itself(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    image_file = tmp_path / "dockerfiles/small/image.yaml"
+    projects.write(image_file, image_file.read_text(encoding="utf-8").replace("greeting: hello", "build_jobs: 16"))
+
+    def jobs() -> object:
+        overrides = image.Overrides(None, {"build_jobs": "3"})
+        return image.load_chain(project, "small", "linux/amd64", overrides)[0].args["build_jobs"]
+
+    assert jobs() == 16
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", "FROM {{ base }}\nRUN make -j{{ args.build_jobs }}\n")
+    assert jobs() == 3
+    for value in ("0", "-1", "many", "true", "1.5"):
+        with pytest.raises(UsageError, match="is no number of jobs"):
+            image.load_chain(project, "small", "linux/amd64", image.Overrides(None, {"build_jobs": value}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"), [("nothing", "1", "no argument `nothing`"), ("greeting", "[1]", "not one plain")]
+)
+def test_an_invalid_override_is_refused(tmp_path: Path, key: str, value: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        image.load_chain(projects.make(tmp_path), "small", "linux/amd64", image.Overrides(None, {key: value}))
+
+
+PYTHON = """\
+sources:
+  vllm: {{wheel: vllm=={version}}}
+python:
+  version: "3.12"
+  packages:
+    - transformers>=5
+    - {package}
+  build: [cmake, "{build}"]
+"""
+
+
+def check(root: Path, version: str, package: str, build: str) -> None:
+    project = projects.make(root)
+    text = projects.IMAGE.format(repository="small") + PYTHON.format(version=version, package=package, build=build)
+    projects.write(root / "dockerfiles/small/image.yaml", text)
+    image.check(project, image.load_image(project, "small", "linux/amd64"))
+
+
+def test_what_an_installer_takes_is_no_problem(tmp_path: Path) -> None:
+    check(tmp_path, "0.19.1", "\"ray[default]; python_version > '3.8'\"", "x @ https://example.org/x.whl")
+
+
+def test_every_other_is_reported_with_its_location(tmp_path: Path) -> None:
+    with pytest.raises(FileProblemsError) as caught:
+        check(tmp_path, "0..1", "fast safetensors", "ninja>>1")
+    lines = str(caught.value).splitlines()
+    locations = [line.partition(": ")[0].removeprefix("dockerfiles/small/image.yaml:") for line in lines]
+    assert locations == ["7:10", "12:7", "13:18"]
+    assert all(": not a requirement: " in line for line in lines)
+
+
+def test_the_defaults_suit_a_gpu(tmp_path: Path) -> None:
+    assert image.serve_settings(projects.make(tmp_path), "small") == ServeSettings("all", "host", "host", "16g")
+    assert image.serve_settings(projects.make(tmp_path / "b"), "gone") == ServeSettings()
+
+
+def test_a_definition_inherits_from_its_parents(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    file = tmp_path / "dockerfiles/small/image.yaml"
+    parent = file.read_text(encoding="utf-8") + "serve: {gpus: none, ipc: private, shm_size: 2g}\n"
+    projects.write(file, parent)
+    child = "repository: up\ndescription: d\nplatform: host\nfrom: small\nserve: {shm_size: 1g}\n"
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", child)
+    assert image.serve_settings(project, "up") == ServeSettings("none", "host", "private", "1g")
+
+
+def test_an_argument_of_the_template_keeps_the_entrypoint_and_children_inherit_it(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    file = tmp_path / "dockerfiles/small/image.yaml"
+    projects.write(file, file.read_text(encoding="utf-8").replace("greeting: hello", "keep_entrypoint: true"))
+    child = "repository: up\ndescription: d\nplatform: host\nfrom: small\n"
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", child)
+    assert image.serve_settings(project, "up").keep_entrypoint
+    projects.write(tmp_path / "dockerfiles/up/image.yaml", f"{child}args: {{keep_entrypoint: false}}\n")
+    assert not image.serve_settings(project, "up").keep_entrypoint
+
+
+@pytest.mark.parametrize("text", ["serve: {gpus: 2}", "serve: {shm_size: lots}", "serve: {privileged: true}"])
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, text: str) -> None:
+    project = projects.make(tmp_path)
+    file = tmp_path / "dockerfiles/small/image.yaml"
+    projects.write(file, file.read_text(encoding="utf-8") + text + "\n")
+    with pytest.raises(FileProblemsError, match=r"dockerfiles/small/image\.yaml:6:"):
+        image.serve_settings(project, "small")
+
+
+def test_the_shipped_images_need_a_gpu_but_one() -> None:
+    project = shipped_files.project()
+    assert image.serve_settings(project, "cpu").gpus == "none"
+    assert image.serve_settings(project, "flashqla") == ServeSettings()

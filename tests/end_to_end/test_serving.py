@@ -25,8 +25,8 @@ from tests import projects, shared
 from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, project, run_in
+from tests.lab.prove import planted
 from tests.mods.fix_qwen35_enhanced_chat_template import rendering
-from tests.proving import planted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

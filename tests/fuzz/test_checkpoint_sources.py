@@ -14,7 +14,7 @@ from builder.base.errors import BuilderError
 from builder.commands import checkpoints
 from builder.sources.safetensors_files import LARGEST, NAME
 from tests import projects, safetensors_files
-from tests.checkpoints.made import Kitchen
+from tests.lab.checkpoints.made import Kitchen
 
 if TYPE_CHECKING:
     from pathlib import Path

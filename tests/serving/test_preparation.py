@@ -1,24 +1,168 @@
-"""The settings of a server's containers, planned from files alone; tests/commands tries them with a real engine."""
+"""What no start is needed for: a model that is not to be had, and a context that is longer than the model's own."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from builder.base.errors import UsageError
-from builder.definitions import container
-from builder.definitions.configuration import RequestedOptions
+from builder.base.errors import NoImageHelpsError, UsageError
+from builder.definitions import command, container
+from builder.definitions.configuration import Node, RequestedOptions
+from builder.definitions.container import Mount
+from builder.definitions.image import ServeSettings
 from builder.lock.model import Lock
 from builder.serving import preparation
 from builder.serving.preparation import ServeRequest, ServerSettings
 from builder.serving.selection import select_any
-from tests import projects
+from tests import hub_server, projects
+from tests.definitions.recipes.recipe_texts import make
+from tests.hub_server import Repo
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.hub_server import Hub
+
+
+COMMIT = "1" * 40
+CONFIG = {"max_position_embeddings": 4096}
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    with hub_server.serve() as server:
+        yield server
+
+
+def require(home: Path, arguments: str, *, address: str = "http://127.0.0.1:9", **more: Any) -> None:
+    environ = {"HOME": str(home), "HF_ENDPOINT": address, **more.pop("environ", {})}
+    home.mkdir(exist_ok=True)
+    recipe = make(home, f"vllm serve {arguments}")
+    rendered = command.render_command(recipe, {})
+    settings = container.settings(recipe, rendered, ServeSettings(), ("small", 1), environ)
+    preparation.require_model(rendered, replace(settings, **more), environ, None)
+
+
+def cached(home: Path, config: dict[str, Any]) -> None:
+    folder = home / ".cache/huggingface/hub/models--Org--M"
+    for path, text in (("refs/main", COMMIT), (f"snapshots/{COMMIT}/config.json", json.dumps(config)), ("blobs/1", "")):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (CONFIG, "--max-model-len 4097"),
+        (CONFIG, "--max-model-len=8k"),
+        (CONFIG, "--max_model_len 5K"),
+        ({"text_config": CONFIG, "model_type": "x"}, "--max-model-len 5000"),
+        ({**CONFIG, "rope_scaling": None}, "--max-model-len 5000"),
+        ({**CONFIG, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "--max-model-len 5000"),
+    ],
+)
+def test_a_context_that_is_longer_than_the_models_is_refused(
+    tmp_path: Path, config: dict[str, Any], arguments: str
+) -> None:
+    cached(tmp_path, config)
+    with pytest.raises(NoImageHelpsError, match="Org/M takes a context of at most 4096 tokens") as caught:
+        require(tmp_path, f"Org/M {arguments}")
+    assert "`--max-model-len 4096` or less" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments"),
+    [
+        (CONFIG, ""),
+        (CONFIG, "--max-model-len 4096"),
+        (CONFIG, "--max-model-len auto"),
+        (CONFIG, "--max-model-len -1"),
+        (CONFIG, "--max-model-len 5000 --hf-overrides.max_position_embeddings 9000"),
+        ({**CONFIG, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "--max-model-len 5000"),
+        ({**CONFIG, "rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "--max-model-len 5000"),
+        ({**CONFIG, "model_max_length": 9000}, "--max-model-len 5000"),
+        ({"architectures": ["X"]}, "--max-model-len 5000"),
+    ],
+)
+def test_what_may_well_fit_is_left_to_the_server(tmp_path: Path, config: dict[str, Any], arguments: str) -> None:
+    cached(tmp_path, config)
+    require(tmp_path, f"Org/M {arguments}")
+    require(tmp_path, "Org/M --max-model-len 5000", env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"})
+
+
+def test_a_model_that_the_hub_does_not_have_is_refused(tmp_path: Path, hub: Hub) -> None:
+    hub.repos["Org/M"] = Repo({COMMIT: {"config.json": b"{}"}}, {"main": COMMIT})
+    require(tmp_path, "Org/M", address=hub.url)
+    with pytest.raises(NoImageHelpsError, match="nothing was started: .* has no model `Org/Missing`"):
+        require(tmp_path, "Org/Missing", address=hub.url)
+
+
+def test_offline_the_cache_has_to_have_it(tmp_path: Path) -> None:
+    offline = {"HF_HUB_OFFLINE": "1"}
+    with pytest.raises(NoImageHelpsError, match="is to be taken from the cache") as caught:
+        require(tmp_path, "Org/M", environ=offline, env=offline)
+    assert "unset HF_HUB_OFFLINE" in caught.value.hint
+    with pytest.raises(NoImageHelpsError, match="is to be taken from the cache") as caught:
+        require(tmp_path, "Org/M", env=offline)
+    assert "`builder download Org/M` brings it" in caught.value.hint
+    cached(tmp_path, CONFIG)
+    require(tmp_path, "Org/M", environ=offline)
+
+
+def test_a_hub_that_does_not_answer_or_another_cache_says_nothing(tmp_path: Path) -> None:
+    require(tmp_path, "Org/M")
+    theirs = (Mount("/srv/models", "/root/.cache/huggingface", ours=False),)
+    require(tmp_path, "Org/M", mounts=theirs, environ={"HF_HUB_OFFLINE": "1"})
+    require(tmp_path, "Org/M", env={"HF_HUB_CACHE": "/elsewhere", "HF_HUB_OFFLINE": "1"})
+
+
+def test_a_folder_that_no_mount_holds_is_the_images_own_and_one_that_is_mounted_has_to_be_there(tmp_path: Path) -> None:
+    mounts = (Mount(str(tmp_path / "elsewhere"), "/srv", ours=False), Mount(str(tmp_path), "/srv/models", ours=False))
+    require(tmp_path, "/opt/model", mounts=mounts)
+    with pytest.raises(
+        NoImageHelpsError, match=f"there is no {tmp_path}/m, which the server would find as /srv/models/m"
+    ):
+        require(tmp_path, "/srv/models/m", mounts=mounts)
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/config.json").write_text(json.dumps(CONFIG))
+    require(tmp_path, "/srv/models/m", mounts=mounts)
+    with pytest.raises(NoImageHelpsError, match="at most 4096 tokens"):
+        require(tmp_path, "/srv/models/m --max-model-len 9999", mounts=mounts)
+
+
+# The folder of models that a container on a node mounts.
+
+ENVIRON = {"HOME": "/home/ann", "USER": "ann"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "written", "mounted"),
+    [
+        ("ssh://me@spark2", None, None),
+        ("ssh://me@spark2", "/data/hf", "/data/hf"),
+        ("ssh://ann@spark2", "~/hf", "/home/ann/hf"),
+        ("ssh://spark2", "~", "/home/ann"),
+        ("unix:///run/docker.sock", "~/hf", "/home/ann/hf"),
+        ("office", "~/hf", "/home/ann/hf"),
+    ],
+)
+def test_a_home_folder_is_written_out(engine: str, written: str | None, mounted: str | None) -> None:
+    assert preparation.node_model_folder(ENVIRON, Node("two", engine, written)) == mounted
+
+
+@pytest.mark.parametrize(
+    ("written", "message"), [("~/hf", "in the home folder of me"), ("hf", "no whole path"), ("~me/hf", "no whole path")]
+)
+def test_a_folder_that_cannot_be_known_is_refused(written: str, message: str) -> None:
+    with pytest.raises(UsageError, match=rf"builder\.yaml: `models: {written}` of node two is {message}"):
+        preparation.node_model_folder(ENVIRON, Node("two", "ssh://me@spark2", written))
+
+
+# The settings of a server's containers, planned from files alone; tests/commands tries them with a real engine.
 
 NODES = """\
 env: {A: builder.yaml, B: builder.yaml}

@@ -15,14 +15,14 @@ from builder.definitions.image import GitSource, Index, PythonRequirements, Whee
 from builder.lock.model import GitPin, LockedPackage, PythonPin
 from builder.sources import python
 from builder.sources.git import UserSettings
+from builder.sources.wheels import read_upload_date
 from tests import projects
-from tests.sources.wheelhouse import make_index, make_wheel, sha256
+from tests.sources.wheelhouse import make_dated_index, make_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-
-pytestmark = pytest.mark.slow
 
 WANTS = PythonRequirements(version="3.12", glibc="2.39", packages=("serve>=1",))
 
@@ -38,6 +38,7 @@ def resolve(
     return python.resolve_closure(request, settings, inherited).pin
 
 
+@pytest.mark.slow
 def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_path: Path) -> None:
     wheels = [
         make_wheel(tmp_path / "files", "serve", "1.2", requires=("kernel",)),
@@ -55,12 +56,14 @@ def test_the_closure_holds_every_file_that_suits_the_platform_and_no_other(tmp_p
     assert pin.requested == ("what was asked",)
 
 
+@pytest.mark.slow
 def test_a_package_from_a_repository_is_not_checked_out(tmp_path: Path) -> None:
     wants = replace(WANTS, packages=(f"evil @ git+file://{tmp_path}/evil",))
     with pytest.raises(SourceError, match="evil comes from an address of its own"):
         resolve(wants, "linux/arm64", UserSettings(index_url="http://127.0.0.1:9/simple"))
 
 
+@pytest.mark.slow
 def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
     wheels = [
         make_wheel(tmp_path / "files", "serve", "1.2", requires=("vision",)),
@@ -71,6 +74,7 @@ def test_a_package_that_is_never_wanted_is_left_out(tmp_path: Path) -> None:
     assert names == ["serve"]
 
 
+@pytest.mark.slow
 def test_an_index_of_its_own_serves_its_packages_alone(tmp_path: Path) -> None:
     common = make_wheel(tmp_path / "files", "serve", "1.2", requires=("torch",))
     wrong = make_wheel(tmp_path / "files", "torch", "9")
@@ -85,6 +89,7 @@ def test_an_index_of_its_own_serves_its_packages_alone(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_local_wheel_comes_before_an_index_of_its_own(tmp_path: Path) -> None:
     local = make_wheel(tmp_path / "local", "torch", "2.13.0+cpu", "cp312-cp312-manylinux_2_28_x86_64")
     settings = UserSettings(index_url=make_index(tmp_path / "simple", []), find_links=(str(local.parent),))
@@ -94,6 +99,7 @@ def test_a_local_wheel_comes_before_an_index_of_its_own(tmp_path: Path) -> None:
         resolve(wants, "linux/arm64", settings)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_had_is_said_in_uvs_words(tmp_path: Path) -> None:
     settings = UserSettings(index_url=make_index(tmp_path / "simple", [make_wheel(tmp_path / "files", "serve", "0.9")]))
     with pytest.raises(SourceError) as caught:
@@ -132,6 +138,7 @@ def make_source(folder: Path, mark: Path) -> Path:
 METADATA = "Metadata-Version: 2.1\nName: serve\nVersion: 1.3\n"
 
 
+@pytest.mark.slow
 def test_no_code_of_a_package_runs_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = tmp_path / "ran"
     source = make_source(tmp_path / "source", mark)
@@ -150,6 +157,7 @@ def test_no_code_of_a_package_runs_on_this_machine(tmp_path: Path, monkeypatch: 
     assert mark.exists()
 
 
+@pytest.mark.slow
 def test_a_package_that_no_index_has_cannot_be_pinned(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "files", "serve", "1.2", requires=("kernel",))
     kernel = make_wheel(tmp_path / "files", "kernel", "3.0")
@@ -160,6 +168,7 @@ def test_a_package_that_no_index_has_cannot_be_pinned(tmp_path: Path) -> None:
     assert "`kernel==VERSION`" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_an_index_without_sha256_is_named(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "files", "serve", "1.2")
     digest = hashlib.sha512(wheel.read_bytes()).hexdigest()
@@ -170,6 +179,7 @@ def test_an_index_without_sha256_is_named(tmp_path: Path) -> None:
         resolve(WANTS, "linux/arm64", index)
 
 
+@pytest.mark.slow
 def test_every_wish_counts(tmp_path: Path) -> None:
     small = image.load_image(projects.make(tmp_path), "small", "linux/arm64")
     changed = [
@@ -188,6 +198,7 @@ def test_every_wish_counts(tmp_path: Path) -> None:
     assert len(requests) == len(definitions) + len(pins)
 
 
+@pytest.mark.slow
 def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
     wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
     settings = UserSettings(index_url=make_index(tmp_path / "simple", wheels))
@@ -196,6 +207,7 @@ def test_what_is_held_keeps_its_version(tmp_path: Path) -> None:
     assert resolve(WANTS, "linux/arm64", settings).packages[0].version == "1.9"
 
 
+@pytest.mark.slow
 def test_what_was_resolved_before_stays_where_it_will_do(tmp_path: Path) -> None:
     wheels = [make_wheel(tmp_path / "files", "serve", version) for version in ("1.2", "1.9")]
     settings = UserSettings(index_url=make_index(tmp_path / "simple", wheels))
@@ -204,3 +216,237 @@ def test_what_was_resolved_before_stays_where_it_will_do(tmp_path: Path) -> None
     assert kept == (LockedPackage("serve", "1.2", (sha256(wheels[0]),)),)
     moved = resolve(replace(WANTS, packages=("serve>=1.5",)), "linux/arm64", settings, before=before).packages
     assert moved[0].version == "1.9"
+
+
+# Packages that come with a base image, in the resolution of what goes on top.
+
+BASE = (
+    LockedPackage("vllm", "0.23.1rc1.dev12+g0fc695fc6", ()),  # no index has it
+    LockedPackage("torch", "2.13.0+cu130", ()),
+    LockedPackage("transformers", "5.2.0", ()),
+    LockedPackage("python-apt", "2.4.0+ubuntu4.1", ()),
+    LockedPackage("distro-info", "1.1build1", ()),  # no version that a resolver can read
+    LockedPackage("uv", "0.9.0", ()),
+)
+
+
+@pytest.fixture
+def stub_wheels_settings(tmp_path: Path) -> UserSettings:
+    """An index whose vllm, another one, needs what nobody has."""
+    folder = tmp_path / "files"
+    wheels = [
+        make_wheel(folder, "extra", "1.0", requires=("vllm", "torch>=2")),
+        make_wheel(folder, "transformers", "5.2.0", requires=("nobody-has-this",)),
+        make_wheel(folder, "transformers", "5.3.0"),
+        make_wheel(folder, "transformers", "5.9.0"),
+        make_wheel(folder, "vllm", "0.20.0", requires=("nobody-has-this",)),
+        make_wheel(folder, "torch", "2.14.0"),
+        make_wheel(folder, "uv", "0.11.0"),
+    ]
+    return UserSettings(index_url=make_index(tmp_path / "simple", wheels))
+
+
+def stub_wheels_resolve(
+    settings: UserSettings, *requirements: str, previous: tuple[LockedPackage, ...] = ()
+) -> dict[str, str]:
+    wants = PythonRequirements(version="3.12", glibc="2.39", packages=())
+    request = python.ClosureRequest(wants, (), (*requirements, "uv"), "linux/arm64", previous)
+    closure = python.resolve_closure(request, settings, BASE).pin
+    there = {package.name: package.version for package in BASE}
+    return {package.name: package.version for package in closure.packages if there.get(package.name) != package.version}
+
+
+def test_only_what_the_base_lacks_is_added_and_nothing_of_it_moves(stub_wheels_settings: UserSettings) -> None:
+    assert stub_wheels_resolve(stub_wheels_settings, "extra") == {"extra": "1.0"}
+
+
+def test_what_is_asked_for_itself_stays_where_it_fits_and_moves_where_it_does_not(
+    stub_wheels_settings: UserSettings,
+) -> None:
+    assert stub_wheels_resolve(stub_wheels_settings, "transformers>=5") == {}
+    assert stub_wheels_resolve(stub_wheels_settings, "transformers>=5.3") == {"transformers": "5.9.0"}
+    before = (LockedPackage("transformers", "5.3.0", ("0" * 64,)),)
+    assert stub_wheels_resolve(stub_wheels_settings, "transformers>=5.3", previous=before) == {"transformers": "5.3.0"}
+    assert stub_wheels_resolve(stub_wheels_settings, "transformers>=5", previous=before) == {"transformers": "5.3.0"}
+
+
+def test_what_does_not_go_with_the_base_is_an_error(stub_wheels_settings: UserSettings, tmp_path: Path) -> None:
+    make_wheel(tmp_path / "files", "wants-newer", "1.0", requires=("torch>=2.14",))
+    make_index(tmp_path / "simple", sorted((tmp_path / "files").glob("*.whl")))
+    with pytest.raises(SourceError, match=r"torch==2\.13\.0\+cu130"):
+        stub_wheels_resolve(stub_wheels_settings, "wants-newer")
+
+
+# Closures as of a day, resolved by the real uv from indexes with and without upload times.
+
+JANUARY, MARCH, MAY = "2026-01-10T00:00:00Z", "2026-03-10T00:00:00Z", "2026-05-10T00:00:00Z"
+UPLOAD_DATES_WANTS = PythonRequirements("3.12", "2.39", ("serve",))
+
+
+@pytest.fixture
+def wheels(tmp_path: Path) -> dict[str, Path]:
+    """Two versions of ``serve``, which needs ``kernel``, and two of that."""
+    folder = tmp_path / "index"
+    return {
+        "serve 1": make_wheel(folder, "serve", "1.0", requires=("kernel",)),
+        "serve 2": make_wheel(folder, "serve", "2.0", requires=("kernel",)),
+        "kernel 1": make_wheel(folder, "kernel", "1.0"),
+        "kernel 2": make_wheel(folder, "kernel", "2.0"),
+    }
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[dict[Path, str]], UserSettings]]:
+    """Settings for the served index in the folder ``index``, given the upload times of its wheels."""
+    with serving(tmp_path / "index") as server:
+
+        def settings(uploads: dict[Path, str]) -> UserSettings:
+            make_dated_index(tmp_path / "index", uploads)
+            return UserSettings(index_url=f"{server.url}/simple")
+
+        yield settings
+
+
+def upload_dates_resolve(
+    settings: UserSettings,
+    as_of: str,
+    wants: PythonRequirements = UPLOAD_DATES_WANTS,
+    exempt: frozenset[str] = frozenset(),
+    inherited: tuple[LockedPackage, ...] = (),
+) -> PythonPin:
+    request = python.ClosureRequest(wants, (), wants.packages, "linux/arm64", (), as_of, exempt)
+    return python.resolve_closure(request, settings, inherited).pin
+
+
+def versions(pin: PythonPin) -> dict[str, str]:
+    return {package.name: package.version for package in pin.packages}
+
+
+def dates(wheels: dict[str, Path]) -> dict[Path, str]:
+    return dict(zip(wheels.values(), (JANUARY, MARCH, JANUARY, MAY), strict=True))
+
+
+@pytest.mark.slow
+def test_nothing_newer_than_the_day_is_taken(
+    wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    settings = served(dates(wheels))
+    assert versions(upload_dates_resolve(settings, "")) == {"serve": "2.0", "kernel": "2.0"}
+    pin = upload_dates_resolve(settings, "2026-04-01T00:00:00Z")
+    assert versions(pin) == {"serve": "2.0", "kernel": "1.0"}
+    assert (pin.as_of, pin.newest, pin.undated) == ("2026-04-01T00:00:00Z", MARCH, ())
+    assert versions(upload_dates_resolve(settings, "2026-02-01T00:00:00Z")) == {"serve": "1.0", "kernel": "1.0"}
+
+
+@pytest.mark.slow
+def test_a_day_to_come_is_recorded_and_leaves_nothing_out(tmp_path: Path, wheels: dict[str, Path]) -> None:
+    settings = UserSettings(index_url=make_index(tmp_path / "undated", list(wheels.values())))
+    pin = upload_dates_resolve(settings, "2199-01-01T00:00:00Z")
+    assert (versions(pin), pin.as_of) == ({"serve": "2.0", "kernel": "2.0"}, "2199-01-01T00:00:00Z")
+
+
+@pytest.mark.slow
+def test_an_exempt_package_may_be_newer(
+    wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    pin = upload_dates_resolve(served(dates(wheels)), "2026-02-01T00:00:00Z", exempt=frozenset({"kernel"}))
+    assert versions(pin) == {"serve": "1.0", "kernel": "2.0"}
+
+
+@pytest.mark.slow
+def test_what_the_image_has_already_may_be_newer(
+    wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    inherited = LockedPackage("kernel", "2.0", (sha256(wheels["kernel 2"]),))
+    pin = upload_dates_resolve(served(dates(wheels)), "2026-02-01T00:00:00Z", inherited=(inherited,))
+    assert versions(pin) == {"serve": "1.0", "kernel": "2.0"}
+
+
+@pytest.mark.slow
+def test_what_only_newer_packages_could_do_is_an_error_that_says_so(
+    wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    wants = PythonRequirements("3.12", "2.39", ("serve>=2",))
+    with pytest.raises(SourceError) as caught:
+        upload_dates_resolve(served(dates(wheels)), "2026-02-01T00:00:00Z", wants)
+    assert "serve>=2" in caught.value.message
+    assert "nothing newer than 2026-02-01T00:00:00Z is taken" in caught.value.hint
+    assert "as_of: today" in caught.value.hint
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["html", "json"])
+def test_an_index_without_dates_gives_the_packages_of_today(
+    tmp_path: Path, wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings], form: str
+) -> None:
+    undated = served(dict.fromkeys(wheels.values(), ""))
+    settings = (
+        undated if form == "json" else UserSettings(index_url=make_index(tmp_path / "undated", list(wheels.values())))
+    )
+    pin = upload_dates_resolve(settings, "2026-02-01T00:00:00Z")
+    assert versions(pin) == {"serve": "2.0", "kernel": "2.0"}
+    assert (pin.as_of, pin.undated) == ("", ())
+
+
+@pytest.mark.slow
+def test_packages_without_dates_do_not_keep_the_others_from_their_day(
+    tmp_path: Path, wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    own = [make_wheel(tmp_path / "own", "torch", version, requires=("deep",)) for version in ("1.0", "2.0")]
+    own.append(make_wheel(tmp_path / "own", "deep", "3.0"))
+    index = Index(make_index(tmp_path / "own-simple", own), ("torch", "deep"))
+    wants = PythonRequirements("3.12", "2.39", ("serve", "torch", "deep"), indexes=(index,))
+    pin = upload_dates_resolve(served(dates(wheels)), "2026-04-01T00:00:00Z", wants)
+    assert versions(pin) == {"serve": "2.0", "kernel": "1.0", "torch": "2.0", "deep": "3.0"}
+    assert (pin.as_of, pin.undated) == ("2026-04-01T00:00:00Z", ("deep", "torch"))
+
+
+@pytest.mark.slow
+def test_an_old_version_is_not_taken_because_what_the_new_one_needs_has_no_date(
+    tmp_path: Path, wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    alone = make_wheel(tmp_path / "index", "serve", "0.1")
+    uploads = {wheels["serve 2"]: JANUARY, alone: JANUARY, wheels["kernel 2"]: ""}
+    pin = upload_dates_resolve(served(uploads), "2026-04-01T00:00:00Z")
+    assert versions(pin) == {"serve": "2.0", "kernel": "2.0"}
+    assert pin.undated == ("kernel",)
+
+
+@pytest.mark.slow
+def test_a_deep_tree_without_dates_ends() -> None:
+    runs: list[list[str]] = []
+
+    def compile_closure(options: list[str]) -> tuple[dict[str, object], str]:
+        runs.append(options)
+        warning = f"warning: `deep{len(runs)}-1.0-py3-none-any.whl` is missing an upload date, but user provided: x"
+        return {}, warning
+
+    dated = python.compile_as_of(compile_closure, JANUARY, (), frozenset({"serve"}))
+    assert not dated.limited
+    assert runs[-1] == ["--quiet"]
+    assert len(runs) < 20
+
+
+@pytest.mark.slow
+def test_local_wheels_are_of_any_age(
+    tmp_path: Path, wheels: dict[str, Path], served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    local = make_wheel(tmp_path / "local", "kernel", "9.0")
+    settings = served(dates(wheels))
+    settings = UserSettings(index_url=settings.index_url, find_links=(str(local.parent),))
+    assert versions(upload_dates_resolve(settings, "2026-04-01T00:00:00Z")) == {"serve": "2.0", "kernel": "9.0"}
+
+
+@pytest.mark.slow
+def test_a_release_is_as_old_as_its_first_wheel(
+    tmp_path: Path, served: Callable[[dict[Path, str]], UserSettings]
+) -> None:
+    folder = tmp_path / "index"
+    first = make_wheel(folder, "vllm", "0.21.0", "cp312-cp312-manylinux_2_28_aarch64")
+    added = make_wheel(folder, "vllm", "0.21.0", "cp312-cp312-manylinux_2_31_aarch64")
+    settings = served({first: MARCH, added: MAY})
+    assert read_upload_date("vllm==0.21.0", UPLOAD_DATES_WANTS, "linux/arm64", settings) == MARCH
+    assert read_upload_date("vllm", UPLOAD_DATES_WANTS, "linux/arm64", settings) == MARCH
+    assert read_upload_date("vllm", UPLOAD_DATES_WANTS, "linux/arm64", served({first: "", added: ""})) == ""
+    with pytest.raises(SourceError, match="vllm==1.0 is not found"):
+        read_upload_date("vllm==1.0", UPLOAD_DATES_WANTS, "linux/arm64", settings)

@@ -16,7 +16,7 @@ from builder.engine.client import Endpoint
 from builder.lab.bisect import points
 from builder.lab.bisect.search import BisectCandidate, BisectSubject
 from builder.numbers.workspace import Workspace
-from tests.commands.bisect_parts.test_spans import BISECTION, project
+from tests.commands.bisect_parts.test_points import BISECTION, project
 
 if TYPE_CHECKING:
     from builder.lab.bisect.points import NumberSpan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from builder.commands import init
 from tests import projects, spark_proc
-from tests.migration import checkouts
+from tests.moving.migration import checkouts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 
 from builder.engine.client import Endpoint
 from tests import cpu_image, safetensors_files
-from tests.checkpoints import made
+from tests.lab.checkpoints import made
 from tests.mods.conftest import CpuImages
 from tests.safetensors_files import Dimensions
 

@@ -6,20 +6,23 @@ import json
 import os
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from builder.base.errors import UsageError
+from builder.definitions import command
 from builder.definitions.container import ContainerSettings, PublishedPort
+from builder.definitions.recipe import Recipe
 from builder.serving import compose
 from tests import projects
+from tests.definitions.recipes import recipe_texts
 from tests.serving.exports import settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-pytestmark = pytest.mark.slow
 
 COMPOSE = projects.REPOSITORY_ROOT / "scripts/compose"
 
@@ -40,6 +43,7 @@ def undoubled(value: Any) -> Any:
     return json.loads(json.dumps(value).replace("$$", "$"))
 
 
+@pytest.mark.slow
 def test_compose_reads_every_value_as_it_was_meant(tmp_path: Path) -> None:
     wanted = settings.hostile()
     service = configured(tmp_path, wanted)
@@ -65,17 +69,20 @@ def test_compose_reads_every_value_as_it_was_meant(tmp_path: Path) -> None:
     assert "deploy" not in service
 
 
+@pytest.mark.slow
 def test_a_secret_comes_from_the_environment(tmp_path: Path) -> None:
     assert configured(tmp_path, settings.hostile(), HF_TOKEN="abc$d")["environment"]["HF_TOKEN"] == "abc$$d"
     assert "abc" not in (tmp_path / "compose.yaml").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_gpu_is_reserved(tmp_path: Path) -> None:
     service = configured(tmp_path, replace(settings.hostile(), gpus=True))
     (device,) = service["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", -1, ["gpu"])
 
 
+@pytest.mark.slow
 def test_ports_are_published_where_the_network_is_not_the_host_s(tmp_path: Path) -> None:
     service = configured(
         tmp_path, replace(settings.hostile(), network="bridge", ports=(PublishedPort(8001, 8001),), health=None)
@@ -84,8 +91,141 @@ def test_ports_are_published_where_the_network_is_not_the_host_s(tmp_path: Path)
     assert "healthcheck" not in service
 
 
+@pytest.mark.slow
 def test_ports_of_one_address_and_other_protocols(tmp_path: Path) -> None:
     ports = (PublishedPort(9000, 8000, "127.0.0.1"), PublishedPort(53, 53, protocol="udp"), PublishedPort(1, 2, "::1"))
     service = configured(tmp_path, replace(settings.hostile(), network="bridge", ports=ports))
     published = [(p.get("host_ip", ""), p["published"], p["target"], p["protocol"]) for p in service["ports"]]
     assert published == [("127.0.0.1", "9000", 8000, "tcp"), ("", "53", 53, "udp"), ("::1", "1", 2, "tcp")]
+
+
+HEAD = (
+    "# by hand\nrecipe_version: 1\ndescription: 'größe: x'\nmodel: Org/M\nsolo_only: true\nbuild_args: [--tf5]\n"
+    "mods: [mods/a, mods/b]\nenv: {A: 1, B: '0123'}\n"
+    'defaults:\n  port: 8000\n  share: 0.80\n  spec: \'{"n": 3}\'\n  text: "it\'s"\n  empty:\n'
+)
+COMMAND = "vllm serve Org/M \\\n  --port {port} --x '{spec}' \\\n\n  # --y {{}}\n  --z \"{text}\" \\"
+
+
+def again(folder: Path, original: Recipe, mods: list[str]) -> Recipe:
+    """The exported recipe, read as any other."""
+    rendered = command.render_command(original, {})
+    reread = recipe_texts.read(folder, compose.render_recipe(original, rendered, "small:7", mods))
+    assert reread.recipe is not None
+    assert reread.problems == ()
+    return reread.recipe
+
+
+def test_other_launchers_serve_the_same_from_the_numbered_image(tmp_path: Path) -> None:
+    original = recipe_texts.make(tmp_path, COMMAND.replace("\n\n", "\n"), HEAD)
+    reread = again(tmp_path, original, ["mods/b"])
+    assert (reread.container, reread.mods, reread.ignored_build_args) == ("small:7", ("mods/b",), ())
+    assert (reread.command, reread.defaults, reread.env) == (original.command, original.defaults, original.env)
+    assert (reread.name, reread.description, reread.model, reread.solo_only) == ("x", "größe: x", "Org/M", True)
+    assert command.render_command(reread, {}) == command.render_command(original, {})
+    assert 'recipe_version: "1"' in reread.text.replace("'", '"')
+
+
+def test_baked_mods_are_not_applied_again(tmp_path: Path) -> None:
+    reread = again(tmp_path, recipe_texts.make(tmp_path, "vllm serve Org/M", HEAD), [])
+    assert reread.mods == ()
+    assert "mods" not in reread.text
+
+
+@pytest.mark.parametrize("text", ["vllm serve Org/M", "vllm serve Org/M \\\n  --port {port} \\\n"])
+def test_the_revision_is_written_out(tmp_path: Path, text: str) -> None:
+    original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: a{{b}}'c\n")
+    reread = again(tmp_path, original, [])
+    assert reread.revision is None
+    assert command.render_command(reread, {}).argv == command.render_command(original, {}).argv
+    assert command.render_command(reread, {}).argv[-2:] == ("--revision", "a{b}'c")
+
+
+@pytest.mark.parametrize("text", ["export A=1\nvllm serve Org/M", "vllm serve Org/M # why"])
+def test_a_revision_that_cannot_be_written_out_is_refused(tmp_path: Path, text: str) -> None:
+    original = recipe_texts.make(tmp_path, text, f"{HEAD}model_revision: abc\n")
+    with pytest.raises(UsageError, match="other launchers know no `model_revision`"):
+        again(tmp_path, original, [])
+
+
+def test_a_script_stays_as_it_is(tmp_path: Path) -> None:
+    original = recipe_texts.make(tmp_path, "export A=1  # why\n\nif true; then\n    vllm serve {port}\nfi", HEAD)
+    assert again(tmp_path, original, []).command == original.command
+
+
+# Scripts with docker run, run with a docker that notes its arguments.
+
+
+def arguments(folder: Path, wanted: ContainerSettings) -> list[str]:
+    """The arguments that docker gets from the script, run by a user whose home is ``folder``."""
+    tools = folder / "tools"
+    tools.mkdir()
+    (tools / "docker").write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n', encoding="utf-8")
+    (tools / "docker").chmod(0o755)
+    (folder / "serve.sh").write_text(compose.render_script(wanted, "/home/ann"), encoding="utf-8")
+    environ = {**os.environ, "HOME": str(folder), "PATH": f"{tools}:{os.environ['PATH']}"}
+    done = subprocess.run(["sh", "serve.sh"], cwd=folder, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("\0")[:-1]
+
+
+def hostile(folder: Path) -> ContainerSettings:
+    wanted = settings.hostile()
+    (folder / "$models").mkdir()
+    return replace(wanted, mounts=(wanted.mounts[0], replace(wanted.mounts[1], source=f"{folder}/$models")))
+
+
+def test_docker_gets_every_value_as_it_was_meant(tmp_path: Path) -> None:
+    wanted = hostile(tmp_path)
+    words = arguments(tmp_path, wanted)
+
+    def given(option: str) -> list[str]:
+        return [value for name, value in pairwise(words) if name == option]
+
+    entrypoint = words.index("--entrypoint")
+    assert words[entrypoint + 1] == wanted.argv[0]
+    assert words[entrypoint + 2 :] == [wanted.image, *wanted.argv[1:]]
+    assert given("--env") == [*(f"{name}={value}" for name, value in wanted.env.items()), "HF_TOKEN"]
+    assert given("--label") == [f"{name}={value}" for name, value in wanted.labels.items()]
+    assert given("--volume") == [f"{tmp_path}/.cache/a b:/root/.cache/x", f"{tmp_path}/$models:/root/models:ro"]
+    assert words[:5] == ["run", "--detach", "--pull", "never", "--init"]
+    assert (given("--network"), given("--ipc"), given("--shm-size")) == (["host"], ["private"], ["64m"])
+    assert (given("--device"), given("--cap-add")) == (["/dev/null"], ["IPC_LOCK"])
+    assert (given("--memory"), given("--memory-swap"), given("--pids-limit")) == (["1g"], ["2g"], ["4096"])
+    assert "--gpus" not in words
+    (health,) = given("--health-cmd")
+    output = subprocess.run(["sh", "-c", f"printf '%s\\0' {health}"], capture_output=True, text=True).stdout
+    assert wanted.health is not None
+    assert output.split("\0")[:-1] == list(wanted.health.argv)
+    assert {path.name for path in tmp_path.iterdir()} == {"serve.sh", "tools", ".cache", "$models"}
+
+
+def test_a_volume_that_is_missing_ends_the_script(tmp_path: Path) -> None:
+    wanted = hostile(tmp_path)
+    (tmp_path / "$models").rmdir()
+    (tmp_path / "serve.sh").write_text(compose.render_script(wanted, "/home/ann"), encoding="utf-8")
+    environ = {**os.environ, "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(["sh", "serve.sh"], cwd=tmp_path, capture_output=True, text=True, env=environ)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"{tmp_path}/$models is missing\n")
+    assert not (tmp_path / "$models").exists()
+
+
+def test_folders_are_the_person_s_own(tmp_path: Path) -> None:
+    arguments(tmp_path, hostile(tmp_path))
+    assert (tmp_path / ".cache/a b").is_dir()
+
+
+def test_a_gpu_and_ports_where_the_image_wants_them(tmp_path: Path) -> None:
+    wanted = replace(
+        hostile(tmp_path),
+        gpus=True,
+        network="bridge",
+        ports=(PublishedPort(8001, 8001),),
+        shm_size="",
+        health=None,
+        init=False,
+    )
+    words = arguments(tmp_path, wanted)
+    assert words[words.index("--gpus") + 1] == "all"
+    assert words[words.index("--publish") + 1] == "8001:8001"
+    assert not {"--shm-size", "--health-cmd", "--init"} & set(words)

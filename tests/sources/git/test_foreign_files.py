@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
-from builder.base.errors import SourceError
+from builder.base.errors import SourceError, UsageError
 from builder.definitions import mod
 from builder.definitions.mod import PlainFile
 from builder.sources import foreign_files
@@ -138,3 +139,147 @@ def test_files_that_are_too_large_or_too_many_are_refused(served: Served, monkey
     with pytest.raises(SourceError, match="4 files in m; at most 3 are copied"):
         served.read("m", served.commit({f"m/{number}": "x" for number in range(2)}))
     assert mod.LARGEST_FILE > 5
+
+
+def commit(project: Path, files: dict[str, str]) -> Path:
+    """A repository with one commit of ``files``, which are executable."""
+    for name, content in files.items():
+        file = project / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        file.chmod(0o755)
+    for arguments in (
+        ["init", "--quiet"],
+        ["add", "--all"],
+        ["-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "--message=x"],
+    ):
+        subprocess.run(["git", *arguments], cwd=project, check=True)
+    return project
+
+
+def test_a_folder_as_a_revision_had_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    project = commit(tmp_path / "project", {"builds/x/1/run.sh": "one\n"})
+    (project / "builds/x/1/run.sh").write_text("two\n")
+    assert foreign_files.extract_folder(project, "HEAD", "builds/x/1", out)
+    assert (out / "builds/x/1/run.sh").read_text() == "one\n"
+    assert (out / "builds/x/1/run.sh").stat().st_mode & 0o100
+    assert not foreign_files.extract_folder(project, "HEAD", "builds/x/2", tmp_path / "a")
+    assert not foreign_files.extract_folder(project, "MERGE_HEAD", "builds/x/1", tmp_path / "b")
+    assert not foreign_files.extract_folder(tmp_path, "HEAD", "builds/x/1", tmp_path / "c")
+
+
+def test_a_file_as_a_revision_had_it(tmp_path: Path) -> None:
+    project = commit(tmp_path / "project", {"images.lock": "one\n"})
+    (project / "images.lock").write_text("two\n")
+    assert foreign_files.read_file(project, "HEAD", "images.lock") == b"one\n"
+    assert foreign_files.read_file(project, "HEAD", "other") is None
+
+
+@pytest.mark.parametrize("revision", ["nothing", "--all", "HEAD~7"])
+def test_a_revision_that_git_does_not_know(tmp_path: Path, revision: str) -> None:
+    project = commit(tmp_path / "project", {"images.lock": "one\n"})
+    with pytest.raises(UsageError, match=f"git knows no revision `{revision}`"):
+        foreign_files.read_file(project, revision, "images.lock")
+
+
+def test_a_folder_without_a_repository_has_no_revisions(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is in no git repository"):
+        foreign_files.read_file(tmp_path, "HEAD", "images.lock")
+
+
+def test_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not foreign_files.extract_folder(tmp_path, "HEAD", "builds", tmp_path / "out")
+    assert not foreign_files.begin(tmp_path)
+    assert foreign_files.last_change(tmp_path, "images.lock", "2026-01-01T00:00:00Z") == ""
+    assert foreign_files.commit_of(tmp_path) == foreign_files.origin_of(tmp_path) == ""
+    with pytest.raises(UsageError, match="git is not installed"):
+        foreign_files.read_file(tmp_path, "HEAD", "images.lock")
+
+
+def test_a_link_in_a_revision_is_left_out(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "builds/x/1").mkdir(parents=True)
+    (project / "builds/x/1/link").symlink_to("/etc/hostname")
+    (project / "builds/x/1/etc").symlink_to("/etc")
+    commit(project, {"builds/x/1/plan.json": "{}"})
+    out = tmp_path / "out"
+    assert foreign_files.extract_folder(project, "HEAD", "builds/x/1", out)
+    assert [path.name for path in (out / "builds/x/1").iterdir()] == ["plan.json"]
+
+
+def hostile_repository(folder: Path, marker: Path) -> None:
+    """Makes a repository of ``folder`` with a commit whose objects are partly gone, and settings that name programs for
+    everything that git may run one for: each writes ``marker``."""
+    program = folder.parent / "program"
+    program.write_text(f"#!/bin/sh\necho $0 $* >>{marker}\nexit 1\n")
+    program.chmod(0o755)
+    commit(folder, {"images.lock": "one\n", "builds/x/1/run.sh": "run\n", "gone": "gone\n"})
+    for line in (
+        *("core.fsmonitor", "core.sshCommand", "core.gitProxy", "core.alternateRefsCommand", "core.pager"),
+        *("filter.f.smudge", "filter.f.clean", "diff.f.textconv", "diff.external", "gpg.program"),
+        *("tar.tar.command", "gpg.ssh.program", "credential.helper", "core.askPass", "core.editor"),
+    ):
+        configure(folder, line, str(program))
+    for key, value in {
+        "core.repositoryFormatVersion": "1",
+        "extensions.partialClone": "origin",
+        "remote.origin.url": "ssh://git@host.example/x",
+        "remote.origin.promisor": "true",
+        "remote.origin.partialCloneFilter": "blob:none",
+        "log.showSignature": "true",
+        "protocol.allow": "always",
+    }.items():
+        configure(folder, key, value)
+    (folder / ".git/hooks").mkdir(exist_ok=True)
+    for hook in ("post-index-change", "reference-transaction", "post-checkout"):
+        (folder / ".git/hooks" / hook).symlink_to(program)
+    (folder / ".git/info").mkdir(exist_ok=True)
+    (folder / ".git/info/attributes").write_text("* filter=f diff=f export-subst\n")
+    gone = subprocess.run(["git", "rev-parse", "HEAD:gone"], cwd=folder, check=True, capture_output=True, text=True)
+    name = gone.stdout.strip()
+    (folder / ".git/objects" / name[:2] / name[2:]).unlink()
+    marker.unlink(missing_ok=True)
+
+
+def configure(folder: Path, key: str, value: str) -> None:
+    subprocess.run(["git", "config", "--file", str(folder / ".git/config"), key, value], cwd=folder.parent, check=True)
+
+
+def runs(marker: Path, folder: Path, *arguments: str) -> bool:
+    """True if plain git runs a program of the repository's for this; nothing of it is left."""
+    subprocess.run(["git", *arguments], cwd=folder, check=False, capture_output=True, timeout=20)
+    ran = marker.exists()
+    marker.unlink(missing_ok=True)
+    return ran
+
+
+def test_no_program_that_the_repository_around_the_project_names_is_run(tmp_path: Path) -> None:
+    project, marker = tmp_path / "project", tmp_path / "ran"
+    hostile_repository(project, marker)
+    assert runs(marker, project, "archive", "--format=tar", "HEAD", "--", "builds/x/1/")
+    assert runs(marker, project, "cat-file", "blob", "HEAD:./gone")
+    assert foreign_files.read_file(project, "HEAD", "images.lock") == b"one\n"
+    assert foreign_files.read_file(project, "HEAD", "gone") is None
+    assert foreign_files.extract_folder(project, "HEAD", "builds/x/1", tmp_path / "out")
+    assert (tmp_path / "out/builds/x/1/run.sh").read_text() == "run\n"
+    assert not foreign_files.extract_folder(project, "HEAD", ".", tmp_path / "all")
+    assert not marker.exists()
+
+
+def test_a_repository_that_is_a_folder_of_a_clone_is_none(tmp_path: Path) -> None:
+    """A bare repository committed as plain files, which git takes for the one that a command in its folder is about."""
+    made, marker = tmp_path / "made", tmp_path / "ran"
+    hostile_repository(made, marker)
+    clone = commit(tmp_path / "clone", {"ex/dockerfiles/x": ""}) / "ex"
+    for part in ("HEAD", "config", "objects", "refs"):
+        (made / ".git" / part).rename(clone / part)
+    configure_bare = ("config", "--file", str(clone / "config"))
+    subprocess.run(["git", *configure_bare, "core.bare", "false"], cwd=tmp_path, check=True)
+    subprocess.run(["git", *configure_bare, "core.worktree", "."], cwd=tmp_path, check=True)
+    assert runs(marker, clone, "cat-file", "blob", "HEAD:./gone")
+    with pytest.raises(UsageError):
+        foreign_files.read_file(clone, "HEAD", "gone")
+    assert not foreign_files.extract_folder(clone, "HEAD", ".", tmp_path / "all")
+    assert not marker.exists()

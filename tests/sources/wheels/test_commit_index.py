@@ -18,7 +18,7 @@ from builder.pins.resolver import Resolver
 from builder.plan.making import ImageInputs, make_plan
 from builder.sources.git import UserSettings
 from tests import projects
-from tests.pinning.bases import no_contents
+from tests.pins.bases import no_contents
 from tests.sources.wheelhouse import Served, make_commit_index, make_index, make_wheel, serving, sha256
 
 if TYPE_CHECKING:

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import pytest
+
+from builder.base import yaml_file
+from builder.base.errors import FileProblemsError, Location
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True)
+)
+CHAIN = "".join(f"a{n}: &a{n} {'[' * 30}{f'*a{n - 1}' if n else 1}{']' * 30}\n" for n in range(60))
+TEXT = "a: 1\nb:\n  - x\n  - {c: y}\n7: z\n"
+
+
+def test_keys_stay_text_and_dates_too() -> None:
+    assert yaml_file.load("7: 2026-11-20\n", "f") == {"7": "2026-11-20"}
+
+
+def test_aliases_and_merges_mean_what_they_stand_for() -> None:
+    text = "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]\nd: !!str 1\n"
+    both = {"x": 1, "y": 2}
+    assert yaml_file.load(text, "f") == {"a": both, "b": {"x": 1, "y": 3}, "c": [both, both], "d": "1"}
+    assert yaml_file.load("", "f") is None
+
+
+def test_every_value_has_a_place() -> None:
+    assert yaml_file.locations(TEXT, "f") == {
+        (): Location("f", 1, 1),
+        ("a",): Location("f", 1, 1),
+        ("b",): Location("f", 2, 1),
+        ("b", 0): Location("f", 3, 5),
+        ("b", 1): Location("f", 4, 5),
+        ("b", 1, "c"): Location("f", 4, 6),
+        ("7",): Location("f", 5, 1),
+    }
+
+
+def test_what_has_no_place_has_that_of_what_is_around_it() -> None:
+    known = yaml_file.locations(TEXT, "f")
+    assert yaml_file.location_of(("b", 1, "gone"), known, "f") == Location("f", 4, 5)
+    assert yaml_file.location_of((), {}, "f") == Location("f", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\n  b: 2\n", "f:2:3: this line is indented more than the one above, whose value is complete"),
+        ("a: 1\na: 2\n", "f:2:1: the key `a` stands twice"),
+        ("? [1]\n: 2\n", "f:1:3: a key must be plain text"),
+        ("a: 1\nb: ä\x00\n", "f:2:5: the character U+0000 has no place in a text file; remove it"),
+        ("[" * 100_000, "f:1:64: blocks within blocks, too deep"),
+        ("a: &a [1]\nb: &b [*a]\nc: [*b, *b]\nd: &d [*d]\n", "f:4:4: an alias to what it stands in"),
+        ("a: &a {<<: *a}\n", "f:1:8: an alias to what it stands in"),
+        (BOMB, "f:1:35: aliases of aliases, which stand for too much"),
+        (CHAIN, "f:1:13: blocks within blocks, too deep"),
+        ("a: {<<: [1]}\n", "f:1:5: `<<` takes in a mapping, or a list of them"),
+        ("a: {<<: {? [b] : c}}\n", "f:1:12: a key must be plain text"),
+        (
+            "a: !!python/object/apply:os.system [id]\n",
+            "f:1:4: the tag `!!python/object/apply:os.system` has no place here",
+        ),
+        ("a: !!binary aGVsbG8=\n", "f:1:4: the tag `!!binary` has no place here"),
+        ("a: !!int ''\n", "f:1:4: the tag `!!int` has no place here; quote what is meant as text"),
+        ("a: !!bool x\n", "f:1:4: the tag `!!bool` has no place here"),
+        ("a: !!timestamp x\n", "f:1:4: the tag `!!timestamp` has no place here"),
+        ("a: !!set {b}\n", "f:1:4: the tag `!!set` has no place here"),
+        ("a: =\n", "f:1:4: the tag `!!value` has no place here"),
+        (f"a: {'9' * 5000}\n", "f:1:4: a number of so many digits"),
+    ],
+)
+def test_what_is_not_yaml_is_refused_with_its_location(text: str, message: str) -> None:
+    with pytest.raises(FileProblemsError) as caught:
+        yaml_file.load(text, "f")
+    assert str(caught.value).startswith(message)
+
+
+def test_the_last_of_two_counts_and_both_are_told() -> None:
+    data, (first, second) = yaml_file.load_shared("a: 1\nb:\n  c: x\n  c: 'x'\na: 2\n", "f")
+    assert data == {"a": 2, "b": {"c": "x"}}
+    assert (first.path, first.line, first.column, first.earlier_line) == (("a",), 5, 1, 1)
+    assert (first.same, first.values) == (False, ("1", "2"))
+    assert (second.path, second.line, second.earlier_line, second.same) == (("b", "c"), 4, 3, True)
+
+
+def test_blocks_are_compared_as_a_whole() -> None:
+    same, different = (
+        yaml_file.load_shared(f"a: [1, {{b: c}}]\na:\n- 1\n- {value}\n", "f")[1][0] for value in ("b: c", "b: d")
+    )
+    assert (same.values, different.values, different.same) == (None, None, False)
+
+
+def test_a_key_may_stand_three_times() -> None:
+    data, repetitions = yaml_file.load_shared("a: 1\na: 2\na: 1\n", "f")
+    assert data == {"a": 1}
+    assert [(each.line, each.earlier_line) for each in repetitions] == [(2, 1), (3, 2)]
+
+
+def test_the_last_place_is_that_of_the_value() -> None:
+    text = "a: {b: 1}\na: {b: 2}\n"
+    assert str(yaml_file.locations(text, "f")["a", "b"]) == "f:2:5"
+    assert str(yaml_file.location_within(text, "f", ("a", "b"), "2", 0)) == "f:2:8"
+
+
+@pytest.mark.parametrize("text", [BOMB, CHAIN, "a: &a {<<: *a}\n", "? [1]\n: 2\n", "a: &a [*a]\n"])
+def test_what_is_refused_stays_refused(text: str) -> None:
+    with pytest.raises(FileProblemsError):
+        yaml_file.load_shared(text, "f")
+    with pytest.raises(FileProblemsError, match="stands twice"):
+        yaml_file.load("a: 1\na: 1\n", "f")
+
+
+HEAD = "name: x\n"
+TAIL = "mods:\n  - a\n"
+
+
+def fault(text: str) -> str:
+    with pytest.raises(FileProblemsError) as caught:
+        yaml_file.load(text, "f")
+    (problem,) = caught.value.problems
+    return str(problem).removeprefix("f:")
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("a: b: c\n", "2:5: the value of `a` holds a colon and a space; quote it: a: 'b: c'"),
+        ("a:\n  b: it's: c\n", "3:10: the value of `b` holds a colon and a space; quote it: b: 'it''s: c'"),
+        ("a:\n  port:8000\n  tp: 1\n", "3:7: a space is missing after the colon: `port: 8000`"),
+        ("a:\n  tp: 1\n  port:8000\n  b: 1\n", "4:7: a space is missing after the colon: `port: 8000`"),
+        ("a:\n  tp: 1\n  port:8000 # why\n", "4:7: a space is missing after the colon: `port: 8000`"),
+        ("container:c\n", "2:10: a space is missing after the colon: `container: c`"),
+        ("a:\n  port 8000\n  tp: 1\n", "3:7: a colon is missing: `port: 8000`"),
+        ("a:\n  tp: 1\n  port 8000\n  b: 1\n", "4:7: a colon is missing: `port: 8000`"),
+        ("defaults\n  port: 8000\n", "2:9: a colon is missing: `defaults:`"),
+        ("env\n\n# why\n  A: 1\n", "2:4: a colon is missing: `env:`"),
+        ("(see below)\n", "2:1: no `key: value`: `(see below)`"),
+        ("a:\n  b: 1\n\tc: 2\n", "4:1: a tab in the indentation: YAML takes spaces only"),
+        ("a:\n\tb: 1\n", "3:1: a tab in the indentation: YAML takes spaces only"),
+        ('a: "b\nc: d\n', "2:4: the quote that opens here is never closed"),
+        ('a: "b\nc: "d"\n', "2:4: the quote that opens here is not closed on its line"),
+        ('a: "b" c\n', "2:8: text follows the closing quote; quote the whole value of `a`"),
+        ("a: {b}:1\n", "2:7: a value that begins with `{` ends where that is closed; quote the value of `a`"),
+        ("a: [b, c\n", "2:4: the `[` that opens here is not closed, or a comma is missing in it"),
+        ("a: {b: c\n", "2:4: the `{` that opens here is not closed, or a comma is missing in it"),
+        ("a: @b\n", "2:4: a value cannot begin with `@`; quote it"),
+        ("a: `b`\n", "2:4: a value cannot begin with a backtick; quote it"),
+        ("a: *b*\n", "2:4: a value cannot begin with `*` or `&`; quote it"),
+        ("a: *b\n", "2:4: a value cannot begin with `*`; quote it"),
+        ("a:\n  b: 1\n   c: 2\n", "4:4: this line is indented more than the one above, whose value is complete"),
+        ("a:\n    b: 1\n  c: 2\n", "4:3: the indentation of this line fits none above it"),
+        ("a:\n  - b\n - c\n", "4:2: the indentation of this line fits none above it"),
+        ("a:\n  b: 1\n  - c\n", "4:3: an item of a list among keys"),
+        ("a:\n- b\n  c:\n", "4:3: this line is indented more than the one above, whose value is complete"),
+        ("a:\n  - b\n  c: 1\n", "4:3: an item of a list begins with `- `, all at the same column"),
+        ("a: - b\n", "2:4: a list begins on the line after its key"),
+        ('a: "\\d"\n', "2:5: double quotes know no such escape; use single quotes"),
+        ("---\na: 1\n", "2:1: a second document begins here; a file holds one"),
+        ("a: | b\n  c\n", "2:6: a text begins on the line after its `|` or `>`"),
+        (": b\n", "2:1: a key is missing before the colon"),
+        ("a: ? b\n", "2:4: a `?` has no place here"),
+        ("a: b\n  and c: d\n", "3:8: a colon and a space inside a value; quote the value"),
+        (
+            "command:\n  serve x \\\n    --y '{\"a\": 1}'\n",
+            "2:1: a text over several lines begins with `|`: `command: |`",
+        ),
+        ('command: x {"a": 1}\n', "2:16: the value of `command` holds a colon and a space; put it below `command: |`"),
+    ],
+)
+def test_a_fault_is_told_in_plain_words_where_it_is(lines: str, expected: str) -> None:
+    assert fault(f"{HEAD}{lines}{TAIL}").startswith(expected)
+
+
+@pytest.mark.parametrize("around", ["{}", "defaults:\n  a: 1\n{}", "command: |\n  x \\\n{}  --y\n"])
+def test_marks_of_a_conflict_are_told_with_all_their_lines(around: str) -> None:
+    marks = "<<<<<<< HEAD\n  b: 1\n=======\n  b: 2\n>>>>>>> theirs\n"
+    text = HEAD + around.format(marks)
+    first = text[: text.index("<<<")].count("\n") + 1
+    assert fault(text) == (
+        f"{first}:1: marks of a merge conflict (lines {first}, {first + 2}, {first + 4}): "
+        "keep one version, and remove the marks"
+    )
+
+
+def test_a_first_line_that_is_indented() -> None:
+    assert fault("# why\n a: 1\nb: 2\n") == "2:1: this line is indented, and those below that belong beside it are not"
+
+
+def test_what_looks_like_a_mark_is_none() -> None:
+    assert yaml_file.conflict("command: |\n  cat <<<<<<<x\n=======\n") is None

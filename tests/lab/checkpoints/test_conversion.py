@@ -1,0 +1,497 @@
+"""The packages that only `cast` and `quantize` require, in an environment without them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+from builder.base.errors import BuilderError, ConflictError, SourceError
+from builder.base.events import TransferProgress
+from builder.commands import checkpoints
+from builder.lab.checkpoints import conversion
+from tests import projects, safetensors_files
+from tests.lab.checkpoints import made
+from tests.lab.checkpoints.made import Kitchen
+from tests.sources.wheelhouse import make_wheel
+
+pytestmark = pytest.mark.slow
+
+EXTRA = ("numpy", "ml_dtypes")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has every package of this one but those of the extra."""
+    folder = tmp_path_factory.mktemp("without")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = (folder / "lib").glob("python*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(EXTRA):
+            (site / entry.name).symlink_to(entry)
+    (folder / "bin/uv").symlink_to(Path(sys.executable).parent / "uv")
+    return folder / "bin/python"
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Kitchen:
+    return made.kitchen(tmp_path)
+
+
+def builder(python: Path, kitchen: Kitchen, *arguments: str, code: int = 0) -> str:
+    """What the command prints, which ends with this exit code."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "XDG_", "PYTHON"))}
+    done = subprocess.run(
+        [python, "-m", "builder", "--project", kitchen.project.root, *arguments],
+        env={**kept, "HOME": str(kitchen.folder / "home"), "COLUMNS": "500"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_all_that_copies_works_without_them(python: Path, kitchen: Kitchen) -> None:
+    script = f"from importlib.util import find_spec; print([name for name in {EXTRA} if find_spec(name)])"
+    found = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "[]\n"
+    assert "Usage:" in builder(python, kitchen, "--help")
+    assert "no images yet" in builder(python, kitchen, "list")
+    assert "not installed" not in builder(python, kitchen, "checkpoints", "plan", "hybrid")
+    assert "hybrid@" in builder(python, kitchen, "checkpoints", "build", "hybrid")
+    assert "hybrid" in builder(python, kitchen, "checkpoints", "verify", "hybrid")
+
+
+@pytest.mark.parametrize(
+    "step", ['{cast: F32, select: ["mtp.*norm*"]}', "{quantize: int8-rows, select: [lm_head.weight], expect: 1}"]
+)
+def test_a_step_that_computes_names_them_before_any_work(python: Path, kitchen: Kitchen, step: str) -> None:
+    kitchen.define(more=f"  - {step}\n")
+    reason = "`cast` and `quantize` require the extra `builder[checkpoints]`; not installed: numpy, ml-dtypes"
+    remedy = f"install them: {python} -m uv pip install --python {python} numpy ml-dtypes"
+    planned = builder(python, kitchen, "checkpoints", "plan", "hybrid")
+    refused = builder(python, kitchen, "checkpoints", "build", "hybrid", code=2)
+    for printed in (planned, refused):
+        assert reason in printed
+        assert remedy in printed
+    assert not kitchen.cache.exists()
+
+
+def test_the_remedy_installs_into_the_environment_of_the_program(python: Path, tmp_path: Path) -> None:
+    """Where the program was installed as a tool there is no pip: uv, which the program requires, is there."""
+    make_wheel(tmp_path, "toy", "1.0", files={"toy/a.py": "a = 1\n"})
+    remedy = [str(python), "-m", "uv", "pip", "install", "--python", str(python)]
+    subprocess.run([*remedy, "--offline", "--no-index", "--find-links", tmp_path, "toy"], check=True)
+    subprocess.run([python, "-c", "import toy.a"], check=True)
+
+
+# Checkpoints as they are made: read back by the real library, the same bytes each time, whatever ends a build.
+
+IN_FP8 = ".mlp.shared_expert."
+
+
+@pytest.fixture
+def making_kitchen(tmp_path: Path) -> Kitchen:
+    return made.kitchen(tmp_path)
+
+
+def tensors(folder: Path) -> dict[str, tuple[str, list[int], bytes]]:
+    """All tensors of a checkpoint by the real library, which checks each file: dtype, shape and bytes."""
+    read: dict[str, tuple[str, list[int], bytes]] = {}
+    files = sorted(folder.glob("*.safetensors"))
+    for path in files:
+        with safe_open(path, framework="np") as opened:
+            assert opened.metadata() == {"format": "pt"}
+            names = set(opened.keys())
+        content = path.read_bytes()
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        header.pop("__metadata__")
+        assert header.keys() == names
+        for name, entry in header.items():
+            begin, end = (8 + size + offset for offset in entry["data_offsets"])
+            assert name not in read
+            read[name] = (entry["dtype"], entry["shape"], content[begin:end])
+    return read
+
+
+def problems(kitchen: Kitchen, *, full: bool = False) -> list[str]:
+    (result,) = checkpoints.verify_checkpoints(kitchen.workspace(), "hybrid", full=full)
+    return list(result.problems) if result.is_here else ["not here"]
+
+
+def test_the_result_has_the_bytes_of_its_sources(making_kitchen: Kitchen) -> None:
+    result = making_kitchen.build()
+    read = tensors(result.folder)
+    assert len(read) == result.tensors
+    expected: dict[str, tuple[str, list[int]]] = {}
+    for file in safetensors_files.int4(made.SIZE).values():
+        expected |= file
+    for file in safetensors_files.fp8(made.SIZE).values():
+        expected |= {name: entry for name, entry in file.items() if name.startswith("model.") and IN_FP8 in name}
+    assert {name: (dtype, shape) for name, (dtype, shape, _) in read.items()} == expected
+    assert sum(dtype == "F8_E4M3" for dtype, _, _ in read.values()) == 12
+    for name, (dtype, shape, content) in read.items():
+        assert content == safetensors_files.content(name, dtype, shape), name
+
+
+def test_the_index_leads_to_every_tensor(making_kitchen: Kitchen) -> None:
+    folder = making_kitchen.build().folder
+    index = json.loads((folder / "model.safetensors.index.json").read_bytes())
+    read = tensors(folder)
+    assert index["weight_map"].keys() == read.keys()
+    assert index["metadata"]["total_size"] == sum(len(content) for _, _, content in read.values())
+    for name in ("mtp.fc.weight", "lm_head.weight"):
+        with safe_open(folder / index["weight_map"][name], framework="np") as opened:
+            assert name in opened.keys()  # noqa: SIM118
+
+
+def test_the_result_lies_in_the_layout_of_the_cache(making_kitchen: Kitchen) -> None:
+    result = making_kitchen.build()
+    assert result.folder == making_kitchen.cache / "snapshots" / result.name.revision
+    assert (making_kitchen.cache / "refs/main").read_text() == result.name.revision
+    for path in result.folder.iterdir():
+        assert path.is_symlink()
+        assert path.resolve().parent == making_kitchen.cache / "blobs"
+    assert {path.name for path in making_kitchen.cache.iterdir()} == {"blobs", "refs", "snapshots", ".building"}
+    assert problems(making_kitchen) == problems(making_kitchen, full=True) == []
+
+
+def test_the_model_card_tells_where_it_is_from(making_kitchen: Kitchen) -> None:
+    card = (making_kitchen.build().folder / "README.md").read_text()
+    assert f"- `int4`: folder: {making_kitchen.folder}/int4" in card
+    assert "2. replaces 12 tensors by those of fp8 (BF16 → F8_E4M3), with 12 companions" in card
+    assert "An image needs this mod: `enable-hybrid-int4fp8`." in card
+
+
+def test_the_same_pins_give_the_same_bytes(making_kitchen: Kitchen, tmp_path: Path) -> None:
+    first = making_kitchen.build()
+    before = made.contents(first.folder)
+    lock = making_kitchen.project.checkpoints_lock.read_bytes()
+    assert making_kitchen.build().seconds is None  # there is nothing to do
+    subprocess.run(["rm", "-rf", str(making_kitchen.cache)], check=True)
+    again = making_kitchen.build()
+    assert again.seconds is not None
+    assert again.name == first.name
+    assert made.contents(again.folder) == before
+    assert making_kitchen.project.checkpoints_lock.read_bytes() == lock
+
+
+@pytest.mark.parametrize("listed", [safetensors_files.INT4_FILES, (*safetensors_files.INT4_FILES, "extra")])
+def test_the_shipped_definition_is_killed_in_the_middle_and_gives_the_same_bytes(
+    tmp_path: Path, listed: tuple[str, ...]
+) -> None:
+    """Whether the index of the INT4 release lists the weights under ``mtp.`` or not."""
+    names = [name.replace("extra", safetensors_files.EXTRA) for name in listed]
+    one, other = (made.kitchen(tmp_path / name, safetensors_files.SMALL, names) for name in ("one", "other"))
+    for cook in (one, other):
+        sources = (f"{{folder: {cook.folder}/{source}}}" for source in ("int4", "fp8"))
+        projects.write(cook.project.root / made.FILE, made.shipped(*sources) + "output: {shard_size: 1 MB}\n")
+    expected = one.build()
+    contents = made.contents(expected.folder)
+    assert sum(name.endswith(".safetensors") for name in contents) > 2, "a kill at the second file is in the middle"
+    merged: dict[str, tuple[str, list[int]]] = {}
+    for file in safetensors_files.int4().values():
+        merged |= file
+    for file in safetensors_files.fp8().values():
+        merged |= {name: entry for name, entry in file.items() if name.startswith("model.") and IN_FP8 in name}
+    read = tensors(expected.folder)
+    assert {name: (dtype, shape) for name, (dtype, shape, _) in read.items()} == merged
+    assert all(
+        content == safetensors_files.content(name, dtype, shape) for name, (dtype, shape, content) in read.items()
+    )
+
+    root = str(projects.REPOSITORY_ROOT)
+    project, folder = str(other.project.root), str(other.folder)
+    script = KILLED.format(root=root, function="conversion.BuildJournal.add", project=project, folder=folder)
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script, "2"], capture_output=True, text=True)
+        assert done.returncode == -9, done.stderr
+        assert not other.project.checkpoints_lock.exists()
+    again = other.build()
+    # The folders of the sources are part of what names a result, and of its card.
+    assert {name: content for name, content in made.contents(again.folder).items() if name != "README.md"} == {
+        name: content for name, content in contents.items() if name != "README.md"
+    }
+
+
+def test_a_folder_gets_each_revision_as_a_folder(making_kitchen: Kitchen) -> None:
+    making_kitchen.define(output=f"{{folder: {making_kitchen.folder}/out, shard_size: 1 MB}}")
+    result = making_kitchen.build()
+    assert result.folder == making_kitchen.folder / "out/hybrid" / result.name.revision
+    assert not any(path.is_symlink() for path in result.folder.iterdir())
+    assert {path.name for path in result.folder.parent.iterdir()} == {result.name.revision, ".building"}
+    assert problems(making_kitchen, full=True) == []
+
+
+@pytest.mark.parametrize("output", ["{{shard_size: 1 MB}}", "{{folder: {}/out, shard_size: 1 MB}}"])
+def test_a_build_goes_on_after_a_failure_at_every_file(
+    making_kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    making_kitchen.define(output=output.format(making_kitchen.folder))
+    expected = made.contents(making_kitchen.build().folder)
+    for path in (making_kitchen.cache, making_kitchen.folder / "out"):
+        subprocess.run(["rm", "-rf", str(path)], check=True)
+    making_kitchen.project.checkpoints_lock.unlink()
+    real = conversion.write_shard
+    written: list[str] = []
+
+    def fails(*arguments: Any) -> Any:
+        if len(written) % 2:
+            written.append("failed")
+            raise OSError(28, "No space left on device", str(arguments[1]))
+        result = real(*arguments)
+        written.append(arguments[0].name)
+        return result
+
+    monkeypatch.setattr(conversion, "write_shard", fails)
+    monkeypatch.setattr(conversion, "_WORKERS", 1)
+    for _ in range(40):
+        try:
+            result = making_kitchen.build()
+            break
+        except OSError as error:
+            assert error.errno == 28
+            assert not making_kitchen.project.checkpoints_lock.exists()
+            assert len(written) < 80
+    names = [name for name in written if name != "failed"]
+    assert len(names) == len(set(names)) > 3
+    assert made.contents(result.folder) == expected
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, {root!r})
+from builder.lab.checkpoints import conversion
+from tests.lab.checkpoints.made import Kitchen
+from builder.base.project import Project
+from pathlib import Path
+count, real = 0, {function}
+def die(*arguments, **options):
+    global count
+    count += 1
+    if count == int(sys.argv[1]):
+        os.kill(os.getpid(), 9)
+    return real(*arguments, **options)
+{function} = die
+Kitchen(Project(Path({project!r})), Path({folder!r})).build()
+"""
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["conversion.BuildJournal.add", "conversion._read_into", "Path.replace", "Path.rename"],
+)
+def test_a_kill_at_every_place_leaves_the_same_bytes(making_kitchen: Kitchen, function: str) -> None:
+    expected = making_kitchen.build()
+    contents = made.contents(expected.folder)
+    lock = making_kitchen.project.checkpoints_lock.read_bytes()
+    root = str(projects.REPOSITORY_ROOT)
+    script = KILLED.format(
+        root=root, function=function, project=str(making_kitchen.project.root), folder=str(making_kitchen.folder)
+    )
+    subprocess.run(["rm", "-rf", str(making_kitchen.cache)], check=True)
+    making_kitchen.project.checkpoints_lock.unlink()
+    kills = 0
+    for number in range(1, 200):
+        done = subprocess.run([sys.executable, "-c", script, str(number)], capture_output=True, text=True)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -9, done.stderr
+        kills += 1
+        snapshots = making_kitchen.cache / "snapshots"
+        for snapshot in snapshots.iterdir() if snapshots.is_dir() else ():
+            assert made.contents(snapshot) == contents  # a name is there with all of it, or not at all
+    assert kills
+    assert making_kitchen.build().name == expected.name
+    assert made.contents(expected.folder) == contents
+    assert making_kitchen.project.checkpoints_lock.read_bytes() == lock
+
+
+def test_what_a_build_left_that_was_killed_after_its_record_goes(
+    making_kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(conversion, "forget_unfinished", lambda _place, _inputs: None)
+        making_kitchen.build()
+    state = making_kitchen.project.state / ".checkpoints.json.1.1"
+    assert list(making_kitchen.cache.glob(".unfinished-*"))
+    assert making_kitchen.build().seconds is None
+    assert not list(making_kitchen.cache.glob(".unfinished-*"))
+    # One that was killed before its record has all files: what it left of the memory of speeds goes as well.
+    making_kitchen.project.checkpoints_lock.unlink()
+    projects.write(state, "")
+    assert making_kitchen.build().seconds is not None
+    assert not state.exists()
+
+
+def test_a_source_that_changes_while_it_is_read_is_noticed(making_kitchen: Kitchen) -> None:
+    path = making_kitchen.folder / "fp8/model-00001-of-00003.safetensors"
+
+    def change(event: object) -> None:
+        if isinstance(event, TransferProgress) and event.current > 0:
+            os.utime(path, ns=(1, 1))
+
+    with pytest.raises(SourceError, match="was changed while it was read|was changed since"):
+        making_kitchen.build(change)
+    assert not making_kitchen.project.checkpoints_lock.exists()
+    assert not list(making_kitchen.cache.glob("snapshots/*"))
+
+
+def test_a_source_that_is_cut_while_it_is_read_is_noticed(making_kitchen: Kitchen) -> None:
+    path = making_kitchen.folder / "int4/model-00002-of-00002.safetensors"
+
+    def cut(event: object) -> None:
+        if isinstance(event, TransferProgress):
+            os.truncate(path, 5000)
+
+    with pytest.raises(SourceError):
+        making_kitchen.build(cut)
+    assert not list(making_kitchen.cache.glob("snapshots/*"))
+
+
+def test_a_digest_that_must_hold_and_does_not(making_kitchen: Kitchen) -> None:
+    making_kitchen.define(more=f'  - verify: {{files: {{config.json: "{"0" * 64}"}}}}\n')
+    with pytest.raises(ConflictError, match=r"the files differ from what `verify` requires: SHA-256 of config\.json"):
+        making_kitchen.build()
+    assert not making_kitchen.project.checkpoints_lock.exists()
+
+
+def test_other_bytes_from_the_same_inputs_are_no_result(making_kitchen: Kitchen) -> None:
+    path = making_kitchen.folder / "int4/model-00001-of-00002.safetensors"
+    state = path.stat()
+    making_kitchen.build()
+    subprocess.run(["rm", "-rf", str(making_kitchen.cache)], check=True)
+    with path.open("r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        file.write(b"x")
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    with pytest.raises(ConflictError, match=r"records other content for the same inputs: model-.* differ"):
+        making_kitchen.build()
+    assert not list(making_kitchen.cache.glob("snapshots/*"))
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(
+    making_kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "_SPARE", 1 << 60)
+    with pytest.raises(SourceError, match="hybrid takes .* MB, and .* has .* free"):
+        making_kitchen.build()
+    assert not making_kitchen.cache.exists()
+
+
+def test_a_configuration_is_changed_by_a_merge_patch(making_kitchen: Kitchen) -> None:
+    making_kitchen.define(more="  - config: {model_type: null, quantization_config: {bits: 8, extra: {a: [1]}}}\n")
+    config = json.loads((making_kitchen.build().folder / "config.json").read_bytes())
+    assert config == {"quantization_config": {"quant_method": "auto-round", "bits": 8, "extra": {"a": [1]}}}
+
+
+def bf16(content: bytes, shape: list[int]) -> Any:
+    return np.frombuffer(content, ml_dtypes.bfloat16).astype(np.float32).reshape(shape)
+
+
+def test_rows_in_int8(making_kitchen: Kitchen) -> None:
+    making_kitchen.define(more="  - {quantize: int8-rows, select: [lm_head.weight], expect: 1}\n")
+    read = tensors(making_kitchen.build().folder)
+    weight = bf16(safetensors_files.content("lm_head.weight", "BF16", [64, 16]), [64, 16])
+    dtype, shape, content = read["lm_head.weight"]
+    assert (dtype, shape, read["lm_head.weight_scale"][:2]) == ("I8", [64, 16], ("F32", [64, 1]))
+    scales = np.frombuffer(read["lm_head.weight_scale"][2], np.float32).reshape(64, 1)
+    assert np.array_equal(scales, (np.abs(weight).max(axis=1, keepdims=True) / np.float32(127)))
+    restored = np.frombuffer(content, np.int8).reshape(64, 16) * scales
+    assert np.abs(restored - weight).max() <= scales.max() * 0.501
+
+
+@pytest.mark.parametrize("scale_dtype", ["F32", "BF16"])
+def test_blocks_in_fp8(making_kitchen: Kitchen, scale_dtype: str) -> None:
+    step = f"quantize: fp8-blocks, select: [lm_head.weight], block: [48, 10], scale_dtype: {scale_dtype}"
+    making_kitchen.define(more=f"  - {{{step}}}\n")
+    read = tensors(making_kitchen.build().folder)
+    weight = bf16(safetensors_files.content("lm_head.weight", "BF16", [64, 16]), [64, 16])
+    assert read["lm_head.weight_scale_inv"][:2] == (scale_dtype, [2, 2])
+    kind = np.float32 if scale_dtype == "F32" else ml_dtypes.bfloat16
+    scales = np.frombuffer(read["lm_head.weight_scale_inv"][2], kind).astype(np.float32).reshape(2, 2)
+    spread = np.repeat(np.repeat(scales, 48, 0)[:64], 10, 1)[:, :16]
+    stored = np.frombuffer(read["lm_head.weight"][2], ml_dtypes.float8_e4m3fn).astype(np.float32).reshape(64, 16)
+    # Three bits of mantissa: half a step is a sixteenth of the number, or of the smallest normal one.
+    assert (np.abs(stored * spread - weight) <= np.maximum(np.abs(weight) / 15, spread * 2**-9)).all()
+
+
+def test_a_cast(making_kitchen: Kitchen) -> None:
+    making_kitchen.define(more='  - {cast: F32, select: ["mtp.*norm*"]}\n')
+    dtype, shape, content = tensors(making_kitchen.build().folder)["mtp.norm.weight"]
+    assert dtype == "F32"
+    expected = bf16(safetensors_files.content("mtp.norm.weight", "BF16", [16]), [16])
+    assert np.array_equal(np.frombuffer(content, np.float32).reshape(shape), expected)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "message"),
+    [
+        (1e30, "{cast: F16, select: [a]}", "a has numbers that F16 cannot represent"),
+        (1000, "{cast: F8_E4M3, select: [a]}", "a has numbers that F8_E4M3 cannot represent"),
+        (float("inf"), "{quantize: int8-rows, select: [a]}", "a has an infinity or NaN in it"),
+        (float("nan"), "{quantize: fp8-blocks, select: [a]}", "a has an infinity or NaN in it"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_an_error(making_kitchen: Kitchen, value: float, step: str, message: str) -> None:
+    content = np.full((4, 4), value, np.float32).tobytes()
+    header = {"a": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}
+    file = {"model.safetensors": safetensors_files.raw(header) + content, "config.json": b"{}"}
+    safetensors_files.write(making_kitchen.folder / "one", file)
+    source = f"sources: {{a: {{folder: {making_kitchen.folder}/one}}}}"
+    text = f"description: x\nmodel: A/B\n{source}\nsteps: [{{take: a}}, {step}]\n"
+    (making_kitchen.project.root / made.FILE).write_text(text)
+    with pytest.raises(SourceError, match=message):
+        making_kitchen.build()
+
+
+def test_damage_is_found(making_kitchen: Kitchen) -> None:
+    folder = making_kitchen.build().folder
+    shard = (folder / "model_extra_tensors.safetensors").resolve()
+    content = bytearray(shard.read_bytes())
+    content[-1] ^= 1
+    shard.write_bytes(content)
+    assert problems(making_kitchen) == []
+    assert problems(making_kitchen, full=True) == [
+        "model_extra_tensors.safetensors: its content differs from the record"
+    ]
+    content[40] ^= 1
+    shard.write_bytes(content)
+    assert problems(making_kitchen) == [
+        "model_extra_tensors.safetensors: its header differs from the record",
+        *problems(making_kitchen)[1:],
+    ]
+    shard.write_bytes(content[:-1])
+    assert "recorded" in problems(making_kitchen)[0]
+    (folder / "config.json").resolve().write_bytes(b"[]")
+    assert "config.json: it has 2 bytes" in problems(making_kitchen)[0]
+    subprocess.run(["rm", "-rf", str(making_kitchen.cache)], check=True)
+    assert problems(making_kitchen) == ["not here"]
+
+
+def test_a_plan_after_a_build_has_nothing_to_do(making_kitchen: Kitchen) -> None:
+    assert checkpoints.plan_checkpoint(making_kitchen.workspace(), "hybrid").made is None
+    result = making_kitchen.build()
+    outlook = checkpoints.plan_checkpoint(making_kitchen.workspace(), "hybrid")
+    assert (outlook.made, outlook.needed) == (result.name.revision, 0)
+
+
+def test_list_and_show(making_kitchen: Kitchen) -> None:
+    (listed,) = checkpoints.list_checkpoints(making_kitchen.workspace())
+    assert (listed.revisions, listed.size_here) == ((), 0)
+    result = making_kitchen.build()
+    shown = checkpoints.show_checkpoint(making_kitchen.workspace(), "hybrid")
+    assert [each.revision for each in shown.revisions] == [result.name.revision]
+    assert shown.size_here == result.size
+    with pytest.raises(BuilderError, match="no checkpoint is called `hybird`"):
+        checkpoints.show_checkpoint(making_kitchen.workspace(), "hybird")

