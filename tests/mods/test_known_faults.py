@@ -141,7 +141,7 @@ def sentence(raised: ast.expr) -> str:
 
 
 def test_no_shipped_pin_is_of_a_release_that_has_one(having: dict[str, list[str]]) -> None:
-    """But for that of drafters: no shipped recipe meets it (`tests/serving/test_chip_faults.py`)."""
+    """But for that of drafters: no shipped recipe meets it (`tests/serving/test_readiness.py`)."""
     pinned = lock_file.read_lock(shipped_files.project().lock).pins
     sources = [pins.sources for by_platform in pinned.values() for pins in by_platform.values()]
     shipped = {by_name["vllm"].version for by_name in sources if "vllm" in by_name}

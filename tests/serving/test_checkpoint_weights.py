@@ -44,7 +44,7 @@ COMMIT = "1" * 40
 
 
 @pytest.fixture
-def checkpoint_weights_kitchen(tmp_path: Path) -> Kitchen:
+def kitchen(tmp_path: Path) -> Kitchen:
     kitchen = made.kitchen(tmp_path, Dimensions(layers=4, width=64, mtp_experts=8))
     projects.write(kitchen.project.recipes / "hybrid.yaml", RECIPE.format(more=""))
     return kitchen
@@ -67,10 +67,8 @@ def settings(kitchen: Kitchen, content: Lock) -> ServerSettings:
     return preparation.settings(kitchen.project, for_recipe(content, recipe), request, workspace.environment)
 
 
-def test_a_recipe_takes_model_and_mods_from_the_definition(checkpoint_weights_kitchen: Kitchen) -> None:
-    recipe = recipes.load_recipe(
-        checkpoint_weights_kitchen.project, checkpoint_weights_kitchen.project.recipes / "hybrid.yaml"
-    )
+def test_a_recipe_takes_model_and_mods_from_the_definition(kitchen: Kitchen) -> None:
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
     assert (recipe.model, recipe.checkpoint, recipe.mods) == (MODEL, "hybrid", (f"mods/{MOD}",))
 
 
@@ -82,19 +80,17 @@ def test_a_recipe_takes_model_and_mods_from_the_definition(checkpoint_weights_ki
         ("checkpoint:hybrid", "checkpoint:../x", "recipes/hybrid.yaml:3:1: `model`:"),
     ],
 )
-def test_a_recipe_without_such_a_checkpoint(
-    checkpoint_weights_kitchen: Kitchen, old: str, new: str, problem: str
-) -> None:
-    path = checkpoint_weights_kitchen.project.recipes / "hybrid.yaml"
+def test_a_recipe_without_such_a_checkpoint(kitchen: Kitchen, old: str, new: str, problem: str) -> None:
+    path = kitchen.project.recipes / "hybrid.yaml"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(FileProblemsError) as refused:
-        recipes.load_recipe(checkpoint_weights_kitchen.project, path)
+        recipes.load_recipe(kitchen.project, path)
     assert refused.value.message.startswith(problem)
 
 
-def test_the_container_gets_the_folder_and_the_name(checkpoint_weights_kitchen: Kitchen) -> None:
-    built = checkpoint_weights_kitchen.build()
-    (container,) = settings(checkpoint_weights_kitchen, lock()).containers
+def test_the_container_gets_the_folder_and_the_name(kitchen: Kitchen) -> None:
+    built = kitchen.build()
+    (container,) = settings(kitchen, lock()).containers
     snapshot = f"/root/.cache/huggingface/hub/models--checkpoint--hybrid/snapshots/{built.name.revision}"
     assert container.argv[:3] == ("vllm", "serve", snapshot)
     assert container.argv[-2:] == ("--served-model-name", MODEL)
@@ -102,42 +98,40 @@ def test_the_container_gets_the_folder_and_the_name(checkpoint_weights_kitchen: 
     assert container.labels["builder.serve.model"] == MODEL
 
 
-def test_a_name_that_the_command_gives_stays(checkpoint_weights_kitchen: Kitchen) -> None:
-    checkpoint_weights_kitchen.build()
-    projects.write(
-        checkpoint_weights_kitchen.project.recipes / "hybrid.yaml", RECIPE.format(more=" --served-model-name own")
-    )
-    (container,) = settings(checkpoint_weights_kitchen, lock()).containers
+def test_a_name_that_the_command_gives_stays(kitchen: Kitchen) -> None:
+    kitchen.build()
+    projects.write(kitchen.project.recipes / "hybrid.yaml", RECIPE.format(more=" --served-model-name own"))
+    (container,) = settings(kitchen, lock()).containers
     assert json.loads(container.labels["builder.serve.names"]) == ["own"]
 
 
-def test_a_result_in_a_folder_is_mounted(checkpoint_weights_kitchen: Kitchen) -> None:
-    checkpoint_weights_kitchen.define(output=f"{{folder: {checkpoint_weights_kitchen.folder}/out}}")
-    built = checkpoint_weights_kitchen.build()
-    (container,) = settings(checkpoint_weights_kitchen, lock()).containers
+def test_a_result_in_a_folder_is_mounted(kitchen: Kitchen) -> None:
+    kitchen.define(output=f"{{folder: {kitchen.folder}/out}}")
+    built = kitchen.build()
+    (container,) = settings(kitchen, lock()).containers
     assert container.argv[2] == "/checkpoints/hybrid"
     assert f"{built.folder}:/checkpoints/hybrid:ro" in map(str, container.mounts)
 
 
-def test_what_was_not_made_or_is_gone_is_said(checkpoint_weights_kitchen: Kitchen) -> None:
+def test_what_was_not_made_or_is_gone_is_said(kitchen: Kitchen) -> None:
     with pytest.raises(ImageStateError, match="the checkpoint hybrid was not made yet"):
-        settings(checkpoint_weights_kitchen, lock())
-    built = checkpoint_weights_kitchen.build()
-    built.folder.rename(checkpoint_weights_kitchen.folder / "elsewhere")
+        settings(kitchen, lock())
+    built = kitchen.build()
+    built.folder.rename(kitchen.folder / "elsewhere")
     with pytest.raises(ImageStateError, match=rf"hybrid@{built.name.revision[:12]} is not on this machine"):
-        settings(checkpoint_weights_kitchen, lock())
+        settings(kitchen, lock())
 
 
-def test_an_image_without_the_mod_is_refused(checkpoint_weights_kitchen: Kitchen) -> None:
-    checkpoint_weights_kitchen.build()
+def test_an_image_without_the_mod_is_refused(kitchen: Kitchen) -> None:
+    kitchen.build()
     with pytest.raises(ConflictError, match=rf"small:2 does not carry {MOD}, and hybrid@"):
-        settings(checkpoint_weights_kitchen, lock(mods=()))
+        settings(kitchen, lock(mods=()))
 
 
-def test_image_and_weights_go_back_together(checkpoint_weights_kitchen: Kitchen) -> None:
-    first = checkpoint_weights_kitchen.build()
-    checkpoint_weights_kitchen.define(more="  - config: {changed: true}\n")
-    second = checkpoint_weights_kitchen.build()
+def test_image_and_weights_go_back_together(kitchen: Kitchen) -> None:
+    first = kitchen.build()
+    kitchen.define(more="  - config: {changed: true}\n")
+    second = kitchen.build()
     assert first.name != second.name
     content = lock(str(second.name)).with_pairing(
         MODEL, Pairing(ImageName("small", 1), "recipes/hybrid.yaml", str(first.name))
@@ -146,104 +140,92 @@ def test_image_and_weights_go_back_together(checkpoint_weights_kitchen: Kitchen)
     content = content.with_image(ImageName("small", 1), image)
     model = content.models[MODEL]
     for pairing, expected in ((model.pairing, first), (model.stepped_back_to(ImageName("small", 2)).pairing, second)):
-        (container,) = settings(checkpoint_weights_kitchen, content.with_pairing(MODEL, pairing)).containers
+        (container,) = settings(kitchen, content.with_pairing(MODEL, pairing)).containers
         assert expected.name.revision in container.argv[2]
         assert container.image == str(pairing.image)
 
 
-def test_a_pairing_from_before_serves_the_models_own_weights(checkpoint_weights_kitchen: Kitchen) -> None:
-    built = checkpoint_weights_kitchen.build()
+def test_a_pairing_from_before_serves_the_models_own_weights(kitchen: Kitchen) -> None:
+    built = kitchen.build()
     content = lock(COMMIT, mods=())
-    (container,) = settings(checkpoint_weights_kitchen, content).containers
+    (container,) = settings(kitchen, content).containers
     assert container.argv[2] == MODEL
     assert container.argv[-2:] == ("--revision", COMMIT)
-    recipe = recipes.load_recipe(
-        checkpoint_weights_kitchen.project, checkpoint_weights_kitchen.project.recipes / "hybrid.yaml"
-    )
-    warning = checkpoint_weights.weights_warning(
-        checkpoint_weights_kitchen.project, content, for_recipe(content, recipe)
-    )
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    warning = checkpoint_weights.weights_warning(kitchen.project, content, for_recipe(content, recipe))
     assert warning == (
         f"{MODEL} is paired with its own weights: "
         f"`builder pair {MODEL} small:2 --checkpoint hybrid` serves {built.name.short}"
     )
 
 
-def test_a_new_pairing_records_the_revision_that_was_made_last(checkpoint_weights_kitchen: Kitchen) -> None:
-    recipe = recipes.load_recipe(
-        checkpoint_weights_kitchen.project, checkpoint_weights_kitchen.project.recipes / "hybrid.yaml"
-    )
-    assert model_revision.to_record(checkpoint_weights_kitchen.project, {}, MODEL, recipe) is None
-    built = checkpoint_weights_kitchen.build()
-    assert model_revision.to_record(checkpoint_weights_kitchen.project, {}, MODEL, recipe) == str(built.name)
-    assert model_revision.to_record(checkpoint_weights_kitchen.project, {"HOME": "/nowhere"}, MODEL, None) is None
+def test_a_new_pairing_records_the_revision_that_was_made_last(kitchen: Kitchen) -> None:
+    recipe = recipes.load_recipe(kitchen.project, kitchen.project.recipes / "hybrid.yaml")
+    assert model_revision.to_record(kitchen.project, {}, MODEL, recipe) is None
+    built = kitchen.build()
+    assert model_revision.to_record(kitchen.project, {}, MODEL, recipe) == str(built.name)
+    assert model_revision.to_record(kitchen.project, {"HOME": "/nowhere"}, MODEL, None) is None
 
 
-def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(checkpoint_weights_kitchen: Kitchen) -> None:
-    built = checkpoint_weights_kitchen.build()
+def test_pair_takes_a_checkpoint_by_the_beginning_of_its_revision(kitchen: Kitchen) -> None:
+    built = kitchen.build()
     image = lock().images["small"].numbers[2]
     for name in ("hybrid", f"hybrid@{built.name.revision[:7]}", str(built.name)):
-        assert checkpoint_weights.named_weights(checkpoint_weights_kitchen.project, name, MODEL, image) == built.name
+        assert checkpoint_weights.named_weights(kitchen.project, name, MODEL, image) == built.name
     with pytest.raises(UsageError, match="has no `other`"):
-        checkpoint_weights.named_weights(checkpoint_weights_kitchen.project, "other", MODEL, image)
+        checkpoint_weights.named_weights(kitchen.project, "other", MODEL, image)
     with pytest.raises(UsageError, match="is a form of Org/Model-int4, and not of Org/Else"):
-        checkpoint_weights.named_weights(checkpoint_weights_kitchen.project, "hybrid", "Org/Else", image)
+        checkpoint_weights.named_weights(kitchen.project, "hybrid", "Org/Else", image)
     with pytest.raises(ConflictError, match="does not carry"):
-        checkpoint_weights.named_weights(checkpoint_weights_kitchen.project, "hybrid", MODEL, replace(image, mods={}))
+        checkpoint_weights.named_weights(kitchen.project, "hybrid", MODEL, replace(image, mods={}))
 
 
-def test_a_rollback_tells_that_the_weights_are_gone(checkpoint_weights_kitchen: Kitchen) -> None:
-    built = checkpoint_weights_kitchen.build()
-    environ = checkpoint_weights_kitchen.workspace().environment
-    assert (
-        checkpoint_weights.missing_weights(checkpoint_weights_kitchen.project, environ, lock(str(built.name)), MODEL)
-        == ""
-    )
-    assert checkpoint_weights.missing_weights(checkpoint_weights_kitchen.project, environ, lock(COMMIT), MODEL) == ""
-    built.folder.rename(checkpoint_weights_kitchen.folder / "elsewhere")
-    line = checkpoint_weights.missing_weights(checkpoint_weights_kitchen.project, environ, lock(str(built.name)), MODEL)
+def test_a_rollback_tells_that_the_weights_are_gone(kitchen: Kitchen) -> None:
+    built = kitchen.build()
+    environ = kitchen.workspace().environment
+    assert checkpoint_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL) == ""
+    assert checkpoint_weights.missing_weights(kitchen.project, environ, lock(COMMIT), MODEL) == ""
+    built.folder.rename(kitchen.folder / "elsewhere")
+    line = checkpoint_weights.missing_weights(kitchen.project, environ, lock(str(built.name)), MODEL)
     assert line == f"{MODEL} is paired with {built.name.short}, which is not on this machine: it has to be made again"
 
 
-def test_prune_leaves_what_is_paired_and_what_was_made_last(checkpoint_weights_kitchen: Kitchen) -> None:
-    first = checkpoint_weights_kitchen.build()
-    checkpoint_weights_kitchen.define(more="  - config: {changed: true}\n")
-    second = checkpoint_weights_kitchen.build()
-    project, environ = checkpoint_weights_kitchen.project, checkpoint_weights_kitchen.workspace().environment
+def test_prune_leaves_what_is_paired_and_what_was_made_last(kitchen: Kitchen) -> None:
+    first = kitchen.build()
+    kitchen.define(more="  - config: {changed: true}\n")
+    second = kitchen.build()
+    project, environ = kitchen.project, kitchen.workspace().environment
     assert conversion.find_leftovers(project, environ, {str(first.name)}) == ()
     (going,) = conversion.find_leftovers(project, environ, ())
     assert (going.name, going.revision) == ("hybrid", first.name.revision)
     assert 0 < going.size < 10_000  # the weights are the other's, too
     conversion.remove_leftovers(going)
     assert not first.folder.exists()
-    assert checkpoints.build_checkpoint(checkpoint_weights_kitchen.workspace(), "hybrid").seconds is None
+    assert checkpoints.build_checkpoint(kitchen.workspace(), "hybrid").seconds is None
     assert all(path.exists() for path in second.folder.iterdir())
     assert conversion.find_leftovers(project, environ, ()) == ()
 
 
-def test_prune_knows_what_a_killed_build_left(checkpoint_weights_kitchen: Kitchen) -> None:
-    checkpoint_weights_kitchen.build()
-    left = checkpoint_weights_kitchen.cache / ".unfinished-0123456789abcdef"
+def test_prune_knows_what_a_killed_build_left(kitchen: Kitchen) -> None:
+    kitchen.build()
+    left = kitchen.cache / ".unfinished-0123456789abcdef"
     left.mkdir()
     (left / "model.part").write_bytes(b"x" * 5000)
-    (going,) = conversion.find_leftovers(
-        checkpoint_weights_kitchen.project, checkpoint_weights_kitchen.workspace().environment, ()
-    )
+    (going,) = conversion.find_leftovers(kitchen.project, kitchen.workspace().environment, ())
     assert (going.revision, going.size, going.title) == ("", 5000, "what an unfinished hybrid left")
     conversion.remove_leftovers(going)
     assert not left.exists()
 
 
-def test_download_has_nothing_to_fetch_of_a_checkpoint(checkpoint_weights_kitchen: Kitchen) -> None:
-    built = checkpoint_weights_kitchen.build()
-    projects.write(checkpoint_weights_kitchen.project.lock, text.dump_lock(lock()))
-    (result,) = transfers.download_model(checkpoint_weights_kitchen.workspace(), transfers.DownloadRequest("hybrid"))
+def test_download_has_nothing_to_fetch_of_a_checkpoint(kitchen: Kitchen) -> None:
+    built = kitchen.build()
+    projects.write(kitchen.project.lock, text.dump_lock(lock()))
+    (result,) = transfers.download_model(kitchen.workspace(), transfers.DownloadRequest("hybrid"))
     assert (result.folder, result.fetched) == (built.folder, 0)
 
 
 # A source of a checkpoint in the checkpoint's place: which one, at which commit, and where a container finds it.
 
-__all__ = ["checkpoint_weights_kitchen"]
 
 ON_THE_HUB = "int4: {{hf: Org/Model-int4@main}}"
 
