@@ -16,7 +16,7 @@ from shutil import which
 from typing import NamedTuple
 
 from builder.base.errors import SourceError
-from builder.base.processes import tied_to_parent
+from builder.base.processes import memory_file, tied_to_parent
 
 # The user's own settings for package indexes, certificates and proxies, which are passed to uv and to build steps.
 # Nothing of them enters a plan, a lock or an image: they say where packages come from, never which.
@@ -351,7 +351,6 @@ _LARGEST_PACK = 16 << 30  # bytes; that of vLLM with all contents has less than 
 _TOO_LARGE = re.compile(r"died of signal 25|File too large|[Ff]ile size limit exceeded")
 _TIMED_OUT = 124  # the exit status of timeout(1)
 _NOT_INSTALLED = 127  # that of a shell that does not find a program
-_NO_FOLDER = 128  # git's own, for this and other errors
 PROJECT_SECONDS = 120  # for git in a repository of others
 ANSWER_SECONDS = 90  # for a request with a short answer; a connection alone may take two minutes to fail
 
@@ -456,12 +455,12 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     return DamagedError(message, hint=f"delete {repository.path}: it is made anew when it is needed")
 
 
-def run_in_project(folder: Path, *arguments: str) -> GitResult:
+def run_in_project(folder: Path, *arguments: str, stdin: bytes = b"") -> GitResult:
     """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
     names. A failure is for the caller to judge, also where git is not installed."""
     # Settings may include a file that never ends, or a pipe that nobody writes to.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
-    return _execute(folder, command, b"", _project_variables())
+    return _execute(folder, command, stdin, _project_variables())
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
@@ -474,16 +473,23 @@ def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: M
 
 def _execute(folder: Path, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:
     """Runs git, which ends with this process: nothing writes to a mirror whose lock has been released."""
-    import subprocess
-
-    if not which("git"):
+    if not which("git"):  # GitPython would not even import
         return GitResult(_NOT_INSTALLED, b"", "")
-    if not os.access(folder, os.X_OK):
-        return GitResult(_NO_FOLDER, b"", f"fatal: cannot change to {folder}")
-    variables = {**os.environ, "LANGUAGE": "C", "LC_ALL": "C", **environ}
-    command = [*tied_to_parent(), *command]
-    process = subprocess.run(command, cwd=folder, input=stdin, env=variables, capture_output=True, check=False)
-    return GitResult(process.returncode, process.stdout, process.stderr.decode("utf-8", "replace").removesuffix("\n"))
+    from git.cmd import Git
+
+    with memory_file() as input_file:
+        input_file.write(stdin)
+        input_file.seek(0)
+        status, output, stderr = Git(folder).execute(
+            [*tied_to_parent(), *command],
+            istream=input_file,
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            env=environ,
+        )
+    return GitResult(status, output, stderr)
 
 
 def _ssh_command(repository: GitRepository) -> str:

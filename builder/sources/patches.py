@@ -81,7 +81,7 @@ def _name(line: str, strip: int) -> str:
 
 # Results of ``git apply``: the files that a patch changes, the hunks that fail, and the hunks that apply elsewhere.
 
-# Runs git outside any repository.
+# Runs git outside any repository. Its messages stay English (GitPython sets the locale).
 NO_REPOSITORY = GitRepository(Path("/no-repository"), git.Address(""))
 
 _FAILED = re.compile(r"error: patch failed: (?P<file>.+):(?P<line>[0-9]+)")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,6 +13,10 @@ from builder.sources import git, mirror, pulls
 from builder.sources.git import MissingError
 from builder.sources.pulls import RequestedPull
 from tests.sources.git_server import Vllm, served_vllm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 pytestmark = pytest.mark.slow
 
@@ -182,9 +185,3 @@ def test_a_pack_without_an_end_is_not_kept(vllm: Vllm, monkeypatch: pytest.Monke
         resolve(vllm)
     monkeypatch.undo()
     assert resolve(vllm) == vllm.history.main
-
-
-def test_only_one_module_runs_git() -> None:
-    package = Path(git.__file__).parents[1]
-    running = [path.name for path in package.rglob("*.py") if re.search(r'\[\s*"git",', path.read_text("utf-8"))]
-    assert running == ["git.py"]
