@@ -1,6 +1,6 @@
-"""These commands decide which images are good, current, paired with a model, or pinned.
+"""These commands decide which images are good, current, or paired with a model.
 
-The order is mark, pair, pin and unpin, promote.
+The order is mark, pair, promote.
 The promotion of an image does not change the image of any model.
 """
 
@@ -151,23 +151,6 @@ def pair_model(
 def _moves(lock: Lock, model: str, name: ImageName) -> tuple[PointerMove, ...]:
     origin = lock.models[model].pairing.image if model in lock.models else None
     return () if origin == name else (PointerMove(model, True, origin, name),)
-
-
-# The pin and unpin commands: an image that is pinned stays when others are pruned.
-
-
-def pin_image(workspace: Workspace, text: str, *, pinned: bool) -> tuple[ImageName, bool]:
-    """Pins or unpins the image called ``text``; returns its name, and true if that changed anything.
-
-    Raises UsageError where images.lock has no such image.
-    """
-    name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
-    with images_lock.transaction(workspace) as transaction:
-        _, image = status.named_number(workspace.project, transaction.lock, str(name))
-        if image.pinned == pinned:
-            return name, False
-        transaction.commit(transaction.lock.with_image(name, replace(image, pinned=pinned)))
-    return name, True
 
 
 # The promote command: makes a numbered image the current one of its repository. Models stay where they are.

@@ -288,12 +288,13 @@ def test_what_fails_while_a_process_ends_is_no_bug(tmp_path: Path, ends_by: str,
 @pytest.mark.slow
 def test_a_terminal_that_closes_ends_a_command_like_an_interruption(tmp_path: Path) -> None:
     script = (
-        "import fcntl, sys, termios, time\nfrom pathlib import Path\nfrom builder.cli import main, output\n"
+        "import fcntl, signal, sys, termios, time\nfrom pathlib import Path\nfrom builder.cli import main, output\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # ignored where the tests run without a terminal
         "class Command:\n"
         "    def main(self, **_):\n"
         "        fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n"
-        "        output.print_note('begun')\n"
         "        try:\n"
+        "            output.print_note('begun')\n"
         "            time.sleep(60)\n"
         "        finally:\n"
         "            output.print_note('putting back')\n"
