@@ -147,7 +147,7 @@ def test_a_number_is_pinned_without_yaml_and_without_the_programs_that_build(tmp
     project = projects.make(tmp_path)
     image = NumberedImage("2026-01-01T00:00:00Z", "small", "linux/amd64", "sha256:" + "1" * 64, "sha256:" + "2" * 64, 1)
     project.lock.write_text(dump_lock(Lock().with_image(ImageName("small", 1), image)))
-    heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.plan_model", "builder.definitions.image")
+    heavy = ("yaml", "secrets", "subprocess", "ssl", "builder.plan.making", "builder.definitions.image")
     code = (
         "import sys\nfrom builder.cli.main import run_program\n"
         f"run_program(['pin', 'small:1'])\nprint('heavy:', [m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
