@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import files
-from builder.building.resolve import AlreadyBuilt, HeldPointer, ModelOutcome
+from builder.building.request import AlreadyBuilt, HeldPointer, ModelOutcome
 from builder.engine import images
 from builder.evidence import requirements
 from builder.lock import text
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from builder.base.project import Project
     from builder.building.bake import BakedImage
-    from builder.building.resolve import BuildRequest, PlannedImage
+    from builder.building.request import BuildRequest
+    from builder.building.resolve import PlannedImage
     from builder.definitions.recipe import Recipe
     from builder.evidence.requirements import MissingEvidence
     from builder.evidence.store import Proof

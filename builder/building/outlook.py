@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.base.project import Project
-    from builder.building.resolve import BuildRequest, PlannedImage
+    from builder.building.request import BuildRequest
+    from builder.building.resolve import PlannedImage
     from builder.numbers.workspace import Workspace
     from builder.plan.rules import CompileJobs
 

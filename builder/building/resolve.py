@@ -1,14 +1,14 @@
 """The first two steps of a build turn a request into plans.
 
-The plans come first, then the resolution of definitions, mods and pins, then the request and its results.
+The resolution of definitions, mods and pins comes first, then the plans.
 Each plan is compared with the images that already exist.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from builder.base.errors import SourceError, UsageError
 from builder.base.events import Message
@@ -28,14 +28,164 @@ from builder.sources import git
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from builder.building.request import BuildRequest
     from builder.definitions.build_target import Target
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
-    from builder.engine.build_log import StepMemory
-    from builder.evidence.store import ProvedImage
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan, Step
+
+
+# The first step of a build: the request becomes definitions, mods and pins.
+
+_MOST_NAMES = 3  # in an error; all of them are reported
+
+
+@dataclass(frozen=True)
+class ResolvedTarget:
+    """A target with everything that goes into its image: the definitions of its chain, the base first, and the mods of
+    each in the order in which they are baked. ``models`` are the recipe's own and those requested."""
+
+    recipe: Recipe | None
+    models: tuple[str, ...]
+    chain: chains.Chain
+    mods: tuple[tuple[Mod, ...], ...]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """All targets of a build, the pins of their definitions by name, and images.lock as it was read."""
+
+    targets: tuple[ResolvedTarget, ...]
+    pins: Mapping[str, pinning.ResolvedPins]
+    lock: Lock
+
+
+def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
+    """Reads the targets' files, and resolves what is not pinned; no source is queried twice, and nothing is written.
+
+    Raises FileProblemsError with all problems in the files, LockError where images.lock is damaged or, for a ``locked``
+    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError.
+    """
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    # A model stands for the recipe that serves it, as everywhere.
+    by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
+    targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
+    for named in targets:
+        _require_a_definition(named)
+    definitions = [build_target.definition_of(project, named) for named in targets]
+    recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
+    overrides = image.Overrides(request.platform, request.settings)
+    platform = versions.platform(workspace.engine)
+    all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
+    if request.locked and request.update:
+        raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+    if request.locked:
+        for chain in all_chains:
+            chains.refuse_stale(lock, chain)
+    all_mods = [
+        mod_choice.load_mods(project, chain, named.recipe, request.mods)
+        for named, chain in zip(targets, all_chains, strict=True)
+    ]
+    mod.require_templates({mod.name: mod for mods in all_mods for own in mods for mod in own}.values())
+    for named, mods in zip(targets, all_mods, strict=True):
+        for message in mod_choice.left_out(project, named.recipe, mods) if named.recipe else ():
+            workspace.report(Message(message))
+    pins = _complete_pins(workspace, lock, all_chains, request)
+    resolved = []
+    for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
+        of_chain = [pins[definition.name].pins for definition in chain]
+        ordered = mod_choice.arrange_mods(project, chain, mods, of_chain)
+        if any(mod.packages for own in ordered for mod in own):
+            mod_choice.check_mod_versions(chain, ordered, of_chain)
+        with_files = mod_choice.fetch_mod_files(workspace, ordered)
+        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
+    return Resolution(tuple(resolved), pins, lock)
+
+
+def _complete_pins(
+    workspace: Workspace, lock: Lock, all_chains: Sequence[chains.Chain], request: BuildRequest
+) -> dict[str, pinning.ResolvedPins]:
+    """The pins of all definitions by name, with the patches that they name."""
+    pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
+    if faults := [fault for completed in pins.values() for fault in completed.faults]:
+        raise pinning.error_of(faults)
+    if request.local_base:
+        pins = _on_local_bases(workspace, all_chains, pins)
+    say_older(workspace, lock, all_chains, pins, request)
+    return {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
+
+
+def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
+    return {definition.name: definition for chain in all_chains for definition in chain}
+
+
+def _on_local_bases(
+    workspace: Workspace, all_chains: Sequence[chains.Chain], pins: Mapping[str, pinning.ResolvedPins]
+) -> dict[str, pinning.ResolvedPins]:
+    """``pins`` with each base of a registry replaced by this engine's copy of the same name. Raises SourceError where
+    the registry gives that name after all, where this engine has no copy, and for a base whose packages are pinned with
+    it: the packages of the copy may be others."""
+    local = dict(pins)
+    for definition in {chain[0].name: chain[0] for chain in all_chains}.values():
+        own = local[definition.name]
+        pin = own.pins.base
+        if pin is None or pin.resolved.startswith(installed.LOCAL):
+            continue
+        resolved = installed.resolve_base(workspace.engine, pin.requested, definition.platform)
+        if not resolved.startswith(installed.LOCAL) or definition.base_sources:
+            raise SourceError(f"this engine's copy of {pin.requested} does not take the place of the pinned base")
+        local[definition.name] = replace(own, pins=replace(own.pins, base=BasePin(pin.requested, resolved)))
+    return local
+
+
+def say_older(
+    workspace: Workspace,
+    lock: Lock,
+    all_chains: Sequence[chains.Chain],
+    pins: Mapping[str, pinning.ResolvedPins],
+    request: BuildRequest,
+) -> None:
+    """Reports each package and source that goes back to an older version. Raises SourceError where the request does not
+    allow that."""
+    settings = git.read_index_settings(workspace.environment)
+    older: list[pinning.OlderVersion] = []
+    for definition in _definitions(all_chains).values():
+        before, after = lock.pins_of(definition.name, definition.platform), pins[definition.name].pins
+        if before != after:
+            older += pinning.versions_between(definition, before, after, request.update, settings)
+    for each in older:
+        workspace.report(Message(str(each)))
+    if older and not request.older:
+        names = ", ".join(each.name for each in older[:_MOST_NAMES])
+        more = f" and {len(older) - _MOST_NAMES} more" if len(older) > _MOST_NAMES else ""
+        raise SourceError(
+            f"{names}{more} would go back to older versions", hint="`--allow-older` takes the older versions"
+        )
+
+
+def _with_patches(
+    workspace: Workspace, definition: ImageDefinition, resolved: pinning.ResolvedPins
+) -> pinning.ResolvedPins:
+    """``resolved`` with the patches that images.lock pins and the project does not have. Raises LockError."""
+    fetched = vendored.refetch_pull(workspace.project, definition, resolved.pins, resolved.patches, workspace.report)
+    return replace(resolved, patches={**resolved.patches, **fetched}) if fetched else resolved
+
+
+def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:
+    own = [recipe.model] if recipe and recipe.model else []
+    return tuple(dict.fromkeys([*own, *request.models]))
+
+
+def _require_a_definition(named: Target) -> None:
+    """Raises UsageError for a recipe that names a numbered image, which is never built again."""
+    if named.recipe and named.recipe.number:
+        raise UsageError(
+            f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
+            hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
+        )
 
 
 # The second step of a build: the plan of each image, compared with the images that exist.
@@ -197,256 +347,3 @@ def _pull_bases(workspace: Workspace, plan: Plan) -> None:
         # Where it cannot be pulled, the patches are not tried, which is reported; BuildKit says why.
         with suppress(SourceError):
             base_contents.ensure_present(workspace.engine, base, plan.definition.platform, workspace.report)
-
-
-# The first step of a build: the request becomes definitions, mods and pins.
-
-_MOST_NAMES = 3  # in an error; all of them are reported
-
-
-@dataclass(frozen=True)
-class ResolvedTarget:
-    """A target with everything that goes into its image: the definitions of its chain, the base first, and the mods of
-    each in the order in which they are baked. ``models`` are the recipe's own and those requested."""
-
-    recipe: Recipe | None
-    models: tuple[str, ...]
-    chain: chains.Chain
-    mods: tuple[tuple[Mod, ...], ...]
-
-
-@dataclass(frozen=True)
-class Resolution:
-    """All targets of a build, the pins of their definitions by name, and images.lock as it was read."""
-
-    targets: tuple[ResolvedTarget, ...]
-    pins: Mapping[str, pinning.ResolvedPins]
-    lock: Lock
-
-
-def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
-    """Reads the targets' files, and resolves what is not pinned; no source is queried twice, and nothing is written.
-
-    Raises FileProblemsError with all problems in the files, LockError where images.lock is damaged or, for a ``locked``
-    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError.
-    """
-    project = workspace.project
-    lock = lock_file.read_project_lock(project)
-    # A model stands for the recipe that serves it, as everywhere.
-    by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
-    targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
-    for named in targets:
-        _require_a_definition(named)
-    definitions = [build_target.definition_of(project, named) for named in targets]
-    recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
-    overrides = image.Overrides(request.platform, request.settings)
-    platform = versions.platform(workspace.engine)
-    all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
-    if request.locked and request.update:
-        raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
-    if request.locked:
-        for chain in all_chains:
-            chains.refuse_stale(lock, chain)
-    all_mods = [
-        mod_choice.load_mods(project, chain, named.recipe, request.mods)
-        for named, chain in zip(targets, all_chains, strict=True)
-    ]
-    mod.require_templates({mod.name: mod for mods in all_mods for own in mods for mod in own}.values())
-    for named, mods in zip(targets, all_mods, strict=True):
-        for message in mod_choice.left_out(project, named.recipe, mods) if named.recipe else ():
-            workspace.report(Message(message))
-    pins = _complete_pins(workspace, lock, all_chains, request)
-    resolved = []
-    for named, chain, mods in zip(targets, all_chains, all_mods, strict=True):
-        of_chain = [pins[definition.name].pins for definition in chain]
-        ordered = mod_choice.arrange_mods(project, chain, mods, of_chain)
-        if any(mod.packages for own in ordered for mod in own):
-            mod_choice.check_mod_versions(chain, ordered, of_chain)
-        with_files = mod_choice.fetch_mod_files(workspace, ordered)
-        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
-    return Resolution(tuple(resolved), pins, lock)
-
-
-def _complete_pins(
-    workspace: Workspace, lock: Lock, all_chains: Sequence[chains.Chain], request: BuildRequest
-) -> dict[str, pinning.ResolvedPins]:
-    """The pins of all definitions by name, with the patches that they name."""
-    pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
-    if faults := [fault for completed in pins.values() for fault in completed.faults]:
-        raise pinning.error_of(faults)
-    if request.local_base:
-        pins = _on_local_bases(workspace, all_chains, pins)
-    say_older(workspace, lock, all_chains, pins, request)
-    return {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
-
-
-def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
-    return {definition.name: definition for chain in all_chains for definition in chain}
-
-
-def _on_local_bases(
-    workspace: Workspace, all_chains: Sequence[chains.Chain], pins: Mapping[str, pinning.ResolvedPins]
-) -> dict[str, pinning.ResolvedPins]:
-    """``pins`` with each base of a registry replaced by this engine's copy of the same name. Raises SourceError where
-    the registry gives that name after all, where this engine has no copy, and for a base whose packages are pinned with
-    it: the packages of the copy may be others."""
-    local = dict(pins)
-    for definition in {chain[0].name: chain[0] for chain in all_chains}.values():
-        own = local[definition.name]
-        pin = own.pins.base
-        if pin is None or pin.resolved.startswith(installed.LOCAL):
-            continue
-        resolved = installed.resolve_base(workspace.engine, pin.requested, definition.platform)
-        if not resolved.startswith(installed.LOCAL) or definition.base_sources:
-            raise SourceError(f"this engine's copy of {pin.requested} does not take the place of the pinned base")
-        local[definition.name] = replace(own, pins=replace(own.pins, base=BasePin(pin.requested, resolved)))
-    return local
-
-
-def say_older(
-    workspace: Workspace,
-    lock: Lock,
-    all_chains: Sequence[chains.Chain],
-    pins: Mapping[str, pinning.ResolvedPins],
-    request: BuildRequest,
-) -> None:
-    """Reports each package and source that goes back to an older version. Raises SourceError where the request does not
-    allow that."""
-    settings = git.read_index_settings(workspace.environment)
-    older: list[pinning.OlderVersion] = []
-    for definition in _definitions(all_chains).values():
-        before, after = lock.pins_of(definition.name, definition.platform), pins[definition.name].pins
-        if before != after:
-            older += pinning.versions_between(definition, before, after, request.update, settings)
-    for each in older:
-        workspace.report(Message(str(each)))
-    if older and not request.older:
-        names = ", ".join(each.name for each in older[:_MOST_NAMES])
-        more = f" and {len(older) - _MOST_NAMES} more" if len(older) > _MOST_NAMES else ""
-        raise SourceError(
-            f"{names}{more} would go back to older versions", hint="`--allow-older` takes the older versions"
-        )
-
-
-def _with_patches(
-    workspace: Workspace, definition: ImageDefinition, resolved: pinning.ResolvedPins
-) -> pinning.ResolvedPins:
-    """``resolved`` with the patches that images.lock pins and the project does not have. Raises LockError."""
-    fetched = vendored.refetch_pull(workspace.project, definition, resolved.pins, resolved.patches, workspace.report)
-    return replace(resolved, patches={**resolved.patches, **fetched}) if fetched else resolved
-
-
-def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:
-    own = [recipe.model] if recipe and recipe.model else []
-    return tuple(dict.fromkeys([*own, *request.models]))
-
-
-def _require_a_definition(named: Target) -> None:
-    """Raises UsageError for a recipe that names a numbered image, which is never built again."""
-    if named.recipe and named.recipe.number:
-        raise UsageError(
-            f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
-            hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
-        )
-
-
-# The request for a build and its results, which the command line makes and shows.
-
-
-@dataclass(frozen=True)
-class BuildRequest:
-    """A build as typed. ``targets`` name recipes or definitions; ``mods`` and ``models`` are added to those of a
-    recipe. ``update`` maps each source to resolve anew to the git ref to use instead of the definition's, or None;
-    ``settings`` are values for the templates. ``builder`` names the buildx instance to build with. With ``ignore_disk``
-    it is built where the disk is expected to be too small; without ``prove`` its behaviour is not looked at.
-    ``without_checks`` names checks of the finished image that do not run, each with the reason. With a note in
-    ``promote_anyway``, the pointers move although evidence is missing or failed, and it is recorded. A ``candidate``
-    gets its number and moves nothing else: no pin, no pairing, no ``latest``. Without ``older`` nothing is built where
-    a package or a source would go back to an older version. With ``local_base`` it is built on this engine's own copy
-    of a base image that the registry does not give."""
-
-    targets: tuple[str, ...]
-    mods: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    update: Mapping[str, str | None] = field(default_factory=dict)
-    platform: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    locked: bool = False
-    force: bool = False
-    promote: bool = True
-    promote_anyway: str = ""
-    builder: str | None = None
-    push: bool = False
-    ignore_disk: bool = False
-    candidate: bool = False
-    prove: bool = True
-    without_checks: Mapping[str, str] = field(default_factory=dict)
-    older: bool = True
-    local_base: bool = False
-
-
-@dataclass(frozen=True)
-class ModelOutcome:
-    """The pairing of a model after a build that had nothing to do: ``paired`` just now with the existing image,
-    ``unpaired`` because that is marked bad, ``elsewhere``, with another ``image``, or ``waiting`` there because
-    evidence is ``missing``: each part as text, and the command that brings it. ``failed`` if some of that evidence was
-    taken and did not pass."""
-
-    model: str
-    state: Literal["paired", "unpaired", "elsewhere", "waiting"]
-    image: str = ""
-    missing: tuple[tuple[str, str], ...] = ()
-    failed: bool = False
-
-
-@dataclass(frozen=True)
-class AlreadyBuilt:
-    """A target with nothing to build: ``image`` was built from the same inputs and still exists. ``bad`` if it is
-    marked so; ``current`` is the image that ``latest`` means, if that is another one, or ``nothing``; ``unchecked`` are
-    the checks that were left out when it was built, with the reason."""
-
-    image: str
-    bad: bool
-    current: str
-    models: tuple[ModelOutcome, ...]
-    unchecked: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class HeldPointer:
-    """A model's pairing, or the ``latest`` of a repository, that a build left at ``stays`` (empty where it is nowhere),
-    and what is missing: each a text, and the command that brings it. ``failed`` if some of that was taken and did not
-    pass."""
-
-    what: str
-    is_model: bool
-    stays: str
-    missing: tuple[tuple[str, str], ...]
-    failed: bool = False
-
-
-@dataclass(frozen=True)
-class Built:
-    """A new numbered image. ``seconds`` is the total time, ``size`` in bytes; ``changes`` and ``new_layers`` are
-    relative to the previous number; ``compiled`` is the memory that compiling took; ``log`` is the file with the whole
-    output of BuildKit. ``models`` are paired with it, ``waiting`` is what stays until its evidence is there;
-    ``taken_from`` is the image of another repository that a model was paired with before, by model. ``current`` is what
-    ``latest`` means now, empty where that is nothing. ``unchecked`` are the checks that were left out, with the reason.
-    """
-
-    image: str
-    models: tuple[str, ...]
-    changes: tuple[str, ...]
-    seconds: float
-    size: int
-    layers: int
-    new_layers: int
-    steps: int
-    cached_steps: int
-    compiled: tuple[StepMemory, ...]
-    log: str
-    waiting: tuple[HeldPointer, ...] = ()
-    proofs: tuple[ProvedImage, ...] = ()
-    taken_from: Mapping[str, str] = field(default_factory=dict)
-    current: str = ""
-    unchecked: Mapping[str, str] = field(default_factory=dict)

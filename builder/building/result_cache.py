@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files
-from builder.building.resolve import AlreadyBuilt, ModelOutcome
+from builder.building.request import AlreadyBuilt, ModelOutcome
 from builder.engine import tag_cache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.base.project import Project
-    from builder.building.resolve import BuildRequest, PlannedImage
+    from builder.building.request import BuildRequest
+    from builder.building.resolve import PlannedImage
     from builder.numbers.workspace import Workspace
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.base import words
-from builder.building.resolve import AlreadyBuilt, Built, HeldPointer
+from builder.building.request import AlreadyBuilt, Built, HeldPointer
 from builder.cli import output
 from builder.cli.options import (
     Context,
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from builder.building.outlook import BuildOutlook, Expectation
     from builder.building.repeating import Kind
-    from builder.building.resolve import BuildRequest, ModelOutcome, PlannedImage
+    from builder.building.request import BuildRequest, ModelOutcome
+    from builder.building.resolve import PlannedImage
     from builder.commands.build import Rebuilt
     from builder.commands.transfers import PushedImage
     from builder.evidence.store import ProvedImage
@@ -133,7 +134,7 @@ def build(
         raise click.UsageError("--note WHY goes with --promote-anyway and --without-check NAME, and both require it")
     if promote_anyway and no_promote:
         raise click.UsageError("--promote-anyway goes with no --no-promote")
-    from builder.building.resolve import BuildRequest
+    from builder.building.request import BuildRequest
     from builder.cli import progress
     from builder.commands import build as command
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from builder.base.errors import BaseGoneError, BuildFailedError, ConflictError, SourceError, UsageError
 from builder.base.events import Message, task
 from builder.building import result_cache
-from builder.building.resolve import AlreadyBuilt, Built
+from builder.building.request import AlreadyBuilt, Built
 from builder.definitions.image import BUILD_JOBS, build_jobs
 from builder.engine import images, versions
 from builder.lock import lock_file
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from builder.building.bake import BakedImage
     from builder.building.outlook import BuildOutlook
     from builder.building.repeating import FileDifference, RebuiltImage
-    from builder.building.resolve import BuildRequest, HeldPointer, PlannedImage
+    from builder.building.request import BuildRequest, HeldPointer
+    from builder.building.resolve import PlannedImage
     from builder.commands.transfers import PushedImage
     from builder.evidence.store import Proof, ProvedImage
     from builder.lock.model import ImageName, Lock, NumberedImage

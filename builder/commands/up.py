@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache
 from builder.base.errors import ImageStateError, SourceError, UsageError
-from builder.building.resolve import AlreadyBuilt, BuildRequest, Built
+from builder.building.request import AlreadyBuilt, BuildRequest, Built
 from builder.commands import build, rollback, transfers
 from builder.commands import servers as serving
 from builder.definitions import command, configuration, mod

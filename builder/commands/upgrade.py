@@ -15,7 +15,7 @@ from builder.base.errors import BuilderError, ConflictError, MeasuringError, Not
 from builder.base.events import Message
 from builder.base.words import did_you_mean
 from builder.building import work_folder
-from builder.building.resolve import BuildRequest
+from builder.building.request import BuildRequest
 from builder.commands import build, measuring, proving, servers
 from builder.definitions import build_target, configuration, image
 from builder.definitions.container import STOPPING_SECONDS

@@ -11,7 +11,8 @@ from builder.base.events import ignore
 from builder.base.project import Project
 from builder.building import bake, outlook
 from builder.building.outlook import BuildOutlook, Expectation
-from builder.building.resolve import BuildRequest, Comparison, PlannedImage
+from builder.building.request import BuildRequest
+from builder.building.resolve import Comparison, PlannedImage
 from builder.engine.build_log import BuildStep
 from builder.engine.client import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage

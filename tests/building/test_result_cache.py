@@ -12,7 +12,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.building import result_cache
-from builder.building.resolve import BuildRequest
+from builder.building.request import BuildRequest
 from builder.engine.client import Endpoint
 from tests import projects
 from tests.workspaces import workspace

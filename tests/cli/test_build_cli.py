@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from builder.building.outlook import BuildOutlook, Expectation
-from builder.building.resolve import AlreadyBuilt, Built, Comparison, HeldPointer, ModelOutcome, PlannedImage
+from builder.building.request import AlreadyBuilt, Built, HeldPointer, ModelOutcome
+from builder.building.resolve import Comparison, PlannedImage
 from builder.cli import build_cli
 from builder.commands.transfers import PushedImage
 from builder.engine.build_log import StepMemory

@@ -15,7 +15,7 @@ from builder.base.errors import FileProblemsError, LockError, SourceError, Usage
 from builder.base.events import Message
 from builder.base.project import Project
 from builder.building import resolve as resolve_of_older_versions
-from builder.building.resolve import BuildRequest
+from builder.building.request import BuildRequest
 from builder.definitions import image
 from builder.definitions.image import ImageDefinition
 from builder.engine import client as endpoints

@@ -18,7 +18,7 @@ from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report, ignore
 from builder.base.python_versions import parse_version
 from builder.building import resolve
-from builder.building.resolve import BuildRequest
+from builder.building.request import BuildRequest
 from builder.definitions.build_target import definition_of, find_target
 from builder.definitions.image import PACKAGES_BUILT_FROM, load_chain
 from builder.definitions.mod import mod_names, name_of

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from builder.building.bake import BakedImage
-    from builder.building.resolve import BuildRequest
+    from builder.building.request import BuildRequest
     from builder.definitions.command import ServeCommand
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
