@@ -144,9 +144,9 @@ def set_step(small: Project, end: str) -> None:
 def broken() -> str:
     """A program that ends with a bug, in the midst of its secrets."""
     return (
-        "import os, builder.cli.main as main, builder.project as project\n"
+        "import os, builder.cli.main as main, builder.base.project as project\n"
         "def broken(start): raise LookupError(os.environ['HTTPS_PROXY'], os.environ['HF_TOKEN'])\n"
-        "project.find = broken\nmain.run(['list'])"
+        "project.find_project = broken\nmain.run_program(['list'])"
     )
 
 
