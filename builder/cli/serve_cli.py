@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.base.events import Report
-    from builder.commands.servers import ServeResult, ServerState, ServingOverview, Stopped
+    from builder.commands.servers import ServeResult, Stopped
+    from builder.commands.watching import ServerState, ServingOverview
     from builder.commands.up import UpPart, UpResult
     from builder.serving.preparation import PreparedServer
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 @pass_context
 def logs(context: Context, what: str | None, follow: bool, tail: int | None, node: str | None) -> None:
     """Show what a server prints. Without a name: the only one that runs."""
-    from builder.commands import servers as command
+    from builder.commands import watching as command
 
     lines = command.follow_server_log if follow else command.server_logs
     for line in lines(context.workspace(), what, node, tail):
@@ -197,10 +198,10 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
 
     Health, restarts, requests, tokens a second and speculative acceptance, as vLLM counts them.
     """
-    from builder.commands import servers
+    from builder.commands import watching
 
     while True:
-        overview = servers.server_status(context.workspace(), what)
+        overview = watching.server_status(context.workspace(), what)
         if as_json:
             print_json(_document(overview), indent=None if watch else 1)
         else:

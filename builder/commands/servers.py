@@ -1,6 +1,6 @@
-"""These commands show, start and stop servers.
+"""These commands start and stop servers.
 
-The order is logs, status, stop, run and restart.
+The order is stop, run and restart.
 A restart uses the image that is paired with the model now.
 """
 
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, EngineError, LockError, NoImageHelpsError, ServeFailedError, UsageError
+from builder.base.errors import BuilderError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
 from builder.definitions import container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
@@ -35,225 +33,15 @@ from builder.serving.running import REQUEST, answers, find_all, pick
 from builder.serving.selection import SelectedImage, mods_warning, selection_warning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.base.project import Project
     from builder.lab.upgrade.going_back import PutBack
-    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
-    from builder.lock.model import Pairing
     from builder.numbers.workspace import Workspace
     from builder.serving.model_revision import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
-    from builder.serving.readiness import Phase, ServerMetrics
-    from builder.serving.running import RunningServer, ServerMember, SupersededServer
+    from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
-
-
-# The logs command: the lines that a server prints.
-
-
-def server_logs(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
-    """Gives the lines so far of the server called ``text`` (None: the only one): the last ``tail`` where a
-    number is given, of one ``node``, or of the one that answers. Raises UsageError where none is meant."""
-    member = _member(running.find_server(workspace, text), node)
-    return (line.text for line in containers.container_log(member.engine.endpoint, member.service.id, tail=tail))
-
-
-def follow_server_log(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
-    """Gives the same lines as `run`, and then each as it is written, until the server is stopped."""
-    member = _member(running.find_server(workspace, text), node)
-    return (line.text for line in containers.follow_log(member.engine.endpoint, member.service.id, tail=tail))
-
-
-def _member(running: RunningServer, node: str | None) -> ServerMember:
-    if node is None:
-        return running.head
-    server_member = next((member for member in running.members if running.node_of(member) == node), None)
-    if server_member is None:
-        nodes = ", ".join(filter(None, map(running.node_of, running.members)))
-        raise UsageError(f"{running.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
-    return server_member
-
-
-# The status command: the state of every server, with the metrics that vLLM reports.
-
-# The time between two readings of the metrics, which give a rate.
-INTERVAL_SECONDS = 1.0
-_READING_TIMEOUT = 15
-_RECENT_LINES = 400
-_LAST_LINES = 5
-# Runs in the container, where the server answers whatever its network is, and wherever its engine is.
-_READING = """\
-import http.client, json, sys, time
-host, port, interval = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-readings = []
-for pause in (0, interval):
-    time.sleep(pause)
-    connection = http.client.HTTPConnection(host, port, timeout=5)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    lines = [line for line in text.splitlines() if line.startswith("vllm:") and "_bucket{" not in line]
-    readings.append((time.monotonic(), "\\n".join(lines)))
-print(json.dumps(readings))
-"""
-
-
-@dataclass(frozen=True)
-class TokenRates:
-    """Tokens a second, of prompts and generated, between two readings."""
-
-    prompt: float
-    generated: float
-
-
-@dataclass(frozen=True)
-class EndedContainer:
-    """A container that ended while others of its server stayed: its node, its exit code and its last lines."""
-
-    node: str
-    exit_code: int
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
-    stopped, ``incomplete`` where a node is missing, or ``ended`` where the container of a node has ended, and with it
-    the whole. ``phase`` is the step of its start; ``up`` is in seconds; ``numbers`` and ``rates`` are None where the
-    server does not report them. ``put_back`` is the pairing that its model was put back from by itself, ``superseded``
-    says that its model is paired with another image by now."""
-
-    running: RunningServer
-    state: str
-    phase: str
-    up: float | None
-    restarts: int
-    numbers: ServerMetrics | None
-    rates: TokenRates | None
-    ended: tuple[EndedContainer, ...] = ()
-    put_back: Pairing | None = None
-    superseded: SupersededServer | None = None
-
-
-@dataclass(frozen=True)
-class ServingOverview:
-    """All servers, the nodes that do not answer, and the upgrades that were interrupted."""
-
-    states: tuple[ServerState, ...]
-    silent: tuple[str, ...]
-    interrupted: tuple[InterruptedUpgrade, ...] = ()
-
-
-def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
-    """Reads the state of all servers, or of the one called ``text``; takes a little more than `INTERVAL_SECONDS` where
-    one answers.
-
-    Raises UsageError where no server is called so, EngineError where the engine does not answer.
-    """
-    from concurrent.futures import ThreadPoolExecutor
-
-    lock = Lock()
-    with suppress(LockError):  # what is served is told without it
-        lock = lock_file.read_lock(workspace.project.lock)
-    upgrades = tuple(upgrade_journal.interrupted_upgrades(workspace.project, lock))
-    if text is not None:
-        state = _state(workspace.project, lock, running.find_server(workspace, text))
-        own = tuple(upgrade for upgrade in upgrades if upgrade.subject == state.running.model)
-        return ServingOverview((state,), (), own)
-    running_servers = running.find_all(workspace)
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        states = pool.map(lambda server: _state(workspace.project, lock, server), running_servers.servers)
-        return ServingOverview(tuple(states), running_servers.unreachable, upgrades)
-
-
-def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
-    head = server.head.service
-    state = _container_state(server)
-    phase = _phase(server) if state == "starting" else None
-    if phase and phase.name == readiness.READY and running.answers(server):
-        state = "healthy"  # its health check has not run again yet
-    numbers, rates = _numbers(server) if state in {"healthy", "unhealthy", "running"} else (None, None)
-    if state in {"healthy", "unhealthy"}:
-        # Once it has answered its health check seldom runs: what counts is its answer now.
-        state = "healthy" if numbers or running.answers(server) else "unhealthy"
-    return ServerState(
-        running=server,
-        state=state,
-        phase=str(phase) if phase and state == "starting" else "",
-        up=_seconds_since(head.started) if head.status == "running" else None,
-        restarts=sum(member.service.restarts for member in server.members),
-        numbers=numbers,
-        rates=rates,
-        ended=_ended(server),
-        put_back=_put_back(project, lock, server),
-        superseded=running.of_labels(project, lock, server.labels),
-    )
-
-
-def _put_back(project: Project, lock: Lock, server: RunningServer) -> Pairing | None:
-    """The pairing that the model of a server of this project was put back from."""
-
-    if server.labels.get(running.PROJECT) != str(project.root) or server.model not in lock.models:
-        return None
-    return going_back.of_model(lock, server.model)
-
-
-def _container_state(server: RunningServer) -> str:
-    if server.missing:
-        return "incomplete"
-    up = [member.service.is_up for member in server.members]
-    if not all(up):
-        return "stopped" if len(up) == 1 else "ended"
-    if any(member.service.status == "restarting" for member in server.members):
-        return "restarting"
-    return server.head.service.health or "running"
-
-
-def _ended(server: RunningServer) -> tuple[EndedContainer, ...]:
-    """The containers of several nodes that have ended, with their last lines."""
-    if len(server.members) == 1:
-        return ()
-    ended = []
-    for member in server.members:
-        if not member.service.is_up:
-            lines = containers.container_log(member.engine.endpoint, member.service.id, tail=_LAST_LINES)
-            texts = tuple(line.text for line in lines)
-            ended.append(EndedContainer(server.node_of(member), member.service.exit_code, texts))
-    return tuple(ended)
-
-
-def _phase(server: RunningServer) -> Phase | None:
-    head = server.head
-    lines = containers.container_log(head.engine.endpoint, head.service.id, tail=_RECENT_LINES)
-    # Lines from before a restart do not count.
-    return readiness.latest_phase([line.text for line in lines if line.written >= head.service.started])
-
-
-def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
-    head = server.head
-    if server.port_inside is None:
-        return None, None
-    host = running.listening_host(head.service)
-    argv = ["python3", "-ISc", _READING, host, str(server.port_inside), str(INTERVAL_SECONDS)]
-    try:
-        result = containers.execute(head.engine.endpoint, head.service.id, argv, _READING_TIMEOUT)
-    except EngineError:  # it has just ended, or is too busy to answer
-        return None, None
-    if result.exit_code:
-        return None, None
-    (began, first), (ended, second) = json.loads(result.output)
-    before, now = readiness.read_metrics(first), readiness.read_metrics(second)
-    if before is None or now is None:
-        return now, None
-    return now, TokenRates(
-        prompt=(now.prompt_tokens - before.prompt_tokens) / (ended - began),
-        generated=(now.generated_tokens - before.generated_tokens) / (ended - began),
-    )
-
-
-def _seconds_since(started: str) -> float:
-    return max((datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds(), 0)
 
 
 # The stop command: ends a server, and kills only what does not end in time.
