@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.commands.servers import ServeResult, Stopped
-    from builder.commands.watching import ServerState, ServingOverview
     from builder.commands.up import UpPart, UpResult
+    from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
 
 

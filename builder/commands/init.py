@@ -24,7 +24,6 @@ from builder.commands import keeping
 from builder.commands.recipes import check_recipes
 from builder.definitions import configuration, mod
 from builder.definitions import recipe as recipes
-from builder.definitions.fields import read_text
 from builder.engine import client as endpoints
 from builder.engine import versions
 from builder.lock import lock_file
@@ -434,7 +433,7 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
             errors.append((f"{part.kind} {part.name}", error))
     if migration.settings and migration.settings.changed:
         try:
-            _write_settings(workspace.project, migration.settings)
+            configuration.write_change(workspace.project, migration.settings)
             settings_written = True
         except BuilderError as error:
             errors.append((configuration.FILE, error))
@@ -457,15 +456,3 @@ def _run_time(there: Checkout, mods: Sequence[PlannedCopy]) -> Iterator[tuple[st
             text = error.message
         if text:
             yield part.name, text
-
-
-def _write_settings(project: Project, planned: SettingsPlan) -> None:
-    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
-    path = project.root / configuration.FILE
-    now = read_text(path, configuration.FILE) if path.exists() else ""
-    if now != planned.before:
-        raise UsageError(f"{configuration.FILE} was changed meanwhile: it was not written", hint="run this again")
-    try:
-        files.write_atomically(path, planned.after.encode())
-    except OSError as error:
-        raise UsageError(f"{configuration.FILE}: {error.strerror}") from None

@@ -5,15 +5,14 @@ The overview of images and servers comes first, then the check of a common link,
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
 from builder.definitions import command, configuration
+from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
-from builder.definitions.fields import read_text
 from builder.engine import client as endpoints
 from builder.engine import containers, images, versions
 from builder.lock import lock_file
@@ -330,23 +329,10 @@ class DiscoveredNode:
 
 
 @dataclass(frozen=True)
-class Discovery:
+class Discovery(ConfigurationChange):
     """All nodes, and the text of builder.yaml before and after."""
 
     nodes: tuple[DiscoveredNode, ...]
-    before: str
-    after: str
-
-    @property
-    def changed(self) -> bool:
-        """True if builder.yaml would be another one."""
-        return self.before != self.after
-
-    def difference(self) -> tuple[str, ...]:
-        """The lines of a unified diff of builder.yaml."""
-        before, after = self.before.splitlines(), self.after.splitlines()
-        file = configuration.FILE
-        return tuple(difflib.unified_diff(before, after, f"{file} now", f"{file} then", lineterm=""))
 
 
 def discover_nodes(
@@ -359,8 +345,7 @@ def discover_nodes(
     """Asks the machines of the nodes with these names, or of all nodes. A machine has ``timeout`` seconds to answer,
     those of builder.yaml where none are given. Nothing is written. Raises UsageError where there is no node to ask."""
     config = configuration.load_configuration(project)
-    path = project.root / configuration.FILE
-    before = read_text(path, configuration.FILE) if path.exists() else ""
+    before = configuration.present_text(project)
     engines = machines.engines(project, environ, names)
     if not engines:
         raise UsageError(
@@ -372,21 +357,12 @@ def discover_nodes(
     settings = {node: values for node, values in chosen.items() if values}
     after = configuration.with_node_settings(before, settings) if settings else before
     configuration.document(after)
-    return Discovery(nodes, before, after)
+    return Discovery(before, after, nodes)
 
 
 def write_nodes(project: Project, discovery: Discovery) -> None:
     """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
-    from builder.base import files
-
-    path = project.root / configuration.FILE
-    now = read_text(path, configuration.FILE) if path.exists() else ""
-    if now != discovery.before:
-        raise UsageError(f"{configuration.FILE} was changed meanwhile: nothing was written", hint="run this again")
-    try:
-        files.write_atomically(path, discovery.after.encode())
-    except OSError as error:
-        raise UsageError(f"{configuration.FILE}: {error.strerror}") from None
+    configuration.write_change(project, discovery)
 
 
 def _ask(

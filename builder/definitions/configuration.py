@@ -375,6 +375,42 @@ def address_of(node: Node) -> str:
 _STEP = 2
 
 
+@dataclass(frozen=True)
+class ConfigurationChange:
+    """The text of builder.yaml before and after an edit; empty where there is no file."""
+
+    before: str
+    after: str
+
+    @property
+    def changed(self) -> bool:
+        """True if builder.yaml would be another one."""
+        return self.before != self.after
+
+    def difference(self) -> tuple[str, ...]:
+        """The lines of a unified diff of builder.yaml."""
+        import difflib
+
+        before, after = self.before.splitlines(), self.after.splitlines()
+        return tuple(difflib.unified_diff(before, after, f"{FILE} now", f"{FILE} then", lineterm=""))
+
+
+def present_text(project: Project) -> str:
+    """The text of builder.yaml, empty where there is none. Raises FileProblemsError for a file that is no text."""
+    path = project.root / FILE
+    return read_text(path, FILE) if path.exists() else ""
+
+
+def write_change(project: Project, change: ConfigurationChange) -> None:
+    """Writes builder.yaml as it was shown. Raises UsageError where it was changed since, or cannot be written."""
+    if present_text(project) != change.before:
+        raise UsageError(f"{FILE} was changed meanwhile: it was not written", hint="run this again")
+    try:
+        files.write_atomically(project.root / FILE, change.after.encode())
+    except OSError as error:
+        raise UsageError(f"{FILE}: {error.strerror}") from None
+
+
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns ``text`` with these settings of these nodes set or added. Comments stay, but in a file that is laid out
     so unusually that it has to be written anew."""

@@ -5,7 +5,6 @@ The nodes come first, then all other keys. A key without an equivalent in builde
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import re
 import socket
@@ -18,7 +17,8 @@ from builder.base import redaction
 from builder.base.errors import BuilderError
 from builder.base.words import did_you_mean
 from builder.definitions import cluster, configuration, container
-from builder.definitions.fields import env_text, read_text
+from builder.definitions.configuration import ConfigurationChange
+from builder.definitions.fields import env_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,31 +48,19 @@ _NOT_HERE = {
 
 
 @dataclass(frozen=True)
-class SettingsPlan:
+class SettingsPlan(ConfigurationChange):
     """builder.yaml before and after, and what each key of ``.env`` becomes, or why nothing. ``error`` says why it stays
     as it is."""
 
-    before: str
-    after: str
     outcomes: Mapping[str, str]
     error: str = ""
-
-    @property
-    def changed(self) -> bool:
-        return self.before != self.after
-
-    def difference(self) -> tuple[str, ...]:
-        before, after = self.before.splitlines(), self.after.splitlines()
-        file = configuration.FILE
-        return tuple(difflib.unified_diff(before, after, f"{file} now", f"{file} then", lineterm=""))
 
 
 def plan_settings(project: Project, env: EnvFile, own_engine: str, *, replace: bool) -> SettingsPlan:
     """Plans builder.yaml with the settings of ``env``. What is there already stays, unless ``replace`` is wanted."""
-    path = project.root / configuration.FILE
     before = ""
     try:
-        before = read_text(path, configuration.FILE) if path.exists() else ""
+        before = configuration.present_text(project)
         existing = configuration.load_configuration(project)
         nodes, outcomes = settle_nodes(env, existing.nodes, own_engine, replace=replace)
         variables = _variables(env, configuration.document(before).get("env") or {}, outcomes, replace=replace)
