@@ -604,7 +604,8 @@ def schema(path: Path) -> dict[str, Any]:
 
 
 @functools.cache
-def _validator(path: Path) -> Any:
+def validator(path: Path) -> Any:
+    """The validator of jsonschema-rs for the JSON Schema in ``path``."""
     import jsonschema_rs
 
     return jsonschema_rs.Draft202012Validator(schema(path))
@@ -612,7 +613,7 @@ def _validator(path: Path) -> Any:
 
 def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Problem, ...]:
     """Every violation of its schema in ``data`` (read from ``text``); empty if there is none."""
-    errors = list(_validator(schema_file).iter_errors(data))
+    errors = list(validator(schema_file).iter_errors(data))
     if not errors:
         return ()
     value_locations = locations(text, file)

@@ -247,20 +247,15 @@ def _digest(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(plain.encode()).hexdigest()
 
 
-@functools.cache
-def _validator() -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.Draft202012Validator(json.loads(SCHEMA.read_bytes()))
-
-
 def _faults(data: Any) -> Iterator[str]:
     if isinstance(data, dict) and isinstance(data.get("format"), int) and data["format"] > FORMAT:
         yield "written by a newer version of this program"
         return
-    if _validator().is_valid(data):
+    from builder.base.yaml_file import validator
+
+    if validator(SCHEMA).is_valid(data):
         return
-    for number, error in enumerate(_validator().iter_errors(data)):
+    for number, error in enumerate(validator(SCHEMA).iter_errors(data)):
         if number == _TOLD:
             yield "and more"
             return

@@ -13,7 +13,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +139,8 @@ def read_checkpoints_lock(project: Project) -> CheckpointRecords:
 
 def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     """Reads the records in ``text``, which errors call ``file``. Raises LockError."""
+    from builder.base.yaml_file import validator
+
     hint = f"git has the version before: `git log -p {file}`"
     try:
         data = json.loads(text.decode())
@@ -149,7 +150,7 @@ def parse_checkpoints_lock(text: bytes, file: str) -> CheckpointRecords:
     version = data.get("version") if isinstance(data, dict) else None
     if type(version) is int and version > VERSION:
         raise NewerLockError(f"{file} is of version {version}, which this program does not know", hint="update builder")
-    if problem := next(iter(_validator().iter_errors(data)), None):
+    if problem := next(iter(validator(SCHEMA).iter_errors(data)), None):
         place = ".".join(map(str, problem.instance_path)) or "the file"
         raise LockError(f"{file}: it is damaged: {place}: {problem.message[:200]}", hint=hint)
     return CheckpointRecords(
@@ -181,13 +182,6 @@ def record_checkpoint(project: Project, name: str, revision: str, made: Checkpoi
         after = CheckpointRecords({**before.checkpoints, name: {**revisions, revision: made}})
         if after != before:
             files.write_alone(project.checkpoints_lock, written(after))
-
-
-@cache
-def _validator() -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.Draft202012Validator(json.loads(SCHEMA.read_bytes()))
 
 
 def _revision(data: Mapping[str, Any]) -> CheckpointRevision:
