@@ -42,6 +42,13 @@ def amount_text(value: float, unit: str) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def sha256_of(content: bytes) -> str:
+    """The digest of content as OCI writes it: ``sha256:…``."""
+    import hashlib
+
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
 def short_digest(value: str) -> str:
     """A digest or a commit by its first 12 digits; any other value as it is."""
     prefix, _, digits = value.rpartition(":")

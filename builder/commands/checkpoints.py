@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, SourceError, UsageError
 from builder.base.events import Message, WaitingStarted
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, sha256_of
 from builder.commands import measuring as candidates
 from builder.commands import servers
 from builder.commands.measuring import KeptOutcome
@@ -262,7 +262,7 @@ def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Calla
             return f"it has {size:,} bytes, and {file.size:,} are recorded"
         if file.header:
             text = opened.read(length(opened.read(PREFIX), size))
-            if f"sha256:{hashlib.sha256(text).hexdigest()}" != file.header:
+            if sha256_of(text) != file.header:
                 return "its header differs from the record"
             names.update({tensor.name: path.name for tensor in parse_header(text, size).tensors})
         if full or not file.header:

@@ -20,6 +20,7 @@ from builder.base import project as projects
 from builder.base.errors import BuilderError, ConflictError, UsageError
 from builder.base.events import Diagnosis, ignore
 from builder.base.project import Project
+from builder.base.words import sha256_of
 from builder.commands import keeping
 from builder.commands.recipes import check_recipes
 from builder.definitions import configuration, mod
@@ -147,7 +148,7 @@ def init_project(
     if not has_lock:
         with lock_file.writing(project.lock) as writer:
             writer.commit(selected.pins)
-    digests = {each.path: shipped.digest(each.after) for each in planned if each.path not in shipped.LINES}
+    digests = {each.path: sha256_of(each.after) for each in planned if each.path not in shipped.LINES}
     shipped.write_shipped_record(project, InitRecord(str(release.of_this_program()), contents, digests))
     _put_last(project, last)
     return InitResult(
@@ -279,7 +280,7 @@ def update_project(update: InitUpdate, replace: Collection[str], environ: Mappin
     digests = dict(update.record.digests) if update.record else {}
     for each in update.files:
         if each.path not in shipped.LINES and (each.path in written or each.state == "same"):
-            digests[each.path] = shipped.digest(each.after)
+            digests[each.path] = sha256_of(each.after)
     if update.pins.pins:
         with images_lock.transaction(open_workspace(update.project, environ, ignore)) as transaction:
             lock = transaction.lock

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
+from builder.base.words import sha256_of
 from builder.engine import containers
 from builder.engine.client import DISK_SECONDS, EngineHTTPError, quoted, request
 
@@ -210,11 +211,10 @@ def fingerprint(image: ImageDetails) -> str:
     The same content has the same fingerprint on either image store, with or without attestations, however compressed,
     whatever its labels, tags and date.
     """
-    from hashlib import sha256
 
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return f"sha256:{sha256(canonical.encode()).hexdigest()}"
+    return sha256_of(canonical.encode())
 
 
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:

@@ -8,7 +8,6 @@ which number a run belongs to, so that a number that is renumbered takes its run
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from builder.base import files, redaction
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError
 from builder.base.project import below_project
+from builder.base.words import sha256_of
 from builder.evidence import records
 from builder.lock import kinds
 from builder.lock.model import ImageName
@@ -233,13 +233,13 @@ def raw_answers(project: Project, digest: str) -> bytes | None:
         content = files.read_plain_file(_raw_path(project, digest), LARGEST_RAW)
     except OSError:
         return None
-    return content if f"sha256:{hashlib.sha256(content).hexdigest()}" == digest else None
+    return content if sha256_of(content) == digest else None
 
 
 def _keep_raw(project: Project, content: bytes) -> str:
     """Keeps the output of a tool where it is not too long, and returns its digest."""
     content = redaction.redacted(content.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-    digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    digest = sha256_of(content)
     if len(content) <= LARGEST_RAW:
         files.write_state(_raw_path(project, digest), content)
     return digest

@@ -1,12 +1,11 @@
 """The subject of a run is the image, the model and the recipe parts that the run belongs to.
 
 This page says what subject a run would have now, from images.lock and the project's files alone. A run records the same
-parts of what it really used (`of_arguments`, `of_template`), and `standing.stale_reasons` compares the two.
+parts of what it really used (`of_arguments`), and `standing.stale_reasons` compares the two.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, hub_cache
 from builder.base.errors import BuilderError, FileProblemsError, UsageError
+from builder.base.words import sha256_of
 from builder.definitions import command, container, recipe
 from builder.evidence.records import Subject
 
@@ -168,7 +168,7 @@ def of_arguments(kind: Kind, words: Sequence[str], env: Mapping[str, object] = N
             options[name] = [None if value is None else _plain(value) for value in values]
     variables = {} if kind == "prove" else {name: str(env[name]) for name in env if name not in _KEYS}
     text = json.dumps([options, variables], sort_keys=True)
-    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    return sha256_of(text.encode(errors="replace"))
 
 
 def _plain(value: str) -> str:
@@ -181,11 +181,6 @@ def _plain(value: str) -> str:
         return value
 
 
-def of_template(content: bytes) -> str:
-    """The digest (``sha256:…``) of a chat template."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """The digest of the chat template, where it is a file of this machine that the recipe mounts, or is written in the
     command itself; None of one in the image or the model, which those tell."""
@@ -193,12 +188,12 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
     if not value:
         return None
     if "{" in value or "\n" in value:
-        return of_template(value.encode(errors="replace"))
+        return sha256_of(value.encode(errors="replace"))
     for text in reversed(used.volumes):
         try:
             mount = container.parse_volume(text, environ, project.root)
             rest = PurePosixPath(value).relative_to(mount.target)
-            return of_template(files.read_plain_file(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
+            return sha256_of(files.read_plain_file(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
         except (ValueError, OSError):
             continue
     return None

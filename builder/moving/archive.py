@@ -25,6 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 from builder.base import tar_stream
 from builder.base.errors import FileProblemsError, LockError, TransferError, UsageError
 from builder.base.tar_stream import printable
+from builder.base.words import sha256_of
 from builder.definitions.mod import FETCHED
 from builder.engine import archives
 from builder.evidence import store
@@ -219,7 +220,7 @@ def _parse(path: Path, file: IO[bytes], members: Mapping[str, Member]) -> Archiv
         if digest not in blobs:
             raise ValueError(f"it lacks {digest}")
         content = _content(file, blobs[digest], _LARGEST_MANIFEST)
-        if f"sha256:{sha256(content).hexdigest()}" != digest:
+        if sha256_of(content) != digest:
             raise ValueError(f"the content of {digest} does not match")
         return content
 

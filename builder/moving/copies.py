@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from builder.base import yaml_file
 from builder.base.errors import ConflictError, FileProblemsError, Location, Problem, SourceError, UsageError
 from builder.base.files import locked, read_plain_file, replace_folder, write_atomically
-from builder.base.words import did_you_mean
+from builder.base.words import did_you_mean, sha256_of
 from builder.definitions import mod
 from builder.definitions.fields import LARGEST_TEXT, read_text
 from builder.definitions.mod import PlainFile, read_plain_files
@@ -106,7 +106,7 @@ class Origin:
     @property
     def content(self) -> str:
         """SHA-256 over the names, execute bits and bytes of all files."""
-        return f"sha256:{hashlib.sha256(json.dumps(dict(self.files), sort_keys=True).encode()).hexdigest()}"
+        return sha256_of(json.dumps(dict(self.files), sort_keys=True).encode())
 
     @property
     def address(self) -> str:

@@ -7,7 +7,6 @@ The record is committed with the project. It tells which files the user has edit
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -18,6 +17,7 @@ from builder import definitions
 from builder.base import files
 from builder.base.errors import FileProblemsError, Location, Problem, UnsafePathError, UsageError
 from builder.base.project import Project, below_project
+from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition, image
 from builder.definitions import recipe as recipes
 from builder.definitions.mod import mod_names, name_of
@@ -157,11 +157,6 @@ class InitRecord:
     digests: Mapping[str, str]
 
 
-def digest(content: bytes) -> str:
-    """The digest of a file, as the record has it."""
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
 def read_shipped_record(project: Project) -> InitRecord | None:
     """Reads the record; None where the project has none. Raises FileProblemsError for one that cannot be read, or that
     a newer release wrote."""
@@ -262,10 +257,10 @@ def _planned(project: Project, file: ShippedFile, digests: Mapping[str, str], go
         state = "deleted" if written is not None or _whole(file.path) in gone else "new"
     elif before == after:
         state = "same" if file.executable is bool(path.stat().st_mode & 0o100) else "newer"
-    elif written == digest(before):
+    elif written == sha256_of(before):
         state = "newer"
     else:
-        state = "kept" if written == digest(after) else "edited"
+        state = "kept" if written == sha256_of(after) else "edited"
     return PlannedFile(file, state, before, after)
 
 
@@ -287,7 +282,7 @@ def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> boo
     """True if ``files`` (contents by path) are all that a project has at ``place``, a file or a folder of it, and are
     as this release ships them, or as `builder init` wrote them. Never in a checkout of this program, where whatever is
     there is what it ships. Raises FileProblemsError for a damaged record."""
-    digests = {path: digest(content) for path, content in files.items()}
+    digests = {path: sha256_of(content) for path, content in files.items()}
     record = read_shipped_record(project)
     written = record.digests if record else {}
     if digests == {path: value for path, value in written.items() if path == place or path.startswith(f"{place}/")}:
@@ -295,7 +290,7 @@ def is_unedited(project: Project, place: str, files: Mapping[str, bytes]) -> boo
     shipped = shipped_project()
     if shipped.root.resolve() == project.root.resolve():
         return False
-    return digests == {file.path: digest(file.content) for file in below_package(shipped.root, place)}
+    return digests == {file.path: sha256_of(file.content) for file in below_package(shipped.root, place)}
 
 
 def write_shipped(project: Project, planned: Iterable[PlannedFile]) -> None:

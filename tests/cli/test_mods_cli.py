@@ -15,6 +15,7 @@ import click
 import pytest
 
 from builder.base.project import Project
+from builder.base.words import sha256_of
 from builder.cli import mods_cli
 from builder.commands import mods
 from builder.moving import shipped
@@ -67,7 +68,7 @@ class Typed:
         """The project gets a mod of its own called ``house``, as if `builder init` had written it."""
         projects.add_mod(self.project.root, "house", "cp ours.jinja $WORKSPACE_DIR\n", {"ours.jinja": "ours\n"})
         written = {
-            path.relative_to(self.project.root).as_posix(): shipped.digest(path.read_bytes())
+            path.relative_to(self.project.root).as_posix(): sha256_of(path.read_bytes())
             for path in (self.project.mods / "house").iterdir()
         }
         shipped.write_shipped_record(self.project, InitRecord("0.1.0", "all", written))

@@ -11,6 +11,7 @@ import pytest
 
 from builder.base.errors import ConflictError, LockError, UsageError
 from builder.base.project import Project
+from builder.base.words import sha256_of
 from builder.commands import init
 from builder.definitions import configuration, image
 from builder.definitions.configuration import Configuration
@@ -166,7 +167,7 @@ def test_a_file_that_changed_since_it_was_shown_is_not_replaced(tmp_path: Path) 
     recorded = shipped.read_shipped_record(project)
     assert recorded
     write(recipe, "older\n")
-    older = {**recorded.digests, "recipes/qwen3-0.6b-cpu.yaml": shipped.digest(b"older\n")}
+    older = {**recorded.digests, "recipes/qwen3-0.6b-cpu.yaml": sha256_of(b"older\n")}
     shipped.write_shipped_record(project, type(recorded)("0", "cpu", older))
     update = init.plan_update(project, None)
     write(recipe, "mine\n")

@@ -12,11 +12,12 @@ import pytest
 
 from builder.base.errors import ConflictError, UsageError
 from builder.base.project import Project
+from builder.base.words import sha256_of
 from builder.commands import init
 from builder.definitions import mod
 from builder.lock import lock_file
 from builder.moving import copies, taking
-from builder.moving.shipped import InitRecord, digest, write_shipped_record
+from builder.moving.shipped import InitRecord, write_shipped_record
 from tests import projects, shared, shipped_files
 from tests.conftest import command, remove_all
 from tests.moving.migration import checkouts
@@ -245,7 +246,7 @@ def test_what_is_brought_replaces_what_came_with_this_program_unless_it_was_edit
         projects.add_mod(project.root, name, "true\n", {})
     projects.write(project.recipes / "chat.yaml", "ours\n")
     shipped = ("mods/template/run.sh", "mods/unused/run.sh", "recipes/chat.yaml")
-    digests = {path: digest((project.root / path).read_bytes()) for path in shipped}
+    digests = {path: sha256_of((project.root / path).read_bytes()) for path in shipped}
     write_shipped_record(project, InitRecord("0.1.0", "all", digests))
     projects.write(project.mods / "unused/run.sh", "mine\n")
     plan = planned(project, theirs)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from builder.base.project import Project
+from builder.base.words import sha256_of
 from builder.definitions import recipe as recipes
 from builder.evidence import subjects
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
@@ -116,7 +117,7 @@ def test_a_template_of_this_machine_is_looked_at(project: Project) -> None:
     assert subjects.present_subject(project, lock(), NAME, MODEL, "prove").template is None
     projects.write(project.root / "templates/chat.jinja", "{{ messages }}")
     template = subjects.present_subject(project, lock(), NAME, MODEL, "prove").template
-    assert template == subjects.of_template(b"{{ messages }}")
+    assert template == sha256_of(b"{{ messages }}")
     projects.write(project.root / "templates/chat.jinja", "{{ messages }} ")
     assert subjects.present_subject(project, lock(), NAME, MODEL, "prove").template not in {None, template}
 

@@ -23,6 +23,7 @@ from builder.base import files
 from builder.base.errors import ConflictError, SourceError, UsageError
 from builder.base.events import Message, TransferProgress
 from builder.base.files import locked, make_folder, naming, put_folder_in_place, sync_folder, write_atomically
+from builder.base.words import sha256_of
 from builder.definitions import checkpoint_definition
 from builder.lab.checkpoints import planning
 from builder.lab.checkpoints.tensors import ByteCopy
@@ -97,7 +98,7 @@ def make_checkpoint(
             if not any(path.is_file() and path.stat().st_size == file.size for path in paths):
                 del journal.finished[name]
         for name, content in _small_files(plan).items():
-            file = RecordedFile(len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
+            file = RecordedFile(len(content), sha256_of(content))
             if journal.finished.get(name) != file:
                 with naming(work / name):
                     write_atomically(work / name, content)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache, words
 from builder.base.errors import EngineError, MeasuringError
+from builder.base.words import sha256_of
 from builder.engine import containers
 from builder.evidence.records import Figure, Finding
 from builder.lab.measure import own_script, served_model
@@ -425,4 +426,4 @@ def text(length: int = LENGTH) -> str:
 
 def digest() -> str:
     """The digest of the whole text."""
-    return f"sha256:{hashlib.sha256(text().encode()).hexdigest()}"
+    return sha256_of(text().encode())

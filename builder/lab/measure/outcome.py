@@ -5,7 +5,6 @@ The outcome comes first, then two numbers that are measured in turn.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import words
 from builder.base.errors import MeasuringError
 from builder.base.events import Message, Stage
+from builder.base.words import sha256_of
 from builder.evidence import statistics
 from builder.evidence.records import Evidence
 
@@ -71,7 +71,7 @@ def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
 def outcome_digest(content: Any) -> str:
     """The digest of content that JSON can hold."""
     text = json.dumps(content, sort_keys=True)
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    return sha256_of(text.encode())
 
 
 # Two numbers measured in turn (A B A B …), so that the machine's drift counts for both, until their figures are told

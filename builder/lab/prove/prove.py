@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from builder.base import words
 from builder.base.errors import BuildFailedError, FileProblemsError, ImageContentsError, UsageError
 from builder.base.events import Message
+from builder.base.words import sha256_of
 from builder.definitions import command
 from builder.definitions.command import option, options
 from builder.evidence import subjects
@@ -215,7 +216,7 @@ def _subject(
         fingerprint=subject.fingerprint,
         model=pairing.model,
         revision=own.commit or pairing.revision,
-        template=subjects.of_template(template) if template else None,
+        template=sha256_of(template) if template else None,
         recipe=pairing.recipe.file,
         arguments=subjects.of_arguments("prove", rendered.words, pairing.recipe.env),
     )

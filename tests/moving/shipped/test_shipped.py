@@ -9,6 +9,7 @@ import pytest
 
 from builder.base.errors import FileProblemsError, UnsafePathError
 from builder.base.project import Project
+from builder.base.words import sha256_of
 from builder.definitions import image, recipe
 from builder.definitions.mod import mod_names
 from builder.lock import lock_file
@@ -27,7 +28,7 @@ PATH = "mods/m/run.sh"
 def state(root: Path, here: bytes | None, written: bytes | None, comes: bytes = NEW, path: str = PATH) -> str:
     if here is not None:
         write(root / path, here.decode())
-    digests = {} if written is None else {path: shipped.digest(written)}
+    digests = {} if written is None else {path: sha256_of(written)}
     recorded = InitRecord("0", "all", digests)
     (planned,) = shipped.plan_shipped(Project(root), {path: ShippedFile(path, comes)}, recorded)
     return planned.state
@@ -51,13 +52,13 @@ def test_the_state_of_a_file(tmp_path: Path, here: bytes | None, written: bytes 
 
 
 def test_a_mod_that_was_deleted_gets_no_new_file(tmp_path: Path) -> None:
-    recorded = InitRecord("0", "all", {PATH: shipped.digest(OLD)})
+    recorded = InitRecord("0", "all", {PATH: sha256_of(OLD)})
     files = {path: ShippedFile(path, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
     states = {each.path: each.state for each in shipped.plan_shipped(Project(tmp_path), files, recorded)}
     assert states == {PATH: "deleted", "mods/m/new.txt": "deleted", "mods/other/run.sh": "new"}
 
 
-@pytest.mark.parametrize("recorded", [None, InitRecord("0", "all", {PATH: shipped.digest(OLD)})])
+@pytest.mark.parametrize("recorded", [None, InitRecord("0", "all", {PATH: sha256_of(OLD)})])
 def test_a_mod_that_somebody_brought_gets_no_file_of_ours(tmp_path: Path, recorded: InitRecord | None) -> None:
     write(tmp_path / PATH, OWN.decode())
     files = {path: ShippedFile(path, NEW) for path in (PATH, "mods/m/new.txt", "mods/other/run.sh")}
@@ -109,7 +110,7 @@ def test_what_init_wrote_is_unedited_while_it_is_all_of_it_and_the_same(
 ) -> None:
     project = Project(tmp_path)
     if recorded is not None:
-        digests = {path: shipped.digest(content) for path, content in recorded.items()}
+        digests = {path: sha256_of(content) for path, content in recorded.items()}
         shipped.write_shipped_record(project, InitRecord("0", "all", digests))
     assert shipped.is_unedited(project, "mods/m", here) is expected
 
