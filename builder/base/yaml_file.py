@@ -642,24 +642,20 @@ def _explain(error: Any, root: dict[str, Any], value_locations: dict[YamlPath, L
         return [Problem(location_of((*path, name), value_locations, file), message)]
     description = parent.get("description", "")
     complaint = _shape(error, kind, parent)
-    return [
-        Problem(
-            location, f"{_schema_check_named(path)}{complaint}" + (f"; meant is: {description}" if description else "")
-        )
-    ]
+    return [Problem(location, f"{_at_path(path)}{complaint}" + (f"; meant is: {description}" if description else ""))]
 
 
 def _shape(error: Any, kind: str, parent: dict[str, Any]) -> str:
     if kind == "Type" and error.instance is None:
         return "is empty"
     if kind == "Enum":
-        return f"{_schema_check_short(error.instance)} is none of {', '.join(map(str, error.kind.options))}"
+        return f"{_as_json(error.instance)} is none of {', '.join(map(str, error.kind.options))}"
     if kind == "Pattern":
-        return f"{_schema_check_short(error.instance)} has characters that are not allowed here"
+        return f"{_as_json(error.instance)} has characters that are not allowed here"
     if kind in {"Type", "MaxItems", "MaxProperties"}:
-        return f"{_schema_check_short(error.instance)} is not {_wanted(parent)}{_advice(error.instance, parent)}"
+        return f"{_as_json(error.instance)} is not {_wanted(parent)}{_advice(error.instance, parent)}"
     if kind in {"OneOfNotValid", "AnyOf", "OneOfMultipleValid"}:
-        return f"{_schema_check_short(error.instance)} fits none of the forms known here"
+        return f"{_as_json(error.instance)} fits none of the forms known here"
     return str(error.message)
 
 
@@ -708,7 +704,7 @@ def _nearest(key: str, keys: list[str]) -> str:
     return f"; {suggestion}" if suggestion else f"; known here: {', '.join(keys)}" if keys else ""
 
 
-def _schema_check_named(path: YamlPath) -> str:
+def _at_path(path: YamlPath) -> str:
     return f"`{'.'.join(map(str, path))}`: " if path else ""
 
 
@@ -716,6 +712,6 @@ def _within(path: YamlPath) -> str:
     return f" in `{'.'.join(map(str, path))}`" if path else ""
 
 
-def _schema_check_short(value: Any) -> str:
+def _as_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"

@@ -247,7 +247,7 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
     shown = showing.show_image(context.workspace(), image)
     if as_json:
-        print_json(_show_document(shown, context.project))
+        print_json(_image_json(shown, context.project))
         return
     output.print_facts(_facts(shown, context.project))
     if shown.evidence:
@@ -321,7 +321,7 @@ def _mods(image: NumberedImage) -> str:
     return ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"
 
 
-def _show_document(shown: ShownImage, project: Project) -> dict[str, Any]:
+def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:
 
     return {
         **image_document(shown.row, shown.evidence),

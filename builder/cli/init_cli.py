@@ -230,7 +230,7 @@ def migrate(
     if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and confirm("do this?"))):
         result = command.migrate(workspace, planned)
     if as_json:
-        print_json(_migrate_document(planned, result))
+        print_json(_migration_json(planned, result))
     elif result is None:
         print_result("nothing was written; --yes does it" if planned.changes_something else "there is nothing to do")
     else:
@@ -343,7 +343,7 @@ def _print_result(result: MigrationResult) -> None:
         print_result("`builder recipes check` tells more of the recipes; `builder run RECIPE` serves one")
 
 
-def _migrate_document(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:
+def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:
     settings = planned.settings
     return {
         "checkout": str(planned.checkout.root),

@@ -254,7 +254,6 @@ def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 def _context_of(ctx: click.Context, words: tuple[str, ...]) -> click.Context:
     """The context of the command that ``words`` name below ``ctx``. Raises click's error if there is none."""
-
     for word in words:
         group = ctx.command
         command = group.get_command(ctx, word) if isinstance(group, click.Group) else None
@@ -369,7 +368,6 @@ def _hang_up(_signal: int, _frame: FrameType | None) -> None:
 
 def _report_system_failure(error: BaseException) -> int | None:
     """Prints an error of the system, if that can be printed, and returns its exit code; None for a bug."""
-
     failure = translate(error)
     if failure is None:
         return None

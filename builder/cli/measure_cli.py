@@ -233,8 +233,8 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
 # ``builder prove``.
 
-_PROVE_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
-_PROVE_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
+_PROOF_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
+_PROOF_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
 _COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
 _SHOWN = 10
 
@@ -279,7 +279,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
 def print_proof(result: ProvedImage) -> None:
     """Prints the verdict for one model, and what it rests on."""
     evidence = result.evidence
-    word = styled(_PROVE_WORDS[evidence.verdict], fg=_PROVE_COLOURS[evidence.verdict], bold=True)
+    word = styled(_PROOF_WORDS[evidence.verdict], fg=_PROOF_COLOURS[evidence.verdict], bold=True)
     print_result(f"{word}: {evidence.subject.model} on {result.image}{summary(evidence)}")
     if evidence.accepted:
         print_result(f"  accepted: {evidence.accepted}")

@@ -230,7 +230,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
 # The options that change a recipe's serve command, shared by the commands that render one.
 
 # Each option by the key of the recipe that it sets.
-_SERVE_OPTIONS_OPTIONS = (
+_SERVING_OPTIONS = (
     click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Listen on port N."),
     click.option("--host", metavar="ADDRESS", help="Listen on this address."),
     click.option(
@@ -266,7 +266,7 @@ _KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model
 
 def serve_options(command: _Command) -> _Command:
     """Adds the options; the command takes them as keyword arguments, for `overrides`."""
-    for option in reversed(_SERVE_OPTIONS_OPTIONS):
+    for option in reversed(_SERVING_OPTIONS):
         command = option(command)
     return command
 

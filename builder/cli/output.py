@@ -458,12 +458,12 @@ def document(finding: Diagnosis) -> dict[str, str]:
 
 # The standing of images and the verdict of findings in one word, which is coloured beside: the word alone says it.
 
-_STANDING_TEXT_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
+_STANDING_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
 
 
 def standing_word(standing: Standing | None) -> str:
     """The standing, empty where there is none to tell."""
-    return styled(standing, fg=_STANDING_TEXT_COLOURS.get(standing)) if standing else ""
+    return styled(standing, fg=_STANDING_COLOURS.get(standing)) if standing else ""
 
 
 def mark(status: Status) -> str:

@@ -333,7 +333,7 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     with progress.showing("stopping"):
         result = command.stop_server(context.workspace(), what, seconds)
     if as_json:
-        print_json({"server": _stop_document(result)})
+        print_json({"server": _stopped_json(result)})
         return
     for name in result.killed:
         print_note(f"{name} was killed: it had not ended in {seconds} seconds")
@@ -341,7 +341,7 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
 
 
-def _stop_document(stopped: Stopped) -> dict[str, Any]:
+def _stopped_json(stopped: Stopped) -> dict[str, Any]:
     return {
         "name": stopped.server.name,
         "model": stopped.server.model or None,
@@ -401,7 +401,7 @@ def up(
     with _reporter() as report:
         result = command.bring_up(context.workspace(report), request, detach=detach)
     if as_json:
-        print_json(_up_document(result))
+        print_json(_up_json(result))
     else:
         print_served(result.served)
 
@@ -435,7 +435,7 @@ def _print_part(part: UpPart) -> None:
     print_note(f"{part.part}: {part.subject} {_DONE[part.outcome]}{took}{note}")
 
 
-def _up_document(result: UpResult) -> dict[str, Any]:
+def _up_json(result: UpResult) -> dict[str, Any]:
     return {
         "parts": [
             {

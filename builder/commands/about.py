@@ -98,7 +98,6 @@ def numbers(project: Project, target: str) -> tuple[str, ...]:
 
 def sources(project: Project) -> tuple[str, ...]:
     """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
-
     definitions = mod_choice.definitions(project).values()
     own = sorted({name for definition in definitions for name in definition.sources})
     with_python = any(definition.python for definition in definitions)
@@ -517,7 +516,7 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
     directories = tuple(_directories(workspace.project, lock))
     return (
         *_lost(workspace.project),
-        *_verify_engine(workspace, lock, {finding.subject for finding in directories}),
+        *_engine_discrepancies(workspace, lock, {finding.subject for finding in directories}),
         *directories,
         *_vendored_patches(workspace.project, lock),
         *_evidence(workspace.project),
@@ -558,7 +557,7 @@ def _lost(project: Project) -> Iterator[Discrepancy]:
         yield Discrepancy(project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)
 
 
-def _verify_engine(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
+def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
     """Finds missing and moved tags. ``edited_names`` are images that cannot be built again before their build
     directories are restored."""
     overview = status.status_overview(workspace, lock)

@@ -748,10 +748,10 @@ def _answered(workspace: Workspace, bisection: Bisection) -> tuple[Bisection, Co
                     return bisection, shown
             else:
                 prepare.ahead(search.likely_next(shared.subject, bisection.answers, step))
-                bisection = _steps_judged(workspace, shared, bisection, step, made.tag)
+                bisection = _with_trials(workspace, shared, bisection, step, made.tag)
 
 
-def _steps_judged(
+def _with_trials(
     workspace: Workspace, shared: BisectContext, bisection: Bisection, step: TryCandidate, tag: str
 ) -> Bisection:
     began = time.monotonic()

@@ -224,7 +224,6 @@ def _failed_evidence(failed: Mapping[str, Sequence[str]], current: Mapping[str, 
 
 def _current(workspace: Workspace, number: ImageName) -> str:
     """The current image of a number's repository; empty where there is none."""
-
     current = lock_file.read_project_lock(workspace.project).images[number.repository].current
     return f"{number.repository}:{current}" if current else ""
 

@@ -253,7 +253,7 @@ def _findings(
         yield NodeFinding(node.name, "engine", "error", seen.engine.message, seen.engine.hint)
     else:
         yield NodeFinding(node.name, "engine", "ok", seen.engine)
-        yield from _nodes_check_images(node, looked, wanted)
+        yield from _image_findings(node, looked, wanted)
         for name in seen.fingerprints:
             yield from (_finding(node, fault) for fault in wanted.faults.get(name, ()))
     if not isinstance(seen.facts, BuilderError):
@@ -270,7 +270,7 @@ def _finding(node: Node, diagnosis: Diagnosis) -> NodeFinding:
     return NodeFinding(node.name, diagnosis.subject, diagnosis.verdict, diagnosis.message, diagnosis.remedy)
 
 
-def _nodes_check_images(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
+def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
     for name, fingerprint in wanted.images.items():
         there = {other: seen.fingerprints[name] for other, seen in looked.items() if name in seen.fingerprints}
         first = next(iter(there), "")

@@ -179,7 +179,7 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
     name, _ = status.named_number(workspace.project, lock_file.read_project_lock(workspace.project), text)
     with images_lock.transaction(workspace) as transaction:
         before = transaction.lock
-        moves = _promote_moves(before, name)
+        moves = _moves_of_promotion(before, name)
         pointers.require_allowed(workspace.engine, before, moves, force=force)
         models = requirements.models_of(workspace.project, before, name) if moves else ()
         kept = requirements.passed(workspace, before, name, dict.fromkeys(models), note)
@@ -192,7 +192,7 @@ def promote_image(workspace: Workspace, text: str, *, force: bool, note: str = "
     return Promoted(name, moves, pointers.staying(after, moves), differences, claims.foreign_latest(workspace, moves))
 
 
-def _promote_moves(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:
+def _moves_of_promotion(lock: Lock, name: ImageName) -> tuple[PointerMove, ...]:
     current = lock.images[name.repository].current
     if current == name.number:
         return ()

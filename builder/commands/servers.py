@@ -176,21 +176,20 @@ def serve_server(
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
-        return _run_put_back(workspace, request, selection, before, error)
+        return _serve_image_before(workspace, request, selection, before, error)
     _record_answer(workspace, selection, seconds)
     return ServeResult(started.server, already=False, seconds=seconds)
 
 
 def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
     """Raises ServeFailedError where a new image fails a probe that its model requires; its server is ended then."""
-
     if failure := going_back.failed_probe(workspace, served, server):
         starting.remove_server(server)
         hint = f"`builder show {served.image}` has the result"
         raise ServeFailedError(failure, hint=hint)
 
 
-def _run_put_back(
+def _serve_image_before(
     workspace: Workspace, request: ServeRequest, served: SelectedImage, before: SelectedImage, error: ServeFailedError
 ) -> ServeResult:
     """Serves from the image before, and pairs the model with that once it answers. Raises ``error``, with why the image

@@ -381,7 +381,7 @@ class BuildLog:
                 if unfinished := self._unfinished.pop(event.step, ""):
                     self._append(number, event.step, [unfinished])
                 # An internal step may end more than once: only a change is worth a line.
-                if self._ends.get(event.step) != (end := _log_end(event)):
+                if self._ends.get(event.step) != (end := _end_line(event)):
                     self._ends[event.step] = end
                     self._lines(number, [end])
             case _:
@@ -423,7 +423,7 @@ class BuildLog:
         self.file.writelines(f"#{number} {redacted(line)}\n" for text in lines for line in text.split("\n"))
 
 
-def _log_end(event: StepFinished) -> str:
+def _end_line(event: StepFinished) -> str:
     if event.error:
         return f"ERROR after {event.seconds:.1f}s: {event.error}"
     return "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"

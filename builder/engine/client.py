@@ -588,7 +588,6 @@ def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
 
 def _json(path: Path) -> dict[str, Any]:
     """Returns the object in a file, empty without one. Raises EngineError where it is not JSON."""
-
     try:
         value = json.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):

@@ -211,7 +211,6 @@ def fingerprint(image: ImageDetails) -> str:
     The same content has the same fingerprint on either image store, with or without attestations, however compressed,
     whatever its labels, tags and date.
     """
-
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())

@@ -863,7 +863,7 @@ def lock_of(data: Data) -> Lock:
 def data_of(lock: Lock) -> dict[str, Any]:
     """Converts a lock to the data of its file: dicts and lists in its order, numbers and truth values as they are."""
     pairings = _pairings(lock)
-    images = {name: _file_data_block(name, repository, pairings) for name, repository in lock.images.items()}
+    images = {name: _repository_block(name, repository, pairings) for name, repository in lock.images.items()}
     data: dict[str, Any] = FILE.write({"version": FORMAT, "definitions": lock.pins, "images": images})
     return data
 
@@ -900,7 +900,7 @@ def _pairings(lock: Lock) -> dict[ImageName, dict[str, dict[str, Any]]]:
     return pairings
 
 
-def _file_data_block(
+def _repository_block(
     name: str, repository: Repository, pairings: dict[ImageName, dict[str, dict[str, Any]]]
 ) -> dict[str, Any]:
     order = sequences_of((*([repository.current] if repository.current else []), *repository.previous))

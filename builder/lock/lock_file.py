@@ -128,7 +128,7 @@ def _begun(project: Project) -> Iterator[Path]:
 # Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
 # Nothing is guessed: the lock decides which image runs.
 
-_READING_LARGEST = 256 << 20  # bytes; a link to a device has no end
+_LARGEST_LOCK = 256 << 20  # bytes; a link to a device has no end
 
 
 def read_project_lock(project: Project) -> Lock:
@@ -153,7 +153,7 @@ def read_lock(path: Path) -> Lock:
 def read_bytes(path: Path) -> bytes | None:
     """Reads the bytes of ``path``; None where there is no such file. Raises LockError where it cannot be opened."""
     try:
-        return files.read_plain_file(Path(os.path.realpath(path)), _READING_LARGEST)
+        return files.read_plain_file(Path(os.path.realpath(path)), _LARGEST_LOCK)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -50,7 +50,7 @@ def bake_targets_of(directory: BuildDirectory, platform: str) -> dict[str, dict[
             tuple(Problem(location, f"{what} is not as this program writes it") for what in wrong),
             hint="nothing of it was run; `git log` tells who changed it, and git has the file as it was",
         )
-    return dict(_bake_targets_targets(directory, platform))
+    return dict(_expected_targets(directory, platform))
 
 
 def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
@@ -58,7 +58,7 @@ def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
     image, which it takes as they are."""
     from builder.plan import making
 
-    expected = dict(_bake_targets_targets(directory, platform))
+    expected = dict(_expected_targets(directory, platform))
     document = directory.bake_file
     if making.TARGET not in expected:
         yield f"target {making.TARGET}, of which the plan knows nothing,"
@@ -73,7 +73,7 @@ def deviations(directory: BuildDirectory, platform: str) -> Iterator[str]:
                 yield f"`{key[:_LONGEST]}` of target {name}"
 
 
-def _bake_targets_targets(directory: BuildDirectory, platform: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _expected_targets(directory: BuildDirectory, platform: str) -> Iterator[tuple[str, dict[str, Any]]]:
     from builder.plan import making
 
     parent = ""

@@ -271,7 +271,7 @@ def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:
 
 # A temporary index on top of a mirror: trees and patches are tried in it, and the mirror stays as it is.
 
-_SCRATCH_INDEX_APPLY = ["apply", "--cached", "--whitespace=nowarn"]
+_APPLY_TO_INDEX = ["apply", "--cached", "--whitespace=nowarn"]
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class ScratchIndex:
 
     def apply_error(self, diff: bytes, *options: str) -> str:
         """Applies ``diff`` to the index; returns git's error, empty if it applies."""
-        result = self.git([*_SCRATCH_INDEX_APPLY, *options], diff)
+        result = self.git([*_APPLY_TO_INDEX, *options], diff)
         return (result.stderr or "git said nothing") if result.status else ""
 
     def tree(self) -> str:

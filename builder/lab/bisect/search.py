@@ -77,14 +77,14 @@ class BisectSubject:
 # there are decides their numbers, so they are left open in a text that is to be mixed, and given at its end.
 
 _BELOW, _OWN = "\0below\0", "\0mod\0"
-_STAGES_STAGE = re.compile(r"^FROM (?P<below>\S+) AS mod-(?P<own>\S+)$", re.MULTILINE)
+_MOD_STAGE = re.compile(r"^FROM (?P<below>\S+) AS mod-(?P<own>\S+)$", re.MULTILINE)
 _MOUNT = re.compile(r"(?<=--mount=type=bind,from=)\S+(?=,target=/run/builder/below,rw)")
 _NAMED = re.compile(rb"^FROM .* AS (\S+)$")
 
 
 def opened(dockerfile: str) -> str:
     """The text with these stages left open."""
-    return _MOUNT.sub(_BELOW, _STAGES_STAGE.sub(f"FROM {_BELOW} AS {_OWN}", dockerfile))
+    return _MOUNT.sub(_BELOW, _MOD_STAGE.sub(f"FROM {_BELOW} AS {_OWN}", dockerfile))
 
 
 def named(dockerfile: bytes) -> bytes:
