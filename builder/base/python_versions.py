@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def parse_version(text: str) -> Version | None:
-    """The version in ``text``; None where it is none, such as a tag or a version that a distribution gives."""
+    """The version in ``text``; None if PEP 440 does not allow it, such as a tag or a distribution's version."""
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -20,7 +20,7 @@ def parse_version(text: str) -> Version | None:
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """The requirement in ``text``; None where it is none."""
+    """The requirement in ``text``; None if PEP 508 does not allow it."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:

@@ -295,7 +295,7 @@ def rebuild_image(
     key: Path | None = None,
 ) -> Rebuilt:
     """Builds the image called ``text`` from ``builds/REPOSITORY/NUMBER`` alone, not from the templates and mods; of
-    ``settings`` only the number of jobs is none of those that the number was built with.
+    ``settings`` only the number of jobs may differ from those that the number was built with.
 
     A number that is missing gets its tag again where the content is the recorded one. Other content is kept under the
     tag ``REPOSITORY:N-rebuilt``, compared with the first image, and proven where the number was; ``accept_equivalent``

@@ -67,8 +67,8 @@ def plan_copies(
     """Plans the copy of the mod at the address ``text``, under its own name or ``name``; of all mods there where
     ``everything`` is wanted. A name of which a place is known is as good as that address.
 
-    Raises UsageError for an address that is none, or that several mods are at; SourceError where the repository, the
-    ref or the mod does not exist, or has files that are not copied.
+    Raises UsageError for text that is not an address, or for an address of several mods; SourceError where the
+    repository, the ref or the mod does not exist, or has files that are not copied.
     """
     if name and everything:
         raise UsageError("`--as` names one mod, and `--all` takes several: give one of them")

@@ -84,7 +84,7 @@ def check_recipes(project: Project, paths: Sequence[str]) -> tuple[CheckedRecipe
     """Checks every recipe in ``paths``: files, names, and folders with all that is in them; without any, the project's
     own.
 
-    Raises UsageError for a path that is none of these.
+    Raises UsageError for any other path.
     """
     files = dict.fromkeys(file for path in paths or (str(project.recipes),) for file in _files(project, path))
     try:

@@ -305,7 +305,7 @@ def _plain(name: str) -> str:
 
 
 def _speculative(used: UsedOption | None) -> dict[str, object]:
-    """The JSON of ``--speculative-config``; empty where it is none."""
+    """The JSON of ``--speculative-config``; empty if the value is not a JSON object."""
     try:
         value = json.loads(used.value or "") if used else {}
     except ValueError:

@@ -126,7 +126,7 @@ _PORT, _TLS_PORT = 2375, 2376
 def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
     """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output.
 
-    Raises OSError where the engine cannot be reached, EngineError for an address that is none.
+    Raises OSError where the engine cannot be reached, EngineError for text that is not an address.
     """
     if endpoint.host.startswith("ssh://"):
         with _through_ssh(endpoint) as connection_and_errors:

@@ -528,7 +528,7 @@ def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> M
 
 
 def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
-    """Returns the labels of a volume; None where there is none of that name."""
+    """Returns the labels of a volume; None if no volume has that name."""
     try:
         return request(endpoint, "GET", f"/volumes/{quoted(name)}").get("Labels") or {}
     except EngineHTTPError as error:
@@ -545,7 +545,7 @@ def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Map
 
 
 def remove_volume(endpoint: Endpoint, name: str) -> bool:
-    """Removes a volume; False where there is none of that name, or a container uses it."""
+    """Removes a volume; False if no volume has that name, or a container uses it."""
     try:
         request(endpoint, "DELETE", f"/volumes/{quoted(name)}")
     except EngineHTTPError as error:

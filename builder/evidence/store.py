@@ -167,7 +167,7 @@ def _read_file(path: str, name: str, shown: str) -> Evidence:
 
 
 def read_run(name: str, content: bytes, shown: str) -> Evidence:
-    """The run in the content of a file of this name. Raises FileProblemsError where it is none."""
+    """The run in the content of a file of this name. Raises FileProblemsError if the content is not a run."""
     parts = _NAME.fullmatch(name)
     if parts is None:
         raise _problem(shown, "not the name of a file of evidence")

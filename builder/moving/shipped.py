@@ -57,7 +57,7 @@ def shipped_project() -> Project:
 
 
 def below_package(root: Path, folder: str) -> Iterator[ShippedFile]:
-    """The files in ``folder`` of ``root``, sorted, or the file that it is; a link is none of them."""
+    """The files in ``folder`` of ``root``, sorted, or the file that it is. Links are left out."""
     top = root / folder
     for path in (top,) if top.is_file() else sorted(top.rglob("*")):
         inside = path.relative_to(root)

@@ -99,7 +99,7 @@ def _commit(part: BuildPart, source: str) -> str:
 
 
 def _epoch(part: BuildPart) -> int:
-    """The date of the image in the bake file, in seconds; 0 where that is none."""
+    """The date of the image in the bake file, in seconds; 0 if the date is not a number."""
     epoch = part.target.get("args", {}).get("SOURCE_DATE_EPOCH")
     return int(epoch) if isinstance(epoch, str) and _EPOCH.fullmatch(epoch) else 0
 

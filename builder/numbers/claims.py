@@ -268,7 +268,7 @@ def _labels_of_number(name: ImageName) -> dict[str, str]:
 
 
 def _as_number(text: str) -> int:
-    """The number in a label, which anybody may have written; 0 where it is none."""
+    """The number in a label, which anybody may have written; 0 if the label is not a number."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 
 

@@ -127,7 +127,8 @@ def parse(text: str, platform: str, version: str) -> Requirement | None:
 
 
 def only(version: str) -> SpecifierSet:
-    """The range of this version alone. One that is none by PEP 440, as images of others have them, equals itself."""
+    """The range of this version alone. A version that PEP 440 does not allow, as images of others have them, equals
+    itself."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     try:

@@ -201,7 +201,7 @@ def begin(folder: Path) -> bool:
 
 
 def commit_of(folder: Path) -> str:
-    """The commit that is checked out in ``folder``, the top of a repository; empty where it is none."""
+    """The commit that is checked out in ``folder``, the top of a repository; empty if ``folder`` is not one."""
     return _verified(folder, "HEAD")
 
 

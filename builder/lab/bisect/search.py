@@ -458,7 +458,7 @@ class _Part:
         self.marked: tuple[SourceValue, ...] = ()
 
     def unit(self, name: str, axis: str) -> str:
-        """The unit of this name, with its definition where that is none of the image's own."""
+        """The unit of this name, with its definition where that is a parent of the image's own."""
         full = f"{self.name}: {name}" if self.name and name not in self.axis_of else name
         self.axis_of.setdefault(full, axis)
         return full
@@ -882,7 +882,7 @@ class _Span:
         return frozenset(unit for axis in self.axes for unit in axis.units)
 
     def candidate(self, taken: frozenset[str], points: Mapping[str, str]) -> BisectCandidate:
-        """The candidate with these units; a number where it is none but that."""
+        """The candidate with these units; a number where the candidate equals one."""
         if not taken or (taken == self.every and not points):
             return of_number(self.new if taken else self.old)
         return mixed(self.old, self.new, taken, points)
