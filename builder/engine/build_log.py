@@ -76,6 +76,7 @@ class StepMemory:
 _INTERNAL = re.compile(r"\[(\S+ )?internal\]|\[(\S+ )?context [^]]*\]|\[auth\]|resolving provenance")
 # A here-document's step is named by its first line, which the templates make a comment with its title.
 _COMMENT = re.compile(r"\(# (.*?)(\.\.\.)?\)$")
+_DIGEST = re.compile("@sha256:[0-9a-f]{64}$")  # of a base image: it alone is as wide as a terminal
 _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+)\] ")
 # What `builder.building.bake` adds to each step where a proxy has a password.
 _PROXY_SECRETS = re.compile(
@@ -229,9 +230,10 @@ class BuildProgress:
 
 
 def title(name: str) -> str:
-    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``."""
+    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest of a base
+    image is left out."""
     position = _POSITION.match(name)
-    instruction = _PROXY_SECRETS.sub("", name[position.end() :] if position else name)
+    instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
