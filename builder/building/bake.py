@@ -174,10 +174,8 @@ def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
 
 
 def cache_options(project: Project, definition: str) -> dict[str, str]:
-    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it.
-
-    A build does not fail because the registry does not answer.
-    """
+    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it. A build
+    does not fail because the registry does not answer."""
     config = configuration.load_configuration(project)
     if not config.cache:
         return {}
@@ -209,11 +207,8 @@ def bake_images(
     workspace: Workspace, jobs: Sequence[BakeJob], compilers: int | None = None
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
     """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
-    ``compilers`` is how many a step may run at once, where not as many as fit.
-
-    A source tree that its repository no longer provides is taken from the mirror. Raises BuildFailedError where a step
-    fails.
-    """
+    ``compilers`` is how many a step may run at once, where not as many as fit. A source tree that its repository no
+    longer provides is taken from the mirror. Raises BuildFailedError where a step fails."""
     from builder.engine import bake_run as engine_bake
     from builder.sources import wheels
 
@@ -371,13 +366,10 @@ def baked_images(
     workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None, compilers: int | None
 ) -> Iterator[Iterator[BakedImage]]:
     """Bakes the planned images, what they share only once, and yields an iterator over the results; an image that has
-    no number by the end of the block is removed.
-
-    Images built by another BuildKit than the engine's own are loaded as a whole or, where ``registry_address`` is
-    given, go through that registry, so that only the layers that either side lacks are transferred. ``compilers`` as
-    for `bake_images`. Raises BuildFailedError where a step fails, and UsageError and ImageStateError for a base image
-    that has changed.
-    """
+    no number by the end of the block is removed. Images built by another BuildKit than the engine's own are loaded as a
+    whole or, where ``registry_address`` is given, go through that registry, so that only the layers that either side
+    lacks are transferred. ``compilers`` as for `bake_images`. Raises BuildFailedError where a step fails, and
+    UsageError and ImageStateError for a base image that has changed."""
     from builder.building import work_folder
     from builder.numbers import named_registry
 

@@ -52,12 +52,9 @@ def load_mods(
     project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None, further: Sequence[str] = ()
 ) -> tuple[tuple[Mod, ...], ...]:
     """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
-    ``further`` ones as well.
-
-    A mod that a parent image has already is not baked again, and one of a recipe that would change nothing in an image
-    is left out (``left_out``). Raises what ``require_known`` does for the files, and what ``load_all``
-    does for all mods at once.
-    """
+    ``further`` ones as well. A mod that a parent image has already is not baked again, and one of a recipe that would
+    change nothing in an image is left out (``left_out``). Raises what ``require_known`` does for the files, and what
+    ``load_all`` does for all mods at once."""
     require_known(project, chain, recipe)
     on_top = (*(recipe.mods if recipe else ()), *further)
     own_names: list[list[str]] = []
@@ -104,10 +101,8 @@ def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Re
 def arrange_mods(
     project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
 ) -> tuple[tuple[Mod, ...], ...]:
-    """Returns ``mods`` in the order in which they are baked; ``pins`` are those of each definition of ``chain``.
-
-    Raises what ``rules.arrange_steps`` does.
-    """
+    """Returns ``mods`` in the order in which they are baked; ``pins`` are those of each definition of ``chain``. Raises
+    what ``rules.arrange_steps`` does."""
     if not any(mods):
         return tuple(mods)
     pinned: dict[str, str] = {}
@@ -166,11 +161,8 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 def fetch_mod_files(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[Mod, ...], ...]:
     """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
-    takes no network.
-
-    Raises SourceError where an address has other content than mod.yaml says, or does not answer, and FileProblemsError
-    where it is a chat template that cannot be compiled.
-    """
+    takes no network. Raises SourceError where an address has other content than mod.yaml says, or does not answer, and
+    FileProblemsError where it is a chat template that cannot be compiled."""
     return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
 
 

@@ -179,14 +179,10 @@ def rebuilt_image(
 ) -> Iterator[RebuiltImage]:
     """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
     another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake.bake_images`. The
-    caller checks once that the engine can build (`versions.require_supported`).
-
-    Anybody may have written the directory: the targets are made anew from its plan, and baked from a copy of the files
-    that a build has.
-
-    Raises ImageStateError where the build directory is gone, or the image was built elsewhere; FileProblemsError where
-    its plan or its bake file is damaged or not as this program writes it; BuildFailedError where a step fails.
-    """
+    caller checks once that the engine can build (`versions.require_supported`). Anybody may have written the directory:
+    the targets are made anew from its plan, and baked from a copy of the files that a build has. Raises ImageStateError
+    where the build directory is gone, or the image was built elsewhere; FileProblemsError where its plan or its bake
+    file is damaged or not as this program writes it; BuildFailedError where a step fails."""
     require_built_here(name, recorded)
     if _NO_NAME.search(recorded.definition):
         raise LockError(f"images.lock: {name} cannot be of a definition called {recorded.definition!r}", hint=TAKE_BACK)

@@ -64,10 +64,8 @@ class Resolution:
 
 def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
     """Reads the targets' files, and resolves what is not pinned; no source is queried twice, and nothing is written.
-
     Raises FileProblemsError with all problems in the files, LockError where images.lock is damaged or, for a ``locked``
-    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError.
-    """
+    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     # A model stands for the recipe that serves it, as everywhere.

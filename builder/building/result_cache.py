@@ -51,12 +51,9 @@ class CacheKey:
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """Returns the key of ``request`` in the project as it is now.
-
-    None for a request that always needs planning (it updates, forces, pushes, leaves out a check, moves pointers
-    anyway, or is for a candidate), where the project has too many files or one that cannot be read, and where a build
-    is running or was killed.
-    """
+    """Returns the key of ``request`` in the project as it is now. None for a request that always needs planning (it
+    updates, forces, pushes, leaves out a check, moves pointers anyway, or is for a candidate), where the project has
+    too many files or one that cannot be read, and where a build is running or was killed."""
     always = request.update or request.force or request.push or request.candidate
     if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None
@@ -99,11 +96,9 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
 
 
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
-    """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes.
-
-    They do not if something was just recorded, if a later number of the same inputs may come back into the engine, if
-    a recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time.
-    """
+    """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes. They
+    do not if something was just recorded, if a later number of the same inputs may come back into the engine, if a
+    recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time."""
     images: dict[str, str] = {}
     if any(outcome.state == "waiting" for result in results for outcome in result.models):
         return

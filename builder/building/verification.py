@@ -91,11 +91,8 @@ def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
 
 
 def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
-    """Raises BuildFailedError where the image was built on another base than the pinned one.
-
-    A digest is compared with those that BuildKit reports; the layers of a base that only this engine has must be the
-    lowest ones of the image.
-    """
+    """Raises BuildFailedError where the image was built on another base than the pinned one. A digest is compared with
+    those that BuildKit reports; the layers of a base that only this engine has must be the lowest ones of the image."""
     pin = plan.chain[0].pins.base
     if pin is None:
         return
@@ -123,11 +120,9 @@ def run_checks(
     without: Collection[str] = (),
 ) -> None:
     """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network,
-    and looks for the ``templates``. The checks ``without`` do not run.
-
-    An image for another platform than the engine's is checked where the engine can emulate it (by QEMU), and vLLM is
-    not imported then; what is left out is reported. Raises BuildFailedError naming every check that fails.
-    """
+    and looks for the ``templates``. The checks ``without`` do not run. An image for another platform than the engine's
+    is checked where the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported.
+    Raises BuildFailedError naming every check that fails."""
     if not plan.checks and not templates and "vllm" not in plan.versions:
         return
     platform = plan.definition.platform
@@ -234,10 +229,7 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
     """Checks an image on the engine's GPU, and returns which that is; None where nothing was checked, which is told.
-    The checks ``without`` do not run.
-
-    Raises BuildFailedError naming every check that fails.
-    """
+    The checks ``without`` do not run. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
         return None
@@ -309,11 +301,9 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
 
 def runs_on(architecture: str, capability: str) -> bool:
     """True if kernels for ``architecture`` (``sm_120``, ``sm_121a``, ``compute_90``) run on a card of ``capability``.
-
-    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with
-    ``f`` on its family. PTX is compiled for any later card:
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability
-    """
+    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with ``f``
+    on its family. PTX is compiled for any later card:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability"""
     match = _ARCHITECTURE.fullmatch(architecture)
     if match is None:
         return False

@@ -96,11 +96,8 @@ def is_attestation(entry: Mapping[str, Any]) -> bool:
 
 def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
     """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
-    attestations.
-
-    Raises ValueError, KeyError or TypeError for a manifest that is invalid and where there are several images, and
-    whatever ``get`` raises.
-    """
+    attestations. Raises ValueError, KeyError or TypeError for a manifest that is invalid and where there are several
+    images, and whatever ``get`` raises."""
     content = json.loads(get(top.digest))
     sizes = {top.digest: top.size}
     images = []
@@ -150,10 +147,8 @@ _LARGEST_MANIFEST = 1 << 20
 
 
 def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
-    """Loads an archive of ``size`` bytes, given in ``pieces``.
-
-    Raises TransferError where the engine refuses the archive, and whatever ``pieces`` raise: no image has a name then.
-    """
+    """Loads an archive of ``size`` bytes, given in ``pieces``. Raises TransferError where the engine refuses the
+    archive, and whatever ``pieces`` raise: no image has a name then."""
     status, body = client.upload(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", LOAD_IDLE)
     message = _error_message(body)
     if status < 400 and not message:
@@ -177,13 +172,10 @@ def save_archive(
     on_bytes: Callable[[int], None],
 ) -> tuple[Descriptor, Manifest]:
     """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once. Returns the
-    image's descriptor and its manifest; ``on_bytes`` gets the number of bytes that the engine has sent.
-
-    The classic image store keeps layers unpacked: there a layer's digest is that of the unpacked layer.
-
-    Raises TransferError where the engine stops midway; ValueError, KeyError and TypeError where the archive does not
-    hold exactly the blobs that its manifest names.
-    """
+    image's descriptor and its manifest; ``on_bytes`` gets the number of bytes that the engine has sent. The classic
+    image store keeps layers unpacked: there a layer's digest is that of the unpacked layer. Raises TransferError where
+    the engine stops midway; ValueError, KeyError and TypeError where the archive does not hold exactly the blobs that
+    its manifest names."""
     small: dict[str, bytes] = {}
     large: set[str] = set()
     top: Descriptor | None = None

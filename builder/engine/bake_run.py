@@ -44,11 +44,8 @@ def run_buildx(
     on_event: Callable[[Event], None],
 ) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
     """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
-    and the memory of the steps that compiled.
-
-    ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
-    Any exception, ^C above all, ends buildx too.
-    """
+    and the memory of the steps that compiled. ``environ`` is the whole environment. Raises BuildFailedError, and
+    EngineError where the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
     import subprocess
 
     progress = BuildProgress()
@@ -178,19 +175,15 @@ def bake_targets(
     cache: Mapping[str, str] | None = None,
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
-    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
-
-    ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
-    target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may
-    list.
+    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. ``secrets``,
+    ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every target, in
+    addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may list.
     ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
     ``pushed`` (with a repository of a registry for each) are pushed there by their digests, and not loaded into the
     engine. ``environ`` is the whole environment of the build. ``log_path`` gets the readable log while the build runs,
-    ``on_event`` every event.
-
-    Raises BuildFailedError, and EngineError where the engine stopped. The names are temporary: after a failure or an
-    interruption they are removed, since BuildKit names an image before its last step that may fail (unpacking).
-    """
+    ``on_event`` every event. Raises BuildFailedError, and EngineError where the engine stopped. The names are
+    temporary: after a failure or an interruption they are removed, since BuildKit names an image before its last step
+    that may fail (unpacking)."""
     from contextlib import suppress
 
     began = time.monotonic()
@@ -300,11 +293,8 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class CacheRecord:
-    """A record of the build cache.
-
-    ``step`` is the command or instruction that it came from, empty for any other origin; ``size`` is in bytes;
-    ``shared`` marks a layer that an image uses as well.
-    """
+    """A record of the build cache. ``step`` is the command or instruction that it came from, empty for any other
+    origin; ``size`` is in bytes; ``shared`` marks a layer that an image uses as well."""
 
     id: str
     step: str

@@ -115,10 +115,8 @@ class StepStarted(NamedStep):
 
 @dataclass(frozen=True)
 class StepFinished(NamedStep):
-    """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled.
-
-    A few internal steps end more than once: the last end counts.
-    """
+    """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled. A few internal steps
+    end more than once: the last end counts."""
 
     cached: bool
     seconds: float
@@ -230,8 +228,8 @@ class BuildProgress:
 
 
 def title(name: str) -> str:
-    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest of a base
-    image is left out."""
+    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest
+    of a base image is left out."""
     position = _POSITION.match(name)
     instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
@@ -274,11 +272,9 @@ _BASE_HINT = (
 def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
 ) -> BuilderError:
-    """Returns the error for a buildx that ended with ``exit_code``; ``other_lines`` are its output besides progress.
-
-    It names the failed step, its exit code and its last lines, else buildx's own message; it is an EngineError where
-    the engine no longer answers.
-    """
+    """Returns the error for a buildx that ended with ``exit_code``; ``other_lines`` are its output besides progress. It
+    names the failed step, its exit code and its last lines, else buildx's own message; it is an EngineError where the
+    engine no longer answers."""
     errors = [line.removeprefix("ERROR: ") for line in other_lines if line.startswith("ERROR: ")]
     last_line = next((line for line in reversed(other_lines) if line.strip()), f"buildx ended with {exit_code}")
     reason = errors[-1] if errors else last_line

@@ -124,10 +124,8 @@ _PORT, _TLS_PORT = 2375, 2376
 
 @contextmanager
 def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
-    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output.
-
-    Raises OSError where the engine cannot be reached, EngineError for text that is not an address.
-    """
+    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output. Raises
+    OSError where the engine cannot be reached, EngineError for text that is not an address."""
     if endpoint.host.startswith("ssh://"):
         with _through_ssh(endpoint) as connection_and_errors:
             yield connection_and_errors
@@ -245,11 +243,9 @@ def open_stream(
     headers: Mapping[str, str] | None = None,
     idle: float | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """Yields the status of the response with each piece of its body, until the engine ends it.
-
-    The status has to come within ``timeout`` seconds; after that the engine may be silent for ``idle`` seconds, without
-    a limit where that is None. Closing the generator closes the connection, which ends what the engine does.
-    """
+    """Yields the status of the response with each piece of its body, until the engine ends it. The status has to come
+    within ``timeout`` seconds; after that the engine may be silent for ``idle`` seconds, without a limit where that is
+    None. Closing the generator closes the connection, which ends what the engine does."""
     try:
         with connected(endpoint, timeout) as (connection, error_output):
             connection.settimeout(timeout)
@@ -280,11 +276,9 @@ def upload(
     *,
     method: str = "POST",
 ) -> tuple[int, bytes]:
-    """Sends ``size`` bytes in ``pieces``; returns status and body of the response.
-
-    The engine may be silent for ``idle`` seconds. An exception from ``pieces``, which must not be an OSError, ends the
-    upload: the engine then has a part of it.
-    """
+    """Sends ``size`` bytes in ``pieces``; returns status and body of the response. The engine may be silent for
+    ``idle`` seconds. An exception from ``pieces``, which must not be an OSError, ends the upload: the engine then has a
+    part of it."""
     request = _request(method, target, b"", {"Content-Type": media_type, "Content-Length": str(size)})
     try:
         with connected(endpoint, idle) as (connection, error_output):
@@ -375,12 +369,9 @@ def request(
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> Any:
-    """Sends a request; returns the response's body as parsed JSON, None if it is empty.
-
-    ``path`` is quoted by the caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises
-    EngineHTTPError for every status of 400 and above, EngineTimeoutError when the time is over, and EngineError where
-    no engine answers.
-    """
+    """Sends a request; returns the response's body as parsed JSON, None if it is empty. ``path`` is quoted by the
+    caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises EngineHTTPError for every status of
+    400 and above, EngineTimeoutError when the time is over, and EngineError where no engine answers."""
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
     if not data.strip():
         return None
@@ -428,10 +419,8 @@ def stream(
     headers: Mapping[str, str] | None = None,
     idle: float | None = None,
 ) -> Iterator[bytes]:
-    """Sends a request; yields the body of the response as it comes, until the engine ends it.
-
-    It has to begin within ``timeout`` seconds, and with ``idle`` may not pause for longer. Raises as `request` does.
-    """
+    """Sends a request; yields the body of the response as it comes, until the engine ends it. It has to begin within
+    ``timeout`` seconds, and with ``idle`` may not pause for longer. Raises as `request` does."""
     error_body = b""
     target = _target(path, query)
     for status, piece in open_stream(endpoint, target, timeout, method=method, headers=headers, idle=idle):
@@ -473,13 +462,10 @@ OWN_BUILDER = "default"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of an engine, and the buildx that builds in it.
-
-    ``host`` is an address as DOCKER_HOST takes it (unix://, tcp://, ssh://); ``buildx`` is the argument vector that
-    starts buildx; ``origin`` names the source of the address, for messages. ``tls`` is the folder of ca.pem, cert.pem
-    and key.pem, empty for a connection without TLS. ``instance`` is the buildx instance that builds: the engine's own,
-    or another, which may be another machine's.
-    """
+    """The address of an engine, and the buildx that builds in it. ``host`` is an address as DOCKER_HOST takes it
+    (unix://, tcp://, ssh://); ``buildx`` is the argument vector that starts buildx; ``origin`` names the source of the
+    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, empty for a connection without TLS.
+    ``instance`` is the buildx instance that builds: the engine's own, or another, which may be another machine's."""
 
     host: str
     buildx: tuple[str, ...]
@@ -496,11 +482,9 @@ class Endpoint:
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
-
     The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
     the private engine of ``scripts/engine`` before the current context: that script starts one only if no engine with
-    buildx answered. Raises EngineError for a context that does not exist.
-    """
+    buildx answered. Raises EngineError for a context that does not exist."""
     private = "unix://" + str(_private_socket(environ))
     if host := environ.get("DOCKER_HOST"):
         if host == private:
@@ -520,9 +504,7 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
 
 def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
     """Returns the engine of the node ``name``: ``engine`` is an address (unix://, tcp://, ssh://) or a docker context.
-
-    Only a context has certificates. Raises EngineError for a context that does not exist.
-    """
+    Only a context has certificates. Raises EngineError for a context that does not exist."""
     origin = f"node {name}"
     if "://" in engine:
         return Endpoint(engine, _PLUGIN, origin)
@@ -530,11 +512,9 @@ def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
-    """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``.
-
-    The user may have made another builder (a container, a cluster) the current one: images built there are not in the
-    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own.
-    """
+    """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``. The
+    user may have made another builder (a container, a cluster) the current one: images built there are not in the
+    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own."""
     variables = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
     if endpoint.tls:
         variables |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
@@ -612,11 +592,8 @@ def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
 
 
 def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the object of each line, however the stream was cut into ``pieces``.
-
-    Raises json.JSONDecodeError (a ValueError) for a line that is not JSON, such as the last line of a stream that broke
-    off.
-    """
+    """Yields the object of each line, however the stream was cut into ``pieces``. Raises json.JSONDecodeError (a
+    ValueError) for a line that is not JSON, such as the last line of a stream that broke off."""
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

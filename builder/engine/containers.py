@@ -64,11 +64,8 @@ class Container:
     entrypoint: tuple[str, ...] = ()
 
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> ExecResult:
-        """Runs a command and waits for it, ``timeout`` seconds at most.
-
-        Raises BuildFailedError when the time is over, or for more output than anything here writes: the container and
-        everything in it is then killed.
-        """
+        """Runs a command and waits for it, ``timeout`` seconds at most. Raises BuildFailedError when the time is over,
+        or for more output than anything here writes: the container and everything in it is then killed."""
         try:
             return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
@@ -91,11 +88,8 @@ def _shortened(argv: Sequence[str]) -> str:
 def execute(
     endpoint: Endpoint, container_id: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
 ) -> ExecResult:
-    """Runs a command in a running container.
-
-    Raises EngineTimeoutError after ``timeout`` seconds, EngineAnswerTooLargeError for an output of 64 MiB: command and
-    container may then go on.
-    """
+    """Runs a command in a running container. Raises EngineTimeoutError after ``timeout`` seconds,
+    EngineAnswerTooLargeError for an output of 64 MiB: command and container may then go on."""
     body = {
         "Cmd": list(argv),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
@@ -139,13 +133,11 @@ def running(
     entrypoint: tuple[str, ...] = (),
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
-
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
     container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what it gets of
     the machine; ``memory`` is the most that it may take in bytes, 0 for what may take all. The image's own entrypoint
     does not run, but ``entrypoint`` runs each command. A process that is killed leaves the container behind:
-    `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
-    """
+    `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image."""
     body: dict[str, Any] = {
         "Image": image,
         "Entrypoint": ["sleep", str(_LONGEST_LIFE)],
@@ -265,9 +257,7 @@ _FOLDER, _FILE = 0o777, 0o644  # whoever the image's user is writes beside them
 
 def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[str, str], largest: int) -> bytes | None:
     """Returns the content of a file of ``image``, None where it has none of that path. Nothing of the image runs.
-
-    Raises ImageStateError for what is no file, or has more than ``largest`` bytes.
-    """
+    Raises ImageStateError for what is no file, or has more than ``largest`` bytes."""
     import tarfile
 
     with created(endpoint, image, labels) as container_id:
@@ -325,13 +315,10 @@ _RECONNECT_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Service:
-    """The present state of a container.
-
-    ``image`` is the name it was created from, ``image_id`` the engine's id of the image of that name at the time.
-    ``status`` is the engine's word (created, running, restarting, exited …), so is ``health`` (starting, healthy,
-    unhealthy), which is empty without a health check. ``started`` is RFC 3339; ``restarts`` counts the engine's own
-    restarts; ``exit_code`` is that of the last end.
-    """
+    """The present state of a container. ``image`` is the name it was created from, ``image_id`` the engine's id of the
+    image of that name at the time. ``status`` is the engine's word (created, running, restarting, exited …), so is
+    ``health`` (starting, healthy, unhealthy), which is empty without a health check. ``started`` is RFC 3339;
+    ``restarts`` counts the engine's own restarts; ``exit_code`` is that of the last end."""
 
     id: str
     name: str
@@ -395,10 +382,8 @@ def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Servi
 
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
-    """Creates a container without starting it; ``body`` is the request body of the engine's API.
-
-    Raises ImageStateError for a missing image, ConflictError where another container has the name.
-    """
+    """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises ImageStateError
+    for a missing image, ConflictError where another container has the name."""
     try:
         container_id = request(
             endpoint, "POST", "/containers/create", query={"name": name}, body=body, timeout=DISK_SECONDS
@@ -421,10 +406,8 @@ def start_service(endpoint: Endpoint, container: str) -> None:
 
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
-    """Stops a container by its own stop signal, kills it after ``seconds``, and removes it.
-
-    Returns its state at the end; None where it did not exist any more.
-    """
+    """Stops a container by its own stop signal, kills it after ``seconds``, and removes it. Returns its state at the
+    end; None where it did not exist any more."""
     _stop(endpoint, container, seconds)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)

@@ -43,11 +43,9 @@ def load_cache(path: Path) -> dict[str, Any]:
 
 
 def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
-    """Replaces one section; the others stay as they are in the file now.
-
-    Atomic for a reader. Of two writers at once the later one wins, and the other's facts are asked for again. A folder
-    that cannot be written to is no error: the next run is only slower.
-    """
+    """Replaces one section; the others stay as they are in the file now. Atomic for a reader. Of two writers at once
+    the later one wins, and the other's facts are asked for again. A folder that cannot be written to is no error: the
+    next run is only slower."""
     value = {**load_cache(path), "version": _VERSION, section: content}
     files.write_state(path, json.dumps(value).encode())
 
@@ -117,13 +115,11 @@ _IMPLIED_VARIANTS = {"arm64": "v8"}
 
 @dataclass(frozen=True)
 class ImageDetails:
-    """The description of an image by its engine.
-
-    ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, as the engine counts them (packed
-    layers on the containerd store, unpacked ones on the classic one); ``created`` is RFC 3339; ``layers`` are the
-    digests of the unpacked layers, lowest first; ``config`` is the runtime configuration without empty values;
-    ``digests`` are its names by digest, which on the containerd store include those that no registry ever had.
-    """
+    """The description of an image by its engine. ``id`` is the engine's own and no identity across engines; ``size`` is
+    in bytes, as the engine counts them (packed layers on the containerd store, unpacked ones on the classic one);
+    ``created`` is RFC 3339; ``layers`` are the digests of the unpacked layers, lowest first; ``config`` is the runtime
+    configuration without empty values; ``digests`` are its names by digest, which on the containerd store include those
+    that no registry ever had."""
 
     id: str
     platform: str
@@ -137,10 +133,8 @@ class ImageDetails:
 
 
 def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
-    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them.
-
-    An engine with the containerd store fails it where an image is removed at that moment: it is asked again.
-    """
+    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them. An engine
+    with the containerd store fails it where an image is removed at that moment: it is asked again."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
@@ -153,12 +147,10 @@ def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | Non
 
 
 def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
-    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
-
-    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
+    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any. A
+    reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
     containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.cached_tags` only asks for
-    changes.
-    """
+    changes."""
     patterns = list(references)
     images = image_listing(endpoint, {"reference": patterns} if patterns else {})
     return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
@@ -206,22 +198,18 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
 
 
 def fingerprint(image: ImageDetails) -> str:
-    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration.
-
-    The same content has the same fingerprint on either image store, with or without attestations, however compressed,
-    whatever its labels, tags and date.
-    """
+    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. The same
+    content has the same fingerprint on either image store, with or without attestations, however compressed, whatever
+    its labels, tags and date."""
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())
 
 
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
-    """Returns the fingerprint of each image id; an id without an image in the engine is left out.
-
-    An id is a digest over the content, so its fingerprint never changes: it is stored in the file ``cache``, and only
-    ids that are not in there are inspected.
-    """
+    """Returns the fingerprint of each image id; an id without an image in the engine is left out. An id is a digest
+    over the content, so its fingerprint never changes: it is stored in the file ``cache``, and only ids that are not in
+    there are inspected."""
     from concurrent.futures import ThreadPoolExecutor
 
     cached = load_cache(cache).get(_SECTION, {})
@@ -237,10 +225,8 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
 
 
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
-    """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it.
-
-    Raises ImageStateError where there is no such image.
-    """
+    """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it. Raises
+    ImageStateError where there is no such image."""
     repository, new_tag = split_tag(name)
     try:
         request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": new_tag})
@@ -251,11 +237,8 @@ def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
 
 
 def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag from an image that has others; returns True if it did.
-
-    Does nothing where no image has the tag, and where it is the image's last one: without it the image would be
-    deleted, which is for `remove_image`.
-    """
+    """Removes a tag from an image that has others; returns True if it did. Does nothing where no image has the tag, and
+    where it is the image's last one: without it the image would be deleted, which is for `remove_image`."""
     image = inspect_image(endpoint, name)
     if image is None or len(image.tags) < 2:
         return False
@@ -263,10 +246,8 @@ def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
 
 
 def remove_image(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag, and with its last tag the image; returns False where no image has the tag.
-
-    Raises ConflictError where a container uses the image: it is then not deleted.
-    """
+    """Removes a tag, and with its last tag the image; returns False where no image has the tag. Raises ConflictError
+    where a container uses the image: it is then not deleted."""
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
     except EngineHTTPError as error:

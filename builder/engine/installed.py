@@ -36,12 +36,10 @@ LOCAL = "local:"
 
 
 def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
-    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one).
-
-    The engine asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no
-    registry has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
-    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``).
-    """
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one). The engine
+    asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no registry
+    has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
+    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``)."""
     try:
         path = f"/distribution/{quoted(reference)}/json"
         distribution = request(endpoint, "GET", path, headers=registry.auth_headers(reference), timeout=wait)
@@ -62,10 +60,8 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
-    """Returns the fingerprint of the engine's own image of this reference; None where it has none.
-
-    Raises SourceError where ``platform`` is given and the image is for another.
-    """
+    """Returns the fingerprint of the engine's own image of this reference; None where it has none. Raises SourceError
+    where ``platform`` is given and the image is for another."""
     image = inspect_image(endpoint, reference)
     if image is None:
         return None
@@ -279,11 +275,8 @@ def read_installed(
     endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "", seconds: float = READ_SECONDS
 ) -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
-    of an image of several. Finding its Python takes at most ``seconds``, and so does reading.
-
-    Raises ImageStateError where the engine lacks the image, ImageContentsError where it cannot run its programs or
-    finds no Python in it.
-    """
+    of an image of several. Finding its Python takes at most ``seconds``, and so does reading. Raises ImageStateError
+    where the engine lacks the image, ImageContentsError where it cannot run its programs or finds no Python in it."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image, seconds=seconds)
         answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA], seconds)

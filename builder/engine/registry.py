@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 def auth_headers(reference: str) -> dict[str, str]:
     """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
-
-    Raises SourceError where Docker's configuration or its credential helper cannot be read.
-    """
+    Raises SourceError where Docker's configuration or its credential helper cannot be read."""
     from docker import auth
     from docker.errors import DockerException
 
@@ -47,10 +45,8 @@ _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
-    """Returns the digest of ``reference`` in its registry, which the engine asks with the user's login.
-
-    None where the registry has no such image. Raises TransferError where it does not answer, or refuses the login.
-    """
+    """Returns the digest of ``reference`` in its registry, which the engine asks with the user's login. None where the
+    registry has no such image. Raises TransferError where it does not answer, or refuses the login."""
     try:
         path = f"/distribution/{quoted(reference)}/json"
         distribution = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=WAIT)
@@ -67,18 +63,14 @@ def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
 
 def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
     """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration.
-
-    For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
-    """
+    For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read."""
     candidates = _platform_images(endpoint, reference)
     return images.fingerprint(next((image for image in candidates if image.platform == platform), candidates[0]))
 
 
 def _platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
-    """Returns the images of ``reference`` in its registry, one a platform, from their configurations alone.
-
-    The engine's own facts are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
-    """
+    """Returns the images of ``reference`` in its registry, one a platform, from their configurations alone. The
+    engine's own facts are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read."""
     output = imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
     try:
         configurations = [output] if "rootfs" in output else [output[platform] for platform in sorted(output)]
@@ -91,10 +83,8 @@ def _platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, 
 
 
 def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
-    """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output.
-
-    Raises TransferError where the image cannot be read, EngineError where buildx does not run.
-    """
+    """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output. Raises TransferError
+    where the image cannot be read, EngineError where buildx does not run."""
     result = versions.query_buildx(endpoint, "imagetools", "inspect", reference, *options, timeout=_BUILDX_WAIT)
     if result is None:
         raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or does not end")

@@ -53,10 +53,8 @@ class EngineEvent:
 
 
 def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
-    """Lists the events after ``since``, oldest first; None where the record no longer reaches back to it.
-
-    Without ``since``: all events in the record.
-    """
+    """Lists the events after ``since``, oldest first; None where the record no longer reaches back to it. Without
+    ``since``: all events in the record."""
     events = _record(endpoint, since.nanoseconds if since else 0)
     if since is None:
         return events
@@ -112,10 +110,8 @@ class TaggedImages:
 
 def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
     """Returns the images ``names`` (``repository:number``) that the engine has, cached in the file ``path``.
-
     ``repositories`` are best the same each time: the cache of the tags is for one set of them. Raises EngineError where
-    no engine answers.
-    """
+    no engine answers."""
     requested = list(names)
     if not requested:
         return TaggedImages({}, {})
@@ -126,10 +122,8 @@ def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable
 
 
 def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
-    """Returns the same as `images.image_tags`, cached in the file ``path`` for one set of references.
-
-    The cache is only for an engine on this machine, since the clocks of two machines differ.
-    """
+    """Returns the same as `images.image_tags`, cached in the file ``path`` for one set of references. The cache is only
+    for an engine on this machine, since the clocks of two machines differ."""
     patterns = sorted(references)
     if not endpoint.host.startswith("unix://"):
         return images.image_tags(endpoint, patterns)

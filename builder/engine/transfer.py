@@ -108,9 +108,7 @@ def push_image(
     endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
 ) -> str:
     """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
-
-    Raises TransferError where the registry did not take all of it: the next try need not send those layers again.
-    """
+    Raises TransferError where the registry did not take all of it: the next try need not send those layers again."""
     repository, tag = split_tag(reference)
     path = f"/images/{quoted(repository)}/push"
     return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
@@ -125,10 +123,8 @@ def pull_layers(
     platform: str = "",
 ) -> PulledLayers:
     """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``), for ``platform`` if it is given; returns
-    the layers that the engine lacked.
-
-    Raises TransferError where not all of it came, or where the content does not match its digests.
-    """
+    the layers that the engine lacked. Raises TransferError where not all of it came, or where the content does not
+    match its digests."""
     query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -214,9 +210,8 @@ _START_WAIT = 20.0
 @contextmanager
 def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
     """Runs a registry during the block; yields its port on 127.0.0.1. BUILDER_REGISTRY_IMAGE names another image.
-
-    Raises TransferError where the engine is not on this machine, or the registry's image cannot be pulled or started.
-    """
+    Raises TransferError where the engine is not on this machine, or the registry's image cannot be pulled or
+    started."""
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
             f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
@@ -321,11 +316,9 @@ def require_route(endpoint: Endpoint) -> None:
 
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
-    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former.
-
-    A node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises
-    TransferError as `require_route` does, and where ssh fails.
-    """
+    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
+    node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError
+    as `require_route` does, and where ssh fails."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port

@@ -51,11 +51,9 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine, its API and buildx, and what the engine can do.
-
-    ``platform`` is the engine's own (``linux/arm64``), ``data_root`` the folder on its machine that holds all its data;
-    ``nvidia`` tells whether it can give a container an NVIDIA GPU.
-    """
+    """The versions of an engine, its API and buildx, and what the engine can do. ``platform`` is the engine's own
+    (``linux/arm64``), ``data_root`` the folder on its machine that holds all its data; ``nvidia`` tells whether it can
+    give a container an NVIDIA GPU."""
 
     engine: str
     api: str

@@ -165,10 +165,8 @@ _LARGEST_MANIFEST = 16 << 20
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
-    """Opens an archive: its contents, and the file to read the blobs from.
-
-    Raises UsageError where there is no such file, TransferError where it is not a complete archive of this program.
-    """
+    """Opens an archive: its contents, and the file to read the blobs from. Raises UsageError where there is no such
+    file, TransferError where it is not a complete archive of this program."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is no file", hint="an archive is not read in order: copy it into a file")
     try:
@@ -354,11 +352,9 @@ _OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
 
 
 def unwelcome(path: str) -> str:
-    """The reason why a file of this path in a build directory is not taken, or nothing.
-
-    Folders with a dot are those of version control and of editors: git takes a ``.git`` for a repository wherever it
-    lies, and runs the programs that its settings name.
-    """
+    """The reason why a file of this path in a build directory is not taken, or nothing. Folders with a dot are those of
+    version control and of editors: git takes a ``.git`` for a repository wherever it lies, and runs the programs that
+    its settings name."""
     if _UNFIT.search(path):
         return "its name holds a control character"
     # File systems ignore case and invisible characters.

@@ -52,11 +52,9 @@ class CopyAddress:
 
 
 def parse_address(text: str) -> CopyAddress:
-    """Parses an address as typed. Raises UsageError for one that names no repository, or a path that leaves it.
-
-    ``//`` ends the repository's address. Of a page such as ``https://github.com/O/R/tree/REF/mods/NAME`` the ref is
-    what stands in that place, so that a branch with a slash in its name needs the other form.
-    """
+    """Parses an address as typed. Raises UsageError for one that names no repository, or a path that leaves it. ``//``
+    ends the repository's address. Of a page such as ``https://github.com/O/R/tree/REF/mods/NAME`` the ref is what
+    stands in that place, so that a branch with a slash in its name needs the other form."""
     if page := _PAGE.fullmatch(text):
         return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
     start = _AUTHORITY.match(text) or _SCP.match(text)
@@ -366,10 +364,8 @@ def compare_copy(
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:
     """Makes a copy as planned, all of its files or none, and then records where it came from: a process that is killed
-    between the two leaves a copy whose next update changes only the record.
-
-    Raises ConflictError where something else is there by now than when it was planned, or nothing can be written.
-    """
+    between the two leaves a copy whose next update changes only the record. Raises ConflictError where something else
+    is there by now than when it was planned, or nothing can be written."""
     kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
     place = place_of(project, kind, name)
     try:

@@ -45,10 +45,8 @@ def run_on_machine(
     environ: Mapping[str, str], host: str, script: str, arguments: Sequence[str] = (), timeout: float = 60
 ) -> str:
     """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns what it prints. ``arguments``
-    must be plain words, as ssh gives them to a shell.
-
-    Raises NodeError where the machine cannot be reached, or the script ends with an error.
-    """
+    must be plain words, as ssh gives them to a shell. Raises NodeError where the machine cannot be reached, or the
+    script ends with an error."""
     command = ["sh", "-s", "--", *arguments]
     if is_here(host):
         argv = command

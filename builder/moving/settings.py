@@ -76,11 +76,8 @@ def settle_nodes(
     env: EnvFile, existing: Sequence[Node], own_engine: str, *, replace: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """The settings, by node, for the machines that ``env`` names, as far as builder.yaml lacks them, and what each key
-    becomes.
-
-    A machine that is a node already keeps its name and, unless ``replace``, every setting that it has. ``own_engine``
-    is the address of this machine's engine.
-    """
+    becomes. A machine that is a node already keeps its name and, unless ``replace``, every setting that it has.
+    ``own_engine`` is the address of this machine's engine."""
     listed = {key: [part for part in map(str.strip, env.value(key).split(",")) if part] for key in _LISTS}
     fit = {key: [part for part in dict.fromkeys(parts) if _LISTS[key].fullmatch(part)] for key, parts in listed.items()}
     hosts, copies, interfaces, rdma = fit.values()

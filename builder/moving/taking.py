@@ -115,10 +115,8 @@ class ContainerState:
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
     """The images of the engine without a number that ``recipes`` and scripts start: all tags of such a repository, but
     of a registry's only the one that a recipe names. ``latest`` is the first of its repository: whatever gets the first
-    number becomes what that tag means.
-
-    Raises EngineError where no engine answers, LockError for a damaged images.lock.
-    """
+    number becomes what that tag means. Raises EngineError where no engine answers, LockError for a damaged
+    images.lock."""
     containers = {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)}
     references = {
         ":".join(images.split_tag(name)) if "/" in name else images.repository(name)
@@ -143,12 +141,10 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
 
 def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[UntaggedImage, ...], int]:
     """The images without a name that hold vLLM, the newest first, and the number of those that could not be looked into
-    in the time that this may take.
-
-    Left out are what builds of this program have left, its numbers and their bases, and what other images stand on. The
-    others are looked into where anything that is recorded of them names vLLM, or where they are as large as it is:
-    their vLLM is read in a container, for no metadata has its version. Raises as `adoptable` does.
-    """
+    in the time that this may take. Left out are what builds of this program have left, its numbers and their bases, and
+    what other images stand on. The others are looked into where anything that is recorded of them names vLLM, or where
+    they are as large as it is: their vLLM is read in a container, for no metadata has its version. Raises as
+    `adoptable` does."""
     lock = lock_file.read_project_lock(workspace.project)
     listed = {
         entry["Id"]: entry["Size"]

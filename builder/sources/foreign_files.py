@@ -1,8 +1,7 @@
-"""This page reads files from repositories that others may have written.
+"""Files are read from repositories that others may have written: a mirror, or the project's own history.
 
-Files of a mirror come first, then files from the project's own history. Only plain files leave a mirror, at paths that
-stay in their folder. Nothing is checked out, so no hook, filter or submodule of a repository ever runs.
-"""
+Only plain files leave a mirror, at paths that stay in their folder. Nothing is checked out, so no hook, filter or
+submodule of a repository ever runs."""
 
 from __future__ import annotations
 
@@ -69,7 +68,11 @@ def read_foreign_files(
             raise SourceError(f"{url} has {len(entries):,} files in {path or 'it'}; at most {MOST_FILES:,} are copied")
         folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
         wrong = dict.fromkeys(folders & set(entries), "a file and a folder at once")
-        wrong |= {name: reason for name, entry in entries.items() if (reason := _unfit_entry(entry))}
+        for name, entry in entries.items():
+            is_file = entry.mode in _PLAIN or entry.mode == _LINK
+            kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "no plain file"
+            if reason := _unfit_path(name) or kind:
+                wrong[name] = reason
         _refuse(repository, wrong)
         mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
         _refuse(repository, _too_large(repository, entries))
@@ -106,22 +109,15 @@ def _unfit_path(path: str) -> str:
     return "a name that is too long" if longest > _LONGEST_NAME else ""
 
 
-def _unfit_entry(entry: TreeEntry) -> str:
-    if reason := _unfit_path(entry.path):
-        return reason
-    if entry.mode == mirror.SUBMODULE_MODE:
-        return "a submodule"
-    return "" if entry.mode in _PLAIN or entry.mode == _LINK else "no plain file"
-
-
 def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict[str, str]:
     lines = "".join(f"{entry.blob}\n" for entry in entries.values()).encode()
     listed = run_checked(repository, ["cat-file", "--batch-check=%(objectsize)"], lines).text.split()
     sizes = dict(zip(entries, map(int, listed), strict=True))
-    if large := {name: size for name, size in sizes.items() if size > LARGEST_FILE}:
-        return {name: f"{size:,} bytes; at most {LARGEST_FILE:,} are copied" for name, size in large.items()}
-    total = sum(sizes.values())
-    return {"all files together": f"{total:,} bytes; at most {LARGEST_MOD:,} are copied"} if total > LARGEST_MOD else {}
+    large = [(name, size, LARGEST_FILE) for name, size in sizes.items() if size > LARGEST_FILE]
+    large = large or [
+        ("all files together", total, LARGEST_MOD) for total in [sum(sizes.values())] if total > LARGEST_MOD
+    ]
+    return {name: f"{size:,} bytes; at most {most:,} are copied" for name, size, most in large}
 
 
 def _followed(name: str, entries: dict[str, TreeEntry], contents: dict[str, bytes], folder: str) -> str | None:
@@ -151,8 +147,8 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
 
 
 def read_file(folder: Path, revision: str, name: str) -> bytes | None:
-    """Returns the file ``name`` of ``folder`` as it was in ``revision``; None where that has no such file. Raises
-    UsageError where the folder is in no git repository, or there is no such revision."""
+    """Returns the file ``name`` of ``folder`` as it was in ``revision``, None without one. Raises UsageError where the
+    folder is in no git repository, or there is no such revision."""
     repository = run_in_project(folder, "rev-parse", "--git-dir")
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
@@ -174,9 +170,8 @@ def last_change(folder: Path, name: str, before: str) -> str:
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
     """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
-    folder ``into``; False where there is no git, no such revision, or no such folder in it. Links, which anybody may
-    have committed, and submodules are left out. `git archive` would run the filters and signature programs that the
-    repository's configuration names."""
+    folder ``into``; False where there is no such folder or revision, or no git. Links and submodules are left out. `git
+    archive` would run the filters and signature programs that the repository's configuration names."""
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
     files: list[tuple[int, str, bytes]] = []
     for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):

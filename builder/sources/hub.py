@@ -74,12 +74,9 @@ class Snapshot:
 
 
 def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
-    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache.
-
-    Of a model that is named with its quantization only those files of GGUF count.
-
-    Raises SourceError if the hub does not answer or denies access, or if the cache lacks the model in offline mode.
-    """
+    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache. Of
+    a model that is named with its quantization only those files of GGUF count. Raises SourceError if the hub does not
+    answer or denies access, or if the cache lacks the model in offline mode."""
     if not hub_cache.is_name(revision):
         raise SourceError(f"{model} has no revision `{revision}`", hint="name a branch, a tag or a commit")
     offline = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
@@ -152,11 +149,8 @@ def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
 
 def fetch_from_hub(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: CountBytes) -> Path:
     """Downloads the model into the cache, and returns its folder there. ``count_bytes`` is called from several threads
-    as bytes arrive; what arrived before an interruption is not fetched again.
-
-    The cache's name for the revision is set last, so that a reader meanwhile gets the old model, complete. Raises
-    SourceError.
-    """
+    as bytes arrive; what arrived before an interruption is not fetched again. The cache's name for the revision is set
+    last, so that a reader meanwhile gets the old model, complete. Raises SourceError."""
     from multiprocessing.pool import ThreadPool
 
     folder = hub_cache.folder(environ, snapshot.model)
@@ -249,11 +243,8 @@ def download_file(
     environ: Mapping[str, str], url: str, size: int, blob: Path, link: Path, count_bytes: CountBytes
 ) -> None:
     """Downloads a file of ``size`` bytes to ``blob``, whose name is the id of its content, and makes ``link`` point to
-    it.
-
-    A second process that downloads the same file waits for the first. Raises SourceError if other content arrived, and
-    what huggingface_hub raises.
-    """
+    it. A second process that downloads the same file waits for the first. Raises SourceError if other content arrived,
+    and what huggingface_hub raises."""
     blob.parent.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
