@@ -1,8 +1,6 @@
 """BuildKit bakes all images of a build in one run.
 
-Step times come first, then proxy secrets, the remote builder, the run of BuildKit, and the third step of a build.
-The password of a proxy is passed as a secret, so that no record of the build contains it.
-"""
+The password of a proxy is passed as a secret, so that no record of the build contains it."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.building.work_folder import WorkFolder
     from builder.engine import bake_run as engine_bake
-    from builder.engine.bake_run import BakeResult, Secret
+    from builder.engine.bake_run import BakeResult
     from builder.engine.build_log import BuildStep
     from builder.engine.client import Endpoint
     from builder.numbers.workspace import Workspace
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 
 # The time that each step took when it last ran, shown while it runs again. The file may be deleted at any time.
 
-_SECTION = "seconds"
+_STEP_TIMES, _SECTION = "steptimes.json", "seconds"
 _REMEMBERED = 2000
 _SHORTEST = 1.0
 
@@ -52,7 +50,7 @@ class StepTimes:
 
 def load_step_times(project: Project) -> StepTimes:
     """Reads the times of the steps that ran in this project."""
-    stored = images.load_cache(_file(project)).get(_SECTION, {})
+    stored = images.load_cache(project.state / _STEP_TIMES).get(_SECTION, {})
     return StepTimes({name: float(seconds) for name, seconds in stored.items()})
 
 
@@ -76,11 +74,8 @@ def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
     if fresh:
         # The latest stand last; the oldest, at the front, are dropped first.
         older = {name: took for name, took in load_step_times(project).seconds.items() if name not in fresh}
-        images.store_cache(_file(project), _SECTION, dict([*older.items(), *fresh.items()][-_REMEMBERED:]))
-
-
-def _file(project: Project) -> Path:
-    return project.state / "steptimes.json"
+        content = dict([*older.items(), *fresh.items()][-_REMEMBERED:])
+        images.store_cache(project.state / _STEP_TIMES, _SECTION, content)
 
 
 # Proxies with a password, for build steps: as secrets, which BuildKit keeps nowhere. As build arguments they would
@@ -94,21 +89,14 @@ _HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<end>
 
 
 def split(proxies: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Splits the user's proxies into those that are build arguments and those that are secrets."""
-    logins = {name: value for name, value in proxies if has_login(value)}
-    return {name: value for name, value in proxies if name not in logins}, logins
-
-
-def has_login(address: str) -> bool:
-    """True for an address with a user or a password, with or without its ``http://``."""
-    return bool(git.split(address if "://" in address else f"http://{address}").secret)
-
-
-def secrets(names: Iterable[str]) -> tuple[Secret, ...]:
-    """The secrets of these variables."""
-    from builder.engine.bake_run import Secret
-
-    return tuple(Secret(name, env=name) for name in names)
+    """Splits the user's proxies into those that are build arguments and those that are secrets: their addresses hold a
+    user or a password, with or without a ``http://``."""
+    plain: dict[str, str] = {}
+    logins: dict[str, str] = {}
+    for name, value in proxies:
+        has_login = git.split(value if "://" in value else f"http://{value}").secret
+        (logins if has_login else plain)[name] = value
+    return plain, logins
 
 
 def mounted(dockerfile: str, names: Iterable[str]) -> str:
@@ -140,10 +128,8 @@ def _instructions(lines: list[str]) -> Iterator[int]:
         yield first
         if _WITH_HERE_DOCUMENTS.match(whole):
             for here in _HERE_DOCUMENT.finditer(whole):
-                while (
-                    number < len(lines)
-                    and (lines[number].lstrip("\t") if here["tabs"] else lines[number]) != here["end"]
-                ):
+                stripped = "\t" if here["tabs"] else ""
+                while number < len(lines) and lines[number].lstrip(stripped) != here["end"]:
                     number += 1
                 number += 1
 
@@ -215,11 +201,17 @@ def bake_images(
     workspace.report(load_step_times(workspace.project))
     settings = git.read_index_settings(workspace.environment)
     first = jobs[0].work
-    log = _log_file(workspace.project, first)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    log = workspace.project.state / "logs" / f"{stamp}-{first.name}.log"
     hashes = {folder: expected for job in jobs for folder, expected in _own_index_hashes(job).items()}
     staged = wheels.stage(first.wheels, hashes, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
     arguments, logins = split(settings.proxies)
+    # Secrets that the steps may use and must not keep; an index's address may contain a password.
+    indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
+    hidden = {name: value for name, value in {**indexes, _JOBS: str(compilers or "")}.items() if value} | logins
+    secrets = [engine_bake.Secret(name, env=name) for name in hidden]
+    secrets += [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
@@ -230,14 +222,14 @@ def bake_images(
                 workspace.engine,
                 first.path,
                 names=names,
-                secrets=(*_secrets(settings), *secrets(logins), *_compilers(compilers)),
+                secrets=secrets,
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
                 args=arguments,
                 cache=cache_options(workspace.project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
-                environ={**workspace.environment, **_index_variables(settings), **logins, _JOBS: str(compilers or "")},
+                environ={**workspace.environment, **hidden},
                 pushed=pushed,
             )
         except TreeGoneError as error:
@@ -248,8 +240,7 @@ def bake_images(
 
 
 def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
-    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError where no
-    mirror holds it."""
+    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError without it."""
     from builder.sources import mirror
 
     url, _, commit = gone.address.partition("#")
@@ -320,31 +311,6 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     return hashes
 
 
-def _index_variables(settings: git.UserSettings) -> dict[str, str]:
-    extra = " ".join(settings.extra_index_urls)
-    variables = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
-    return {name: value for name, value in variables.items() if value}
-
-
-def _secrets(settings: git.UserSettings) -> tuple[engine_bake.Secret, ...]:
-    """The secrets that the steps may use and must not keep; an index's address may contain a password."""
-    from builder.engine import bake_run as engine_bake
-
-    files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
-    return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
-
-
-def _compilers(count: int | None) -> tuple[engine_bake.Secret, ...]:
-    from builder.engine import bake_run as engine_bake
-
-    return (engine_bake.Secret(_JOBS, env=_JOBS),) if count else ()
-
-
-def _log_file(project: Project, work: WorkFolder) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return project.state / "logs" / f"{stamp}-{work.name}.log"
-
-
 # The third step of a build: BuildKit bakes all images in one run.
 
 
@@ -394,17 +360,13 @@ def baked_images(
                 store_step_times(workspace.project, result.steps)
                 if job.push_to:
                     named_registry.pull_by_digest(engine, job.push_to, result.id, job.work.tag, workspace.report)
-                details = _details(engine, job.work.tag)
+                details = images.inspect_image(engine, job.work.tag)
+                if details is None:
+                    message = "the image was removed from the engine while it was being checked"
+                    raise ImageStateError(message, hint="build again")
                 yield BakedImage(image, job.work, result, details, host_platform, workspace.project.relative(log))
 
         yield baked_one_by_one()
-
-
-def _details(engine: Endpoint, tag: str) -> images.ImageDetails:
-    details = images.inspect_image(engine, tag)
-    if details is None:
-        raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
-    return details
 
 
 def _require_local_base(engine: Endpoint, plan: Plan) -> None:

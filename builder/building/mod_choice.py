@@ -1,7 +1,4 @@
-"""This page chooses the mods of each image and checks that a build can use them.
-
-The selection and its order come first, then the users of each mod, its downloads, and the versions of its packages.
-"""
+"""The mods of each image, their files, and the checks that a build can use them."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from builder.plan import rules
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.base.project import Project
@@ -53,8 +50,7 @@ def load_mods(
 ) -> tuple[tuple[Mod, ...], ...]:
     """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
     ``further`` ones as well. A mod that a parent image has already is not baked again, and one of a recipe that would
-    change nothing in an image is left out (``left_out``). Raises what ``require_known`` does for the files, and what
-    ``load_all`` does for all mods at once."""
+    change nothing in an image is left out (``left_out``). Raises what ``require_known`` and ``load_all`` do."""
     require_known(project, chain, recipe)
     on_top = (*(recipe.mods if recipe else ()), *further)
     own_names: list[list[str]] = []
@@ -142,14 +138,11 @@ def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tu
     """The uses by ``definitions``, then those by the recipes whose image one of them makes, as far as these can be
     read."""
     by_repository = {definition.repository: name for name, definition in definitions.items()}
-
-    def named(mods: Iterable[str]) -> tuple[str, ...]:
-        return tuple(map(name_of, mods))
-
-    all_uses = [ModUse(name, name, named(definition.mods)) for name, definition in definitions.items()]
+    all_uses = [ModUse(name, name, tuple(map(name_of, each.mods))) for name, each in definitions.items()]
     for name, loaded in recipe.readable_recipes(project):
         if loaded.repository in by_repository and not loaded.number:  # a numbered image exists already
-            all_uses.append(ModUse(name, by_repository[loaded.repository], named(loaded.mods), loaded))
+            mods = tuple(map(name_of, loaded.mods))
+            all_uses.append(ModUse(name, by_repository[loaded.repository], mods, loaded))
     return tuple(all_uses)
 
 

@@ -1,8 +1,6 @@
 """A dry run tries the patches of mods before a build starts, in the order of the mods, on the pinned packages.
 
-The dry run comes first, then the changes by earlier mods, and patches that a script applies itself. The result for a
-script's own patches is only a hint.
-"""
+The result for a script's own patches is only a hint."""
 
 from __future__ import annotations
 
@@ -202,9 +200,6 @@ def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPa
     )
 
 
-# The changes that mods make to installed packages before a patch is tried: files that are copied over them, and
-# scripts that may have changed them.
-
 _INSTALLED = ("site-packages", "dist-packages")
 # A script that names the package and one of these may change any file of it.
 _SWEEPS = re.compile(
@@ -217,9 +212,7 @@ def _copied_files(mod: Mod) -> dict[str, bytes]:
     """The files that ``mod`` puts into installed packages, by their path in site-packages; those from an address only
     once they are fetched."""
     contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
-    return {
-        path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents) if source in contents
-    }
+    return {path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents)}
 
 
 def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:

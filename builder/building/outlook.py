@@ -1,7 +1,4 @@
-"""The outlook of a build tells its duration, its compilers and its disk space before it starts.
-
-The disk space of earlier builds comes first, then the outlook.
-"""
+"""The outlook of a build tells its duration, its compilers and its disk space before it starts."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from builder.plan import rules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
     from builder.base.project import Project
     from builder.building.request import BuildRequest
@@ -32,8 +28,7 @@ if TYPE_CHECKING:
 
 # The disk space that long builds took in this project's engine. The file may be deleted at any time.
 
-_FINISHED = "disk"
-_BEGUN = "unfinished"
+_DISK, _FINISHED, _BEGUN = "builddisk.json", "disk", "unfinished"
 # In a shorter one, what else runs on the machine counts for more.
 _LONG = 300.0
 
@@ -65,27 +60,19 @@ def measured(project: Project, kind: str, data_root: str, images: int) -> Iterat
 
 def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> None:
     """Stores the bytes that a build took, together with those of failed ones before it."""
-    total = taken + build_begun(project).get(kind, 0)
-    rest = {name: size for name, size in build_begun(project).items() if name != kind}
+    begun, finished = build_begun(project), build_finished(project)
+    total = taken + begun.get(kind, 0)
+    rest = {name: size for name, size in begun.items() if name != kind}
     if succeeded:
-        most = max(total, build_finished(project).get(kind, 0))
-        images.store_cache(_file(project), _FINISHED, {**build_finished(project), kind: most})
-        images.store_cache(_file(project), _BEGUN, rest)
-    else:
-        images.store_cache(_file(project), _BEGUN, {**rest, kind: total})
+        most = max(total, finished.get(kind, 0))
+        images.store_cache(project.state / _DISK, _FINISHED, {**finished, kind: most})
+    images.store_cache(project.state / _DISK, _BEGUN, rest if succeeded else {**rest, kind: total})
 
 
 def _section(project: Project, name: str) -> dict[str, int]:
-    stored = images.load_cache(_file(project)).get(name, {})
+    stored = images.load_cache(project.state / _DISK).get(name, {})
     return {kind: size for kind, size in stored.items() if isinstance(size, int)}
 
-
-def _file(project: Project) -> Path:
-    return project.state / "builddisk.json"
-
-
-# The outlook of a build before it begins: how many compilers will run at once, how long it takes, and whether it fits
-# the engine's disk.
 
 _GB = 1_000_000_000
 _WORTH_TELLING = 10 * _GB
@@ -125,7 +112,7 @@ class BuildOutlook:
             free = "" if self.free is None else f"; {self.data_root} has {words.size_text(self.free)} free"
             costs.append(f"{words.size_text(int(self.disk.amount))} of disk ({self.disk.origin}{free})")
         expected = (f"expected: {', '.join(costs)}",) if costs else ()
-        return (*map(_jobs_line, self.jobs), *expected)
+        return (*(_jobs_line(jobs) for jobs in self.jobs), *expected)
 
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:

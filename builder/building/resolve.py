@@ -1,8 +1,4 @@
-"""The first two steps of a build turn a request into plans.
-
-The resolution of definitions, mods and pins comes first, then the plans.
-Each plan is compared with the images that already exist.
-"""
+"""The first two steps of a build turn a request into plans, and compare each plan with the images that exist."""
 
 from __future__ import annotations
 
@@ -29,15 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.building.request import BuildRequest
-    from builder.definitions.build_target import Target
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan, Step
 
-
-# The first step of a build: the request becomes definitions, mods and pins.
 
 _MOST_NAMES = 3  # in an error; all of them are reported
 
@@ -72,7 +65,11 @@ def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
     by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
     targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
     for named in targets:
-        _require_a_definition(named)
+        if named.recipe and named.recipe.number:
+            raise UsageError(
+                f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
+                hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
+            )
     definitions = [build_target.definition_of(project, named) for named in targets]
     recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
     overrides = image.Overrides(request.platform, request.settings)
@@ -99,7 +96,9 @@ def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
         if any(mod.packages for own in ordered for mod in own):
             mod_choice.check_mod_versions(chain, ordered, of_chain)
         with_files = mod_choice.fetch_mod_files(workspace, ordered)
-        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
+        own = [named.recipe.model] if named.recipe and named.recipe.model else []
+        models = tuple(dict.fromkeys([*own, *request.models]))
+        resolved.append(ResolvedTarget(named.recipe, models, chain, with_files))
     return Resolution(tuple(resolved), pins, lock)
 
 
@@ -113,7 +112,13 @@ def _complete_pins(
     if request.local_base:
         pins = _on_local_bases(workspace, all_chains, pins)
     say_older(workspace, lock, all_chains, pins, request)
-    return {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
+    completed = {}
+    for name, definition in _definitions(all_chains).items():
+        known = pins[name].patches
+        # Patches that images.lock pins and the project does not have.
+        fetched = vendored.refetch_pull(workspace.project, definition, pins[name].pins, known, workspace.report)
+        completed[name] = replace(pins[name], patches={**known, **fetched})
+    return completed
 
 
 def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
@@ -162,31 +167,6 @@ def say_older(
         raise SourceError(
             f"{names}{more} would go back to older versions", hint="`--allow-older` takes the older versions"
         )
-
-
-def _with_patches(
-    workspace: Workspace, definition: ImageDefinition, resolved: pinning.ResolvedPins
-) -> pinning.ResolvedPins:
-    """``resolved`` with the patches that images.lock pins and the project does not have. Raises LockError."""
-    fetched = vendored.refetch_pull(workspace.project, definition, resolved.pins, resolved.patches, workspace.report)
-    return replace(resolved, patches={**resolved.patches, **fetched}) if fetched else resolved
-
-
-def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:
-    own = [recipe.model] if recipe and recipe.model else []
-    return tuple(dict.fromkeys([*own, *request.models]))
-
-
-def _require_a_definition(named: Target) -> None:
-    """Raises UsageError for a recipe that names a numbered image, which is never built again."""
-    if named.recipe and named.recipe.number:
-        raise UsageError(
-            f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
-            hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
-        )
-
-
-# The second step of a build: the plan of each image, compared with the images that exist.
 
 
 @dataclass(frozen=True)
@@ -258,11 +238,9 @@ def split(
 ) -> tuple[list[tuple[PlannedImage, ImageName]], list[PlannedImage]]:
     """Parts the plans with nothing to build, each with the number that is there, from those to build: all, if
     ``force``."""
-    existing = [(image, image.comparison.existing) for image in planned]
-    return (
-        [(image, number) for image, number in existing if number is not None and not force],
-        [image for image, number in existing if number is None or force],
-    )
+    existing = [(image, None if force else image.comparison.existing) for image in planned]
+    built = [(image, number) for image, number in existing if number is not None]
+    return built, [image for image, number in existing if number is None]
 
 
 def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: ResolvedTarget) -> PlannedImage:

@@ -1,9 +1,7 @@
 """The cached results of builds that had nothing to do, by what was typed and the state of all files.
 
 As in git's index, files are identified by their time of change (ctime), size and inode: writing to a file or replacing
-it changes the first, which no program can set. What the engine has is looked up each time. The cache lies in the
-project's state folder, which may be deleted at any time.
-"""
+it changes the first, which no program can set. What the engine has is looked up each time."""
 
 from __future__ import annotations
 
@@ -51,9 +49,8 @@ class CacheKey:
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """Returns the key of ``request`` in the project as it is now. None for a request that always needs planning (it
-    updates, forces, pushes, leaves out a check, moves pointers anyway, or is for a candidate), where the project has
-    too many files or one that cannot be read, and where a build is running or was killed."""
+    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, where
+    the project has too many files or one that cannot be read, and where a build is running or was killed."""
     always = request.update or request.force or request.push or request.candidate
     if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None

@@ -1,8 +1,6 @@
 """The fourth step of a build checks that the image contains everything that was planned.
 
-The step as a whole comes first, then the checks of mods, on a GPU, and of chat templates. The GPU checks run
-only where the engine has a GPU, and the record of the image says which one they ran on.
-"""
+The GPU checks run only where the engine has a GPU, and the record of the image says which one they ran on."""
 
 from __future__ import annotations
 
@@ -119,10 +117,10 @@ def run_checks(
     templates: Sequence[ExpectedTemplate] = (),
     without: Collection[str] = (),
 ) -> None:
-    """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network,
-    and looks for the ``templates``. The checks ``without`` do not run. An image for another platform than the engine's
-    is checked where the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported.
-    Raises BuildFailedError naming every check that fails."""
+    """Runs every check of ``plan`` but those ``without``, those of its parents included, in one container of ``image``,
+    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked where
+    the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported. Raises
+    BuildFailedError naming every check that fails."""
     if not plan.checks and not templates and "vllm" not in plan.versions:
         return
     platform = plan.definition.platform
@@ -144,7 +142,7 @@ def run_checks(
         if TEMPLATE not in without:
             require_usable(container, python, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
-        failures = _mod_failures(container, wanted, CHECK_SECONDS)
+        failures = {check: text for check in wanted if (text := _failure(container, check, CHECK_SECONDS))}
     if failures:
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
@@ -166,9 +164,6 @@ def _import_vllm(container: containers.Container, python: str) -> None:
     if result.exit_code:
         message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{_last_lines(result.output)}"
         raise failed(message, "", [IMPORT])
-
-
-# The names of checks, and the checks of mods.
 
 
 def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
@@ -194,11 +189,6 @@ def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
     return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
 
 
-def _mod_failures(container: Container, checks: Iterable[ImageCheck], seconds: float) -> dict[ImageCheck, str]:
-    """Runs each check for at most ``seconds``, and describes those that fail."""
-    return {check: failure for check in checks if (failure := _failure(container, check, seconds))}
-
-
 def _last_lines(output: str) -> str:
     return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
 
@@ -219,8 +209,6 @@ def _failure(container: Container, image_check: ImageCheck, seconds: float) -> s
     return f"check of mod {image_check.owner}: {failure}\n{_last_lines(result.output)}".rstrip()
 
 
-# The checks that need a GPU.
-
 # A mod's kernels are compiled by their first call.
 KERNEL_SECONDS = 1800
 _NO_MEMORY = "out of memory"
@@ -228,8 +216,8 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
-    """Checks an image on the engine's GPU, and returns which that is; None where nothing was checked, which is told.
-    The checks ``without`` do not run. Raises BuildFailedError naming every check that fails."""
+    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None where
+    nothing was checked, which is told. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
         return None
@@ -265,8 +253,8 @@ def check_gpu(
             failing = [(GPU, problem) for problem in gpu_problems(facts, plan)]
             if facts.capability:
                 wanted = (image_check for image_check in plan.checks if image_check.check.gpu)
-                failures = _mod_failures(container, wanted, KERNEL_SECONDS)
-                failing += [(failed.owner, problem) for failed, problem in failures.items()]
+                tried = ((check.owner, _failure(container, check, KERNEL_SECONDS)) for check in wanted)
+                failing += [(owner, problem) for owner, problem in tried if problem]
     except (EngineHTTPError, ImageStateError) as error:
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
         return None

@@ -1,8 +1,7 @@
 """Folders of builds and proofs in progress, below ``.builder/work/``, and the removal of those that killed ones left.
 
 A folder is locked by the process that works in it. One that is not locked is stale: it is removed together with its
-temporary tag and its containers.
-"""
+temporary tag and its containers."""
 
 from __future__ import annotations
 

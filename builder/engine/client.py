@@ -1,8 +1,6 @@
-"""This page sends requests to a Docker engine and reads its streams.
+"""Requests to a Docker engine, its streams, and the choice of the engine.
 
-Errors and ssh come first, then the connection, HTTP and the API, the choice of endpoint, and two stream formats.
-HTTP is written by hand, because existing libraries take too long to import.
-"""
+HTTP is written by hand, because existing libraries take too long to import."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import socket
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -30,22 +29,19 @@ NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there),
 
 
 class EngineHTTPError(EngineError):
-    """An HTTP error status from the engine: ``status`` is 400 or above, ``explanation`` the engine's own message."""
+    """An HTTP error status from the engine, 400 or above; ``explanation`` is the engine's own message."""
 
-    def __init__(self, status: int, explanation: str) -> None:
+    def __init__(self, explanation: str) -> None:
         super().__init__(f"the Docker engine says: {explanation}")
-        self.status = status
         self.explanation = explanation
 
-    @property
-    def is_not_found(self) -> bool:
-        """True if the engine has no such image, container or other object."""
-        return self.status == 404
 
-    @property
-    def is_conflict(self) -> bool:
-        """True if the request conflicts with the object's state: a name taken, an image in use."""
-        return self.status == 409
+class EngineMissingError(EngineHTTPError):
+    """The engine has no such image, container or other object."""
+
+
+class EngineConflictError(EngineHTTPError):
+    """The request conflicts with the object's state: a name taken, an image in use."""
 
 
 class EngineTimeoutError(EngineError):
@@ -61,7 +57,6 @@ class EngineAnswerTooLargeError(EngineError):
 
 
 def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> EngineTimeoutError:
-    """Returns the error for no response within ``timeout`` seconds."""
     return EngineTimeoutError(
         f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
         partial=partial,
@@ -90,13 +85,11 @@ def not_an_engine_error(endpoint: Endpoint, detail: str = "") -> EngineError:
     )
 
 
-# The ssh command for a node's machine: the user's own, with their keys and their configuration.
-
 _FORM = "an address is ssh://HOST, with USER@ before the host and :PORT behind it where they are not the usual ones"
 
 
 def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
-    """Returns the argument vector that runs ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises
+    """The arguments that run ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]`` with the user's own ssh. Raises
     EngineError for any other address."""
     try:
         address = urlsplit(host)
@@ -105,15 +98,8 @@ def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[
         raise EngineError(f"{host} is not an address: {error}", hint=_FORM) from None
     if not name or name.startswith("-"):
         raise EngineError(f"{host} is not an address: it names no machine", hint=_FORM)
-    return [
-        "ssh",
-        *options,
-        *(("-l", address.username) if address.username else ()),
-        *(("-p", str(port)) if port else ()),
-        "--",
-        name,
-        *command,
-    ]
+    user = ("-l", address.username) if address.username else ()
+    return ["ssh", *options, *user, *(("-p", str(port)) if port else ()), "--", name, *command]
 
 
 # A connection to an engine's socket: unix, TCP, TLS, or through ssh.
@@ -210,142 +196,71 @@ def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[
 # so that its end ends the body.
 
 _CHUNK = 1 << 18
+_END = b"\r\n\r\n"
 
 
 def exchange(
     endpoint: Endpoint,
     method: str,
     target: str,
-    body: bytes,
+    body: Iterable[bytes],
     headers: Mapping[str, str],
     timeout: float,
+    *,
+    is_whole: bool = True,
     largest: int | None = None,
 ) -> tuple[int, bytes]:
-    """Sends a request; returns status and body of the response, all within ``timeout`` seconds. Raises
+    """Sends a request with the pieces of its body; returns status and body of the response. All of it may take
+    ``timeout`` seconds; unless ``is_whole``, that is only how long the engine may be silent. An exception from
+    ``body``, which must not be an OSError, ends the request: the engine then has a part of it. Raises
     EngineAnswerTooLargeError for a response of more than ``largest`` bytes."""
-    request = _request(method, target, body, headers)
-    try:
-        with connected(endpoint, timeout) as (connection, error_output):
-            response = _send_and_receive(endpoint, connection, request, timeout, largest)
-            if not response:
-                raise not_an_engine_error(endpoint, error_output())
-    except OSError as error:
-        raise unreachable_error(endpoint, error) from None
-    return _parse(endpoint, response)
-
-
-def open_stream(
-    endpoint: Endpoint,
-    target: str,
-    timeout: float,
-    *,
-    method: str = "GET",
-    headers: Mapping[str, str] | None = None,
-    idle: float | None = None,
-) -> Iterator[tuple[int, bytes]]:
-    """Yields the status of the response with each piece of its body, until the engine ends it. The status has to come
-    within ``timeout`` seconds; after that the engine may be silent for ``idle`` seconds, without a limit where that is
-    None. Closing the generator closes the connection, which ends what the engine does."""
+    deadline = time.monotonic() + timeout
+    response = bytearray()
     try:
         with connected(endpoint, timeout) as (connection, error_output):
             connection.settimeout(timeout)
-            connection.sendall(_request(method, target, b"", headers or {}))
-            begun = b""
-            while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
-                begun += piece
-            if not begun:
-                raise not_an_engine_error(endpoint, error_output())
-            status, piece = _parse(endpoint, begun)
-            connection.settimeout(idle)
-            yield status, piece
-            while piece := connection.recv(_CHUNK):
-                yield status, piece
-    except TimeoutError:
-        raise timeout_error(endpoint, timeout if idle is None else idle) from None
-    except OSError as error:
-        raise unreachable_error(endpoint, error) from None
-
-
-def upload(
-    endpoint: Endpoint,
-    target: str,
-    size: int,
-    pieces: Iterable[bytes],
-    media_type: str,
-    idle: float,
-    *,
-    method: str = "POST",
-) -> tuple[int, bytes]:
-    """Sends ``size`` bytes in ``pieces``; returns status and body of the response. The engine may be silent for
-    ``idle`` seconds. An exception from ``pieces``, which must not be an OSError, ends the upload: the engine then has a
-    part of it."""
-    request = _request(method, target, b"", {"Content-Type": media_type, "Content-Length": str(size)})
-    try:
-        with connected(endpoint, idle) as (connection, error_output):
-            connection.settimeout(idle)
-            # An engine that refuses the upload stops reading; its response says why.
+            # An engine that refuses an upload stops reading; its response says why.
             with suppress(ConnectionResetError, BrokenPipeError):
-                connection.sendall(request)
-                for piece in pieces:
+                for piece in chain([_head(method, target, headers)], body):
                     connection.sendall(piece)
-            response = b""
-            with suppress(ConnectionResetError):
+            # What did arrive may be a whole response.
+            with suppress(ConnectionResetError, BrokenPipeError):
                 while piece := connection.recv(_CHUNK):
                     response += piece
+                    if largest is not None and len(response) > largest:
+                        message = f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
+                        raise EngineAnswerTooLargeError(message)
+                    connection.settimeout(max(deadline - time.monotonic(), 0.001) if is_whole else timeout)
             if not response:
                 raise not_an_engine_error(endpoint, error_output())
     except TimeoutError:
-        raise timeout_error(endpoint, idle) from None
+        raise timeout_error(endpoint, timeout, bytes(response).partition(_END)[2]) from None
     except OSError as error:
         raise unreachable_error(endpoint, error) from None
-    return _parse(endpoint, response)
+    return _parse(endpoint, bytes(response))
 
 
-def _request(method: str, target: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    head = f"{method} {target} HTTP/1.0\r\nHost: docker\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    if body:
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
+def upload(
+    endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], idle: float, *, method: str = "POST"
+) -> tuple[int, bytes]:
+    """Sends an archive of ``size`` bytes in ``pieces`` as `exchange` does; the engine may be silent for ``idle``
+    seconds."""
+    headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
+    return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
 
 
-def _send_and_receive(
-    endpoint: Endpoint, connection: socket.socket, request: bytes, timeout: float, largest: int | None
-) -> bytes:
-    deadline = time.monotonic() + timeout
-    received = 0
-    pieces: list[bytes] = []
-    try:
-        connection.settimeout(timeout)
-        connection.sendall(request)
-        while piece := connection.recv(_CHUNK):
-            pieces.append(piece)
-            received += len(piece)
-            if largest is not None and received > largest:
-                raise EngineAnswerTooLargeError(
-                    f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
-                )
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
-    except TimeoutError:
-        raise timeout_error(endpoint, timeout, _split(b"".join(pieces))[1]) from None
-    except (ConnectionResetError, BrokenPipeError):
-        # What did arrive may be a whole response.
-        pass
-    return b"".join(pieces)
+def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.0", "Host: docker", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + _END
 
 
 def _parse(endpoint: Endpoint, response: bytes) -> tuple[int, bytes]:
     """Splits a response into status and body."""
-    head, body = _split(response)
+    head, _, body = response.partition(_END)
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise not_an_engine_error(endpoint)
     return int(words[1]), body
-
-
-def _split(response: bytes) -> tuple[bytes, bytes]:
-    head, _, body = response.partition(b"\r\n\r\n")
-    return head, body
 
 
 # Requests to the engine's API, with JSON in and out. API reference: https://docs.docker.com/reference/api/engine/
@@ -399,8 +314,10 @@ def raw(
     the engine asks to send again is sent again. Raises EngineAnswerTooLargeError for a response beyond ``largest``
     bytes."""
     content = b"" if body is None else json.dumps(body).encode()
+    json_headers = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
     for pause in (*_PAUSES, 0.0):
-        status, data = exchange(endpoint, method, _target(path, query), content, headers or {}, timeout, largest)
+        target, every = _target(path, query), {**(headers or {}), **json_headers}
+        status, data = exchange(endpoint, method, target, [content], every, timeout, largest=largest)
         if status < 400 or _CHANGED_MEANWHILE not in data:
             break
         time.sleep(pause)
@@ -420,16 +337,27 @@ def stream(
     idle: float | None = None,
 ) -> Iterator[bytes]:
     """Sends a request; yields the body of the response as it comes, until the engine ends it. It has to begin within
-    ``timeout`` seconds, and with ``idle`` may not pause for longer. Raises as `request` does."""
-    error_body = b""
-    target = _target(path, query)
-    for status, piece in open_stream(endpoint, target, timeout, method=method, headers=headers, idle=idle):
-        if status < 400:
-            yield piece
-            continue
-        error_body += piece
-    if error_body:
-        raise _http_error(status, error_body, f"{method} {path}")
+    ``timeout`` seconds, and with ``idle`` may not pause for longer. Closing the generator closes the connection, which
+    ends what the engine does. Raises as `request` does."""
+    try:
+        with connected(endpoint, timeout) as (connection, error_output):
+            connection.settimeout(timeout)
+            connection.sendall(_head(method, _target(path, query), headers or {}))
+            begun = b""
+            while _END not in begun and (piece := connection.recv(_CHUNK)):
+                begun += piece
+            if not begun:
+                raise not_an_engine_error(endpoint, error_output())
+            status, first = _parse(endpoint, begun)
+            connection.settimeout(idle)
+            pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
+            if status >= 400:
+                raise _http_error(status, b"".join(pieces), f"{method} {path}")
+            yield from pieces
+    except TimeoutError:
+        raise timeout_error(endpoint, timeout if idle is None else idle) from None
+    except OSError as error:
+        raise unreachable_error(endpoint, error) from None
 
 
 def quoted(reference: str) -> str:
@@ -442,15 +370,13 @@ def _target(path: str, query: Mapping[str, str | int] | None) -> str:
 
 
 def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
-    return EngineHTTPError(status, _explanation(body) or f"status {status} for {request_line}")
-
-
-def _explanation(body: bytes) -> str:
     try:
         value = json.loads(body)
+        explanation = str(value.get("message", "")) if isinstance(value, dict) else ""
     except ValueError:
-        return body.decode(errors="replace").strip()
-    return str(value.get("message", "")) if isinstance(value, dict) else ""
+        explanation = body.decode(errors="replace").strip()
+    kinds = {404: EngineMissingError, 409: EngineConflictError}
+    return kinds.get(status, EngineHTTPError)(explanation or f"status {status} for {request_line}")
 
 
 # The Docker engine to use, from the environment and docker's configuration, and buildx's variables for it.
@@ -464,8 +390,8 @@ OWN_BUILDER = "default"
 class Endpoint:
     """The address of an engine, and the buildx that builds in it. ``host`` is an address as DOCKER_HOST takes it
     (unix://, tcp://, ssh://); ``buildx`` is the argument vector that starts buildx; ``origin`` names the source of the
-    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, empty for a connection without TLS.
-    ``instance`` is the buildx instance that builds: the engine's own, or another, which may be another machine's."""
+    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, empty without TLS. ``instance`` is the
+    buildx instance that builds: the engine's own, or another, which may be another machine's."""
 
     host: str
     buildx: tuple[str, ...]
@@ -489,8 +415,10 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     if host := environ.get("DOCKER_HOST"):
         if host == private:
             return _private(environ, "DOCKER_HOST")
-        tls = _tls_folder(environ)
-        return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, bool(environ.get("DOCKER_TLS_VERIFY")))
+        verify = bool(environ.get("DOCKER_TLS_VERIFY"))
+        folder = environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
+        tls = folder if verify or environ.get("DOCKER_TLS") else ""
+        return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, verify)
     if context := environ.get("DOCKER_CONTEXT"):
         return _context(environ, context, "DOCKER_CONTEXT")
     if _private_socket(environ).is_socket():
@@ -506,9 +434,7 @@ def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
     """Returns the engine of the node ``name``: ``engine`` is an address (unix://, tcp://, ssh://) or a docker context.
     Only a context has certificates. Raises EngineError for a context that does not exist."""
     origin = f"node {name}"
-    if "://" in engine:
-        return Endpoint(engine, _PLUGIN, origin)
-    return _context(environ, engine, origin)
+    return Endpoint(engine, _PLUGIN, origin) if "://" in engine else _context(environ, engine, origin)
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
@@ -533,16 +459,8 @@ def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
 
 
 def _config_folder(environ: Mapping[str, str]) -> Path:
-    if folder := environ.get("DOCKER_CONFIG"):
-        return Path(folder)
-    home = environ.get("HOME")
-    return (Path(home) if home else Path.home()) / ".docker"
-
-
-def _tls_folder(environ: Mapping[str, str]) -> str:
-    if not (environ.get("DOCKER_TLS_VERIFY") or environ.get("DOCKER_TLS")):
-        return ""
-    return environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
+    home = Path(environ.get("HOME") or Path.home())
+    return Path(environ.get("DOCKER_CONFIG") or home / ".docker")
 
 
 def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
@@ -577,9 +495,6 @@ def _json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise EngineError(f"{path}: not JSON: {error}", hint="docker itself cannot read this file; repair it") from None
     return value if isinstance(value, dict) else {}
-
-
-# JSON lines, the form of the engine's and BuildKit's streams: one object a line.
 
 
 def parse_json_line(line: str | bytes) -> dict[str, Any] | None:

@@ -1,8 +1,6 @@
-"""The engine runs short-lived containers for checks and long-lived ones for serving.
+"""Short-lived containers for checks, long-lived ones for serving, and volumes that act as marks.
 
-Short-lived containers come first, then files inside a container, servers, and empty volumes that act as marks.
-Everything goes over the engine's API, so it works on another machine as well.
-"""
+Everything goes over the engine's API, so it works on another machine as well."""
 
 from __future__ import annotations
 
@@ -19,7 +17,9 @@ from builder.engine import client
 from builder.engine.client import (
     DISK_SECONDS,
     EngineAnswerTooLargeError,
+    EngineConflictError,
     EngineHTTPError,
+    EngineMissingError,
     EngineTimeoutError,
     quoted,
     raw,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from builder.engine.client import Endpoint
 
-
-# Short-lived containers, in which the checks of a finished image run.
 
 # What a container asks the engine for beside its image: https://docs.docker.com/reference/api/engine/
 Devices = tuple[dict[str, Any], ...]
@@ -69,20 +67,13 @@ class Container:
         try:
             return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
-            _kill(self.endpoint, self.id)
-            output = client.text(error.partial).rstrip()
-            message = f"`{_shortened(argv)}` had not ended after {timeout:g} seconds and was stopped"
-            raise BuildFailedError(f"{message}\n{output}" if output else message) from None
+            why = f"had not ended after {timeout:g} seconds and was stopped\n{client.text(error.partial)}".rstrip()
         except EngineAnswerTooLargeError:
-            _kill(self.endpoint, self.id)
-            message = f"`{_shortened(argv)}` wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
-            raise BuildFailedError(message) from None
-
-
-def _shortened(argv: Sequence[str]) -> str:
-    """A command on one line: of a script, the first."""
-    first, *more = " ".join(argv).splitlines() or [""]
-    return f"{first} …" if more else first
+            why = f"wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
+        with suppress(EngineHTTPError):  # it may have ended at this very moment
+            request(self.endpoint, "POST", f"/containers/{self.id}/kill")
+        first, *more = " ".join(argv).splitlines() or [""]
+        raise BuildFailedError(f"`{first}{' …' if more else ''}` {why}")
 
 
 def execute(
@@ -135,9 +126,9 @@ def running(
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
     container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what it gets of
-    the machine; ``memory`` is the most that it may take in bytes, 0 for what may take all. The image's own entrypoint
-    does not run, but ``entrypoint`` runs each command. A process that is killed leaves the container behind:
-    `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image."""
+    the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does not run,
+    but ``entrypoint`` runs each command. A process that is killed leaves the container behind: `remove_labelled` with
+    one of its ``labels`` finds it. Raises ImageStateError for a missing image."""
     body: dict[str, Any] = {
         "Image": image,
         "Entrypoint": ["sleep", str(_LONGEST_LIFE)],
@@ -183,13 +174,11 @@ def created(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> Iterat
         remove_container(endpoint, container_id)
 
 
-def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "") -> str:
-    query = {"platform": platform} if platform else {}
+def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", name: str = "") -> str:
+    query = {key: value for key, value in (("platform", platform), ("name", name)) if value}
     try:
         made = request(endpoint, "POST", "/containers/create", query=query, body=body, timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
+    except EngineMissingError:
         raise ImageStateError(f"the engine has no image {body['Image']}") from None
     return str(made["Id"])
 
@@ -219,32 +208,14 @@ def remove_labelled(endpoint: Endpoint, label: str) -> int:
     return len(containers)
 
 
-def _kill(endpoint: Endpoint, container_id: str) -> None:
-    # It may have ended at this very moment.
-    with suppress(EngineHTTPError):
-        request(endpoint, "POST", f"/containers/{container_id}/kill")
-
-
 def remove_container(endpoint: Endpoint, container_id: str) -> None:
     """Kills and removes a container; does nothing if it no longer exists."""
-    try:
-        query = {"force": 1, "v": 1}
-        request(endpoint, "DELETE", f"/containers/{container_id}", query=query, timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if error.is_conflict:  # it is being removed already
-            _await_removal(endpoint, container_id)
-        elif not error.is_not_found:
-            raise
-
-
-def _await_removal(endpoint: Endpoint, container_id: str) -> None:
-    """Waits for the engine to finish removing a container that it began to remove when its process ended."""
-    try:
-        query = {"condition": "removed"}
-        request(endpoint, "POST", f"/containers/{container_id}/wait", query=query, timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
+    path, query = f"/containers/{container_id}", {"force": 1, "v": 1}
+    with suppress(EngineMissingError):
+        try:
+            request(endpoint, "DELETE", path, query=query, timeout=DISK_SECONDS)
+        except EngineConflictError:  # the engine removes it already, since its process ended
+            request(endpoint, "POST", f"{path}/wait", query={"condition": "removed"}, timeout=DISK_SECONDS)
 
 
 # Files put into a container and read from an image over the engine's API: that way they reach another machine as
@@ -264,10 +235,8 @@ def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[s
         try:
             target = f"/containers/{container_id}/archive"
             packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
-        except EngineHTTPError as error:
-            if error.is_not_found:
-                return None
-            raise
+        except EngineMissingError:
+            return None
         except EngineAnswerTooLargeError:
             raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -281,16 +250,6 @@ def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[s
 def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None:
     """Writes files at their absolute paths, with the folders that they need, but for those that are there. Raises
     ImageStateError where the engine refuses, as for a path through a file."""
-    archive = _archive(files)
-    target = f"/containers/{quoted(container.id)}/archive?path=/"
-    status, body = client.upload(
-        container.endpoint, target, len(archive), [archive], "application/x-tar", _IDLE, method="PUT"
-    )
-    if status >= 400:
-        raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
-
-
-def _archive(files: Mapping[PurePosixPath, bytes]) -> bytes:
     import tarfile
 
     buffer = io.BytesIO()
@@ -303,7 +262,10 @@ def _archive(files: Mapping[PurePosixPath, bytes]) -> bytes:
             entry = tarfile.TarInfo(str(path).lstrip("/"))
             entry.size, entry.mode = len(content), _FILE
             archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    packed, target = buffer.getvalue(), f"/containers/{quoted(container.id)}/archive?path=/"
+    status, body = client.upload(container.endpoint, target, len(packed), [packed], _IDLE, method="PUT")
+    if status >= 400:
+        raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
 
 
 # Long-lived containers, which serve models: found by name or label, started, read and stopped.
@@ -355,14 +317,11 @@ class LogLine:
 
 def find_container(endpoint: Endpoint, name: str) -> Service | None:
     """Returns the container of this name or id; None where there is none."""
-    try:
+    with suppress(EngineMissingError):
         service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return None
-        raise
-    # The engine also accepts the beginning of an id.
-    return service if name in {service.name, service.id} else None
+        if name in {service.name, service.id}:  # the engine also accepts the beginning of an id
+            return service
+    return None
 
 
 def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
@@ -382,21 +341,13 @@ def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Servi
 
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
-    """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises ImageStateError
-    for a missing image, ConflictError where another container has the name."""
+    """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises
+    ImageStateError for a missing image, ConflictError where another container has the name."""
     try:
-        container_id = request(
-            endpoint, "POST", "/containers/create", query={"name": name}, body=body, timeout=DISK_SECONDS
-        )["Id"]
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            raise ImageStateError(f"the engine has no image {body['Image']}") from None
-        if error.is_conflict:
-            raise ConflictError(
-                f"another container is called {name}",
-                hint=f"`docker rm -f {name}` removes it, or give the recipe another name",
-            ) from None
-        raise
+        container_id = _create(endpoint, body, name=name)
+    except EngineConflictError:
+        hint = f"`docker rm -f {name}` removes it, or give the recipe another name"
+        raise ConflictError(f"another container is called {name}", hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 
 
@@ -419,21 +370,15 @@ def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
     which starts those of this restart policy
     (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
     path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
-    try:
+    with suppress(EngineMissingError):
         request(endpoint, "POST", path, body=policy)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
     _stop(endpoint, container, seconds)
 
 
 def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
-    try:
+    with suppress(EngineMissingError):
         query = {"t": seconds}
         request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
 
 
 def container_log(
@@ -464,18 +409,14 @@ def _lines(
 ) -> Iterator[LogLine]:
     parameters = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
-        parameters["since"] = _timestamp(after)
+        # The engine's form of a time: seconds since 1970 with nanoseconds, which `datetime` drops.
+        seconds, _, nanoseconds = after.removesuffix("Z").partition(".")
+        parameters["since"] = f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
     for payload in client.payloads(stream(endpoint, f"/containers/{container}/logs", query=parameters)):
         written, _, text = payload.decode(errors="replace").partition(" ")
         # `since` includes the moment itself; two lines never have the same one.
         if written != after:
             yield LogLine(written, text.rstrip("\r\n"))
-
-
-def _timestamp(written: str) -> str:
-    """Converts RFC 3339 in UTC to the engine's form, seconds since 1970 with nanoseconds, which `datetime` drops."""
-    seconds, _, nanoseconds = written.removesuffix("Z").partition(".")
-    return f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
 
 
 def _service(description: Mapping[str, Any]) -> Service:
@@ -503,21 +444,16 @@ def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> M
     """Creates the volume ``name`` unless there is one; returns the labels of the one that there is now."""
     try:
         volume = request(endpoint, "POST", "/volumes/create", body={"Name": name, "Labels": dict(labels)})
-    except EngineHTTPError as error:
-        if not error.is_conflict:  # some engines refuse the second one, in place of answering with the first
-            raise
+    except EngineConflictError:  # some engines refuse the second one, in place of answering with the first
         return find_volume(endpoint, name) or {}
     return volume.get("Labels") or {}
 
 
 def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
     """Returns the labels of a volume; None if no volume has that name."""
-    try:
+    with suppress(EngineMissingError):
         return request(endpoint, "GET", f"/volumes/{quoted(name)}").get("Labels") or {}
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return None
-        raise
+    return None
 
 
 def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Mapping[str, str]]:
@@ -529,10 +465,7 @@ def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Map
 
 def remove_volume(endpoint: Endpoint, name: str) -> bool:
     """Removes a volume; False if no volume has that name, or a container uses it."""
-    try:
+    with suppress(EngineMissingError, EngineConflictError):
         request(endpoint, "DELETE", f"/volumes/{quoted(name)}")
-    except EngineHTTPError as error:
-        if error.is_not_found or error.is_conflict:
-            return False
-        raise
-    return True
+        return True
+    return False

@@ -1,14 +1,13 @@
-"""This page reads images in the engine: their names, content, identity and disk space.
+"""Images in the engine: their names, content, identity and disk space.
 
-The cache file comes first, then image references, the images, and the disk usage.
-The fingerprint covers what a container of the image sees, and nothing else. An engine's id does not identify content.
-"""
+The fingerprint covers what a container of the image sees, and nothing else. An engine's id is no identity."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,14 @@ from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.words import sha256_of
 from builder.engine import containers
-from builder.engine.client import DISK_SECONDS, EngineHTTPError, quoted, request
+from builder.engine.client import (
+    DISK_SECONDS,
+    EngineConflictError,
+    EngineHTTPError,
+    EngineMissingError,
+    quoted,
+    request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,9 +49,9 @@ def load_cache(path: Path) -> dict[str, Any]:
 
 
 def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
-    """Replaces one section; the others stay as they are in the file now. Atomic for a reader. Of two writers at once
-    the later one wins, and the other's facts are asked for again. A folder that cannot be written to is no error: the
-    next run is only slower."""
+    """Replaces one section; the others stay as they are in the file now. Of two writers at once the later one wins, and
+    the other's facts are asked for again. A folder that cannot be written to is no error: the next run is only
+    slower."""
     value = {**load_cache(path), "version": _VERSION, section: content}
     files.write_state(path, json.dumps(value).encode())
 
@@ -87,9 +93,8 @@ def with_registry(repository_name: str) -> str:
     return repository_name if has_registry else f"docker.io/{repository_name}"
 
 
-# Images in the engine: their tags, their content, and their identity. An engine's id of an image depends on its image
-# store, and on the containerd store it changes with attestations and compression. The fingerprint covers what a
-# container of the image sees, and nothing else.
+# An engine's id of an image depends on its image store, and on the containerd store it changes with attestations and
+# compression.
 
 _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
@@ -97,18 +102,8 @@ _LISTING_WAIT = 300.0
 _PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while others remove many images
 _GONE = "code = NotFound"
 # What decides how a container of the image runs; labels are about the image and not part of its behaviour.
-_RUNTIME = (
-    "Env",
-    "Entrypoint",
-    "Cmd",
-    "WorkingDir",
-    "User",
-    "ExposedPorts",
-    "Volumes",
-    "StopSignal",
-    "Shell",
-    "Healthcheck",
-)
+_RUNTIME = ["Env", "Entrypoint", "Cmd", "WorkingDir", "User", "ExposedPorts", "Volumes", "StopSignal", "Shell"]
+_RUNTIME += ["Healthcheck"]
 # The only variant of arm64 there is; engines and tools leave it out or write it as they like.
 _IMPLIED_VARIANTS = {"arm64": "v8"}
 
@@ -133,24 +128,23 @@ class ImageDetails:
 
 
 def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
-    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them. An engine
-    with the containerd store fails it where an image is removed at that moment: it is asked again."""
+    """The images that match the filters of the engine's API (ImageList), as the engine lists them. An engine with the
+    containerd store fails it where an image is removed at that moment: it is asked again."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
             return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
         except EngineHTTPError as error:
-            if not error.is_not_found and _GONE not in error.explanation:
+            if not isinstance(error, EngineMissingError) and _GONE not in error.explanation:
                 raise
             time.sleep(pause)
     return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
 
 
 def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
-    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any. A
-    reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
-    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.cached_tags` only asks for
-    changes."""
+    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any: a
+    repository, ``repository:tag``, or a pattern (``vllm-node-*``). On the containerd store this takes 1 ms a layer,
+    seconds for hundreds of images; `tag_cache.cached_tags` only asks for changes."""
     patterns = list(references)
     images = image_listing(endpoint, {"reference": patterns} if patterns else {})
     return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
@@ -164,13 +158,9 @@ def disk_size(endpoint: Endpoint, name: str) -> int:
 
 def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
     """Returns the image of this tag, digest or id; None where the engine has none."""
-    try:
-        description = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return None
-        raise
-    return parse_details(description)
+    with suppress(EngineMissingError):
+        return parse_details(request(endpoint, "GET", f"/images/{quoted(reference)}/json"))
+    return None
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:
@@ -208,8 +198,7 @@ def fingerprint(image: ImageDetails) -> str:
 
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
     """Returns the fingerprint of each image id; an id without an image in the engine is left out. An id is a digest
-    over the content, so its fingerprint never changes: it is stored in the file ``cache``, and only ids that are not in
-    there are inspected."""
+    over the content, so its fingerprint never changes: only ids that are not in the file ``cache`` are inspected."""
     from concurrent.futures import ThreadPoolExecutor
 
     cached = load_cache(cache).get(_SECTION, {})
@@ -230,19 +219,15 @@ def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
     repository, new_tag = split_tag(name)
     try:
         request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": new_tag})
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
+    except EngineMissingError:
         raise ImageStateError(f"the engine has no image {image}") from None
 
 
 def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag from an image that has others; returns True if it did. Does nothing where no image has the tag, and
-    where it is the image's last one: without it the image would be deleted, which is for `remove_image`."""
+    """Removes a tag from an image that has others; returns True if it did. An image's last tag stays: without it the
+    image would be deleted, which is for `remove_image`."""
     image = inspect_image(endpoint, name)
-    if image is None or len(image.tags) < 2:
-        return False
-    return remove_image(endpoint, name)
+    return image is not None and len(image.tags) > 1 and remove_image(endpoint, name)
 
 
 def remove_image(endpoint: Endpoint, name: str) -> bool:
@@ -250,12 +235,10 @@ def remove_image(endpoint: Endpoint, name: str) -> bool:
     where a container uses the image: it is then not deleted."""
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return False
-        if error.is_conflict:
-            raise ConflictError(f"{name} is in use: {error.explanation}", hint="stop the container first") from None
-        raise
+    except EngineMissingError:
+        return False
+    except EngineConflictError as error:
+        raise ConflictError(f"{name} is in use: {error.explanation}", hint="stop the container first") from None
     return True
 
 
@@ -318,13 +301,9 @@ def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[L
 
 def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
     """Returns the history of an image, oldest step first; empty for one that was removed since it was listed."""
-    try:
-        steps = request(endpoint, "GET", f"/images/{quoted(image.id)}/history")
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return []
-        raise
-    return list(reversed(steps or []))
+    with suppress(EngineMissingError):
+        return list(reversed(request(endpoint, "GET", f"/images/{quoted(image.id)}/history") or []))
+    return []
 
 
 def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:

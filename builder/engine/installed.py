@@ -1,8 +1,6 @@
-"""This page reads what an image contains, whoever built it.
+"""What an image contains, whoever built it: its base, its GPU software, its packages and its files.
 
-The base image comes first, then the GPU probe, the Python packages, the system packages, and all files.
-The list of files needs no start of the image. The probe and the packages are read in a container.
-"""
+The list of files needs no start of the image. The probe and the packages are read in a container."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import base64
 import json
 import re
 import signal
-import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -155,21 +153,17 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
     """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
-        return parse_gpu_facts(json.loads((result.output.strip().splitlines() or [""])[-1]))
+        answer = json.loads((result.output.strip().splitlines() or [""])[-1])
+        return GpuFacts(
+            card=" ".join(str(answer["card"]).split()),
+            capability=str(answer["capability"]),
+            architectures=tuple(map(str, answer["architectures"])),
+            versions={str(name): str(version) for name, version in answer["versions"].items()},
+            wanted=tuple(map(str, answer["wanted"])),
+            failures={str(name): str(text) for name, text in answer["failures"].items()},
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ImageStateError(f"its Python does not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
-
-
-def parse_gpu_facts(answer: Mapping[str, Any]) -> GpuFacts:
-    """The facts of an answer. Raises KeyError or TypeError for another text."""
-    return GpuFacts(
-        card=" ".join(str(answer["card"]).split()),
-        capability=str(answer["capability"]),
-        architectures=tuple(map(str, answer["architectures"])),
-        versions={str(name): str(version) for name, version in answer["versions"].items()},
-        wanted=tuple(map(str, answer["wanted"])),
-        failures={str(name): str(text) for name, text in answer["failures"].items()},
-    )
 
 
 # The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a
@@ -295,7 +289,9 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
 
 
 def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    metadata = _plain_values(data["metadata"])
+    metadata, python = _plain_values(data["metadata"]), data["python"]
+    if not _PACKAGE_VERSION.fullmatch(python):
+        raise ValueError(python)
     named = {
         re.sub(r"[-_.]+", "-", name).lower(): version
         for name, version in data["packages"].items()
@@ -311,7 +307,7 @@ def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     }
     versions = {name: packages.get(package) for name, package in _SOURCES.items()}
     return InstalledSoftware(
-        python=_python_version(data["python"]),
+        python=python,
         executable=executable,
         packages=dict(sorted(packages.items())),
         sources={name: InstalledPackage(version, commits[name]) for name, version in versions.items() if version},
@@ -377,12 +373,6 @@ def _answer(container: Container, image: str, argv: list[str], seconds: float = 
     return answer
 
 
-def _python_version(text: str) -> str:
-    if not _PACKAGE_VERSION.fullmatch(text):
-        raise ValueError(text)
-    return text
-
-
 def _commit_of(version: str, *texts: str) -> str | None:
     """The commit that a package was built from: what it says itself, written out in full where another place of the
     image does so. A place that names another commit is not believed: it may be older than the package."""
@@ -401,13 +391,11 @@ def _plain_values(text: str) -> dict[str, str]:
     """The keys of a flat YAML file that have one plain value."""
     from builder.base import yaml_file
 
-    try:
+    data: Any = {}
+    with suppress(FileProblemsError):
         data = yaml_file.load(text, METADATA)
-    except FileProblemsError:
-        return {}
-    if not isinstance(data, dict):
-        return {}
-    return {str(key): str(value) for key, value in data.items() if isinstance(value, str | int | float)}
+    entries = data.items() if isinstance(data, dict) else ()
+    return {str(key): str(value) for key, value in entries if isinstance(value, str | int | float)}
 
 
 # The packages of the distribution in an image.
@@ -479,33 +467,6 @@ def image_file_listing(endpoint: Endpoint, image: str, labels: Mapping[str, str]
         except tarfile.TarError as error:
             raise ImageStateError(f"the files of {image} cannot be read: {error}") from None
     return files
-
-
-def elf_sections(content: bytes) -> dict[str, str]:
-    """Returns the SHA-256 of each section of a 64-bit ELF file by its name; empty for any other file
-    (https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.sheader.html)."""
-    if not content.startswith(_ELF) or len(content) < 64 or content[4] != 2:
-        return {}
-    order = "<" if content[5] == 1 else ">"
-    try:
-        return _sections(content, order)
-    except (struct.error, ValueError):
-        return {}
-
-
-def _sections(content: bytes, order: str) -> dict[str, str]:
-    table, size, count, names = struct.unpack_from(f"{order}Q10xHHH", content, 40)
-    headers = [struct.unpack_from(f"{order}II16xQQ", content, table + size * each) for each in range(count)]
-    if names >= len(headers):
-        return {}
-    strings = content[headers[names][2] :]
-    return {
-        strings[name : strings.index(b"\0", name)].decode(errors="replace"): sha256(
-            b"" if kind == 8 else content[offset : offset + length]  # 8: takes no place in the file
-        ).hexdigest()
-        for name, kind, offset, length in headers
-        if kind
-    }
 
 
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:

@@ -1,8 +1,4 @@
-"""This page copies images between engines and registries.
-
-Pushes and pulls come first, then the temporary registry on loopback, then the ssh tunnel to it.
-Only the layers that the other side lacks are transferred.
-"""
+"""Images are copied between engines and registries; only the layers that the other side lacks are transferred."""
 
 from __future__ import annotations
 
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# Pushes and pulls: the engine transfers the layers that the other side lacks.
 # https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the response is a JSON object a line.
 
 _NO_CREDENTIALS = {"X-Registry-Auth": "e30="}

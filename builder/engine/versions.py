@@ -1,7 +1,4 @@
-"""This page reads the versions of the engine and of buildx.
-
-Short buildx commands come first, then the versions and the oldest supported ones.
-"""
+"""The versions of the engine and of buildx, and the oldest supported ones."""
 
 from __future__ import annotations
 
@@ -19,9 +16,6 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# Short buildx commands, run to their end for their output.
-
-
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
     """Runs buildx for this engine; None where it does not start, or does not end within ``timeout`` seconds."""
     import os
@@ -34,8 +28,6 @@ def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subproc
     except (OSError, subprocess.TimeoutExpired):
         return None
 
-
-# The versions of the engine and of buildx, and the oldest ones that are supported.
 
 # 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
 OLDEST_ENGINE = (23, 0)
@@ -97,7 +89,9 @@ def has_nvidia(endpoint: Endpoint) -> bool:
 
 
 def _nvidia(info: Mapping[str, Any]) -> bool:
-    return "nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu")
+    # By CDI, the Container Device Interface, engines from 28.2 on know devices.
+    devices = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
+    return "nvidia" in (info.get("Runtimes") or {}) or any(each.startswith("nvidia.com/gpu=") for each in devices)
 
 
 def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
@@ -109,11 +103,6 @@ def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
     # Only the containerd store reports the snapshotter as a driver type.
     status = [str(value) for row in info.get("DriverStatus") or () for value in row]
     return "containerd" if any(value.startswith("io.containerd.snapshotter") for value in status) else "classic"
-
-
-def _device(info: Mapping[str, Any], kind: str) -> bool:
-    """True if the engine knows a device of this kind by CDI (the Container Device Interface; engines from 28.2 on)."""
-    return any(str(device.get("ID", "")).startswith(f"{kind}=") for device in info.get("DiscoveredDevices") or ())
 
 
 def platform(endpoint: Endpoint) -> str:

@@ -2,11 +2,7 @@
 
 It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
 of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other files in the
-folder, and the image's evidence.
-
-The writer comes first, then the reader, the archived build directory, and forbidden file names. Anyone may have made an
-archive, so the reader checks it before it keeps any file.
-"""
+folder, and the image's evidence. Anyone may have made an archive, so the reader checks it before it keeps any file."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ import re
 import unicodedata
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -156,8 +151,6 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
 
     return sum(parts) + len(tar_stream.END), content()
 
-
-# Reading an archive, which may be damaged, or crafted by anyone.
 
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)
 _LARGEST_MANIFEST = 16 << 20
@@ -301,7 +294,7 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
         return f"`{printable(min(folders))}`: git takes this folder for a repository"
     if image.adopted is None and build:
         try:
-            directory = build_directory.parse_build_directory(Path(), "build", partial(_staged_content, build))
+            directory = build_directory.parse_build_directory(Path(), "build", lambda file: _content_of(build, file))
         except FileProblemsError as error:
             return error.message
         if wrong := next(build_directory.deviations(directory, image.platform), ""):
@@ -315,7 +308,7 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
     return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
 
 
-def _staged_content(build: Mapping[str, StagedFile], file: str) -> bytes:
+def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:
     if file not in build:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return build[file].content

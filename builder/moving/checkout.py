@@ -1,7 +1,6 @@
-"""This page reads a checkout of spark-vllm-docker: its recipes and mods, its .env, and the origin of its files.
+"""A checkout of spark-vllm-docker: its recipes and mods, its .env, and the origin of its files.
 
-Nothing of .env is run. A value that bash would compute is reported as a problem.
-"""
+Nothing of .env is run. A value that bash would compute is reported as a problem."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def find_checkout(folder: Path) -> Checkout:
     return Checkout(
         root,
         {path.relative_to(root / "recipes").with_suffix("").as_posix(): path for path in recipes},
-        {name_of_mod(path): path for path in sorted((root / "mods").glob("[!.]*")) if _is_mod(path)},
+        {path.name.removesuffix(".zip"): path for path in sorted((root / "mods").glob("[!.]*")) if _is_mod(path)},
         tuple(sorted(f"examples/{path.name}" for path in (root / "examples").glob("*.sh"))),
         tuple(sorted(path.name for path in root.glob("Dockerfile*"))),
     )
@@ -148,25 +147,21 @@ def parse_env_file(text: str, file: str) -> EnvFile:
     """Parses the text of a file that messages call ``file``. Of a name that stands twice the last one counts."""
     values: dict[str, str] = {}
     lines: dict[str, int] = {}
-    problems: dict[int, str] = {}
+    problems: list[Problem] = []
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
-        match = _ASSIGNMENT.fullmatch(line)
-        if match is None:
-            problems[number] = "no assignment NAME=VALUE: left out"
-            continue
-        name = match["name"]
-        try:
-            value = _value(match["value"])
-        except ValueError as error:
-            problems[number] = f"{name}: {error}: left out"
-            continue
-        if name in lines:
-            problems[number] = f"{name} stands in line {lines[name]} already: the last one counts"
-        values[name], lines[name] = value, number
-    located = (Problem(Location(file, number), message) for number, message in problems.items())
-    return EnvFile(values, tuple(located))
+        problem = "no assignment NAME=VALUE: left out"
+        if match := _ASSIGNMENT.fullmatch(line):
+            name = match["name"]
+            problem = f"{name} stands in line {lines[name]} already: the last one counts" if name in lines else ""
+            try:
+                values[name], lines[name] = _value(match["value"]), number
+            except ValueError as error:
+                problem = f"{name}: {error}: left out"
+        if problem:
+            problems.append(Problem(Location(file, number), problem))
+    return EnvFile(values, tuple(problems))
 
 
 def _value(text: str) -> str:
@@ -214,7 +209,7 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
 
     def output(*arguments: str) -> str:
         result = git.run_local(repository, arguments, seconds=_SECONDS)
-        return result.text if result.status == 0 else ""
+        return "" if result.status else result.output.decode("utf-8", "surrogateescape").strip()
 
     try:
         default = output("symbolic-ref", "refs/remotes/origin/HEAD")
@@ -224,12 +219,11 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
         commit = output("merge-base", "HEAD", branch)
         if not branch.startswith("refs/remotes/") or not url or url.startswith(".") or not commit:
             return None
-        listing = ["ls-tree", "-r", "-z", "--full-tree", commit]
-        listed = git.run_local(repository, listing, seconds=_SECONDS).output
+        listed = output("ls-tree", "-r", "-z", "--full-tree", commit)
     except (BuilderError, OSError):
         return None
-    pairs = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
-    blobs = {name.decode("utf-8", "surrogateescape"): meta.split()[2].decode() for meta, _, name in pairs}
+    pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
+    blobs = {name: meta.split()[2] for meta, _, name in pairs}
     return UpstreamCommit(url, DEFAULT_BRANCH if branch == default else ref, commit, blobs)
 
 

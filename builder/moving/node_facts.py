@@ -1,8 +1,4 @@
-"""The machine of a node reports its own facts, and nothing on it is changed.
-
-The shell on a machine comes first, then the facts of a DGX Spark, the choice of link settings, and other facts.
-The search for other DGX Sparks comes last.
-"""
+"""The machine of a node reports its own facts, and nothing on it is changed."""
 
 from __future__ import annotations
 
@@ -46,7 +42,7 @@ def run_on_machine(
 ) -> str:
     """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns what it prints. ``arguments``
     must be plain words, as ssh gives them to a shell. Raises NodeError where the machine cannot be reached, or the
-    script ends with an error."""
+    script fails."""
     command = ["sh", "-s", "--", *arguments]
     if is_here(host):
         argv = command

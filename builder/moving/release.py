@@ -58,8 +58,7 @@ def newer(address: str) -> str:
 
 
 def _is_checkout() -> bool:
-    """True for a checkout of this program; a repository further above has another one."""
-    return (_PACKAGE.parent / ".git").exists()
+    return (_PACKAGE.parent / ".git").exists()  # a repository further above has another program
 
 
 def _commit() -> str:

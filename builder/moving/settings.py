@@ -1,7 +1,4 @@
-"""The .env of a checkout becomes settings in builder.yaml.
-
-The nodes come first, then all other keys. A key without an equivalent in builder.yaml is reported.
-"""
+"""The .env of a checkout becomes settings in builder.yaml; a key without an equivalent there is reported."""
 
 from __future__ import annotations
 

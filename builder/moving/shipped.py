@@ -1,8 +1,6 @@
 """A project gets files that come with this program, and can update them later.
 
-The place of the files comes first, then the selection, the record, and the plan of an update.
-The record is committed with the project. It tells which files the user has edited.
-"""
+A record is committed with the project. It tells which files the user has edited."""
 
 from __future__ import annotations
 

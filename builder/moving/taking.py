@@ -1,7 +1,4 @@
-"""This page decides what a project takes over from a checkout and from the engine.
-
-The images that could get a number come first, then recipes and mods beside those that the project has.
-"""
+"""What a project takes over from a checkout and from the engine."""
 
 from __future__ import annotations
 

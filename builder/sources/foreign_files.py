@@ -114,9 +114,8 @@ def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict
     listed = run_checked(repository, ["cat-file", "--batch-check=%(objectsize)"], lines).text.split()
     sizes = dict(zip(entries, map(int, listed), strict=True))
     large = [(name, size, LARGEST_FILE) for name, size in sizes.items() if size > LARGEST_FILE]
-    large = large or [
-        ("all files together", total, LARGEST_MOD) for total in [sum(sizes.values())] if total > LARGEST_MOD
-    ]
+    if not large and (total := sum(sizes.values())) > LARGEST_MOD:
+        large = [("all files together", total, LARGEST_MOD)]
     return {name: f"{size:,} bytes; at most {most:,} are copied" for name, size, most in large}
 
 
@@ -210,5 +209,4 @@ def _line(result: GitResult) -> str:
 
 
 def _verified(folder: Path, revision: str) -> str:
-    """The commit that a revision is; empty where there is none."""
     return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))

@@ -294,7 +294,6 @@ def _remote_variables(repository: GitRepository) -> dict[str, str]:
 
 
 def _count_settings() -> int:
-    """The number of settings that the user's environment has."""
     present = os.environ.get("GIT_CONFIG_COUNT", "")
     return int(present) if present.isdecimal() else 0
 

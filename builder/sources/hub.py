@@ -1,8 +1,6 @@
-"""This page downloads models and files from the Hugging Face hub.
+"""Models and files of the Hugging Face hub are looked up and downloaded.
 
-The lookup of a model comes first, then the download of models, of one file and of a range of a file, then the errors.
-A download is resumed after an interruption, and verified. No error repeats a token or a login in the hub's address.
-"""
+A download is resumed after an interruption, and verified. No error repeats a token or a login in the hub's address."""
 
 from __future__ import annotations
 
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from huggingface_hub.errors import HfHubHTTPError
+
 
 PUBLIC = "https://huggingface.co"
 LARGEST = 50_000_000_000
@@ -69,7 +68,6 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """The size of all files, in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -81,7 +79,14 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         raise SourceError(f"{model} has no revision `{revision}`", hint="name a branch, a tag or a commit")
     offline = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
     if offline.upper() in {"1", "ON", "YES", "TRUE"}:
-        return _cached(environ, model, revision)
+        commit, cached = hub_cache.revision(environ, model, revision), hub_cache.find_model(environ, model)
+        if commit and cached and not cached.incomplete:
+            return Snapshot(model, revision, commit, ())
+        state = "only a part of it is" if cached else "it is not"
+        raise ModelUnavailableError(
+            f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
+            hint="unset HF_HUB_OFFLINE and run this again",
+        )
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -101,18 +106,6 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
             raise SourceError(f"{_hub_address(environ)} lists a file with an unsafe name: {file.path!r}")
     return Snapshot(model, revision, info.sha, _of_quantization(model, listed))
-
-
-def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
-    commit = hub_cache.revision(environ, model, revision)
-    cached = hub_cache.find_model(environ, model)
-    if commit is None or cached is None or cached.incomplete:
-        state = "only a part of it is" if cached else "it is not"
-        raise ModelUnavailableError(
-            f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
-            hint="unset HF_HUB_OFFLINE and run this again",
-        )
-    return Snapshot(model, revision, commit, ())
 
 
 def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFile, ...]:
@@ -137,7 +130,6 @@ def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFi
 
 
 def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
-    """Returns the bytes that are still to be downloaded."""
     folder = hub_cache.folder(environ, snapshot.model)
     present = folder / "snapshots" / snapshot.commit
     return sum(
@@ -179,7 +171,7 @@ class StoppedError(Exception):
 
 
 def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountBytes:
-    """Returns ``count_bytes``, extended to end the work of the thread that calls it once ``stopped`` is set."""
+    """Returns ``count_bytes``, which ends the work of the thread that calls it once ``stopped`` is set."""
 
     def count(more: int) -> None:
         if stopped.is_set():
@@ -285,8 +277,6 @@ def _receive(environ: Mapping[str, str], url: str, size: int, file: BinaryIO, co
 
 
 def _content_id(path: Path, like: str) -> str:
-    """Returns the id of a file's content, of the same kind as ``like``."""
-
     def git() -> hashlib._Hash:
         # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage
         return hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
@@ -336,8 +326,7 @@ def _endpoint(environ: Mapping[str, str]) -> str | None:
 
 
 def _hub_address(environ: Mapping[str, str]) -> str:
-    """Returns the address of the hub, without any login in it."""
-    return git.split(_endpoint(environ) or PUBLIC).url
+    return git.split(_endpoint(environ) or PUBLIC).url  # without a login
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
@@ -367,7 +356,6 @@ def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> 
 def _explained(
     environ: Mapping[str, str], error: Exception, model: str, revision: str
 ) -> tuple[type[SourceError], str, str]:
-    """The kind of the error for the user, its message, and the advice."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError
 

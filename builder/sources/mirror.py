@@ -110,7 +110,6 @@ def version_of(repository: GitRepository, commit: str) -> str:
 
 
 def date_of(repository: GitRepository, commit: str) -> str:
-    """Returns the commit date of ``commit``, RFC 3339 in UTC."""
     return _rfc3339(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text)
 
 
@@ -666,7 +665,6 @@ def rebuild(repository: GitRepository) -> None:
 
 
 def _init(repository: GitRepository) -> Path:
-    """Creates an empty mirror next to its final path; returns where it is."""
     path = repository.path.with_name(f"{repository.path.name}.new")
     rmtree(path, ignore_errors=True)
     _write_skeleton(path, repository.address.url)

@@ -1,7 +1,4 @@
-"""This page tries patches with git before they are applied to anything.
-
-Unified diffs come first, then the results of git apply, the dry run on a package, and the scratch index.
-"""
+"""Patches are tried with git before they are applied to anything."""
 
 from __future__ import annotations
 
@@ -283,7 +280,6 @@ class ScratchIndex:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The variables that make git use it."""
         return {
             "GIT_INDEX_FILE": str(self.folder / "index"),
             "GIT_OBJECT_DIRECTORY": str(self.folder / "objects"),
@@ -292,15 +288,12 @@ class ScratchIndex:
         }
 
     def git(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
-        """Runs git with this index; a failure is for the caller to judge."""
         return run_local(self.repository, arguments, stdin, environ=self.environ)
 
     def checked(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
-        """Runs git with this index. Raises as ``run_checked`` does."""
         return run_checked(self.repository, arguments, stdin, environ=self.environ)
 
     def read(self, tree: str) -> None:
-        """Makes the index that of a commit or tree."""
         self.checked(["read-tree", tree])
 
     def apply_error(self, diff: bytes, *options: str) -> str:

@@ -1,8 +1,6 @@
 """A pull request is fetched once and kept as a vendored patch: its branch moves, gets force-pushed and is deleted.
 
-The fetch comes first, then the request's own commits, its merge into the pinned commit, and a dry run of patches.
-No source is checked out: git needs only the files that the request changes.
-"""
+No source is checked out: git needs only the files that the request changes."""
 
 from __future__ import annotations
 
@@ -69,11 +67,11 @@ def vendor(
     notify: Notify = discard,
     head: str = "",
 ) -> VendoredPatch:
-    """Returns the changes of a pull request of the repository ``url``, as a diff that applies to ``commit``, the pin of
-    the source, after the ``earlier`` patches. Its head is kept in the mirror. ``head`` is the commit of an earlier
-    state that is wanted, in place of the present one. Its own changes are those since it left the branch that it was
-    opened for. They are merged three-way; where the request applies as it is, the diff is that of the request. Raises
-    SourceError if there is no such request, it changes nothing that is not there already, or it conflicts."""
+    """Returns the changes of a pull request of ``url``, as a diff that applies to ``commit``, the pin of the source,
+    after the ``earlier`` patches. Its head, or the earlier state ``head``, is kept in the mirror. Its own changes are
+    those since it left the branch that it was opened for. They are merged three-way; where the request applies as it
+    is, the diff is that of the request. Raises SourceError if there is no such request, it changes nothing that is not
+    there already, or it conflicts."""
     return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify)
 
 
@@ -92,7 +90,7 @@ def _vendor(
         requested = _diff(repository, pull, own)
         merged = merge_pulls(index, pull.name, commit, earlier, own)
         if merged.before == merged.after:
-            raise _already_included(pull.name, _holder(index, commit, earlier, own))
+            raise _already_included(pull.name, " with ".join([commit[:7], *(patch.name for patch in earlier)]))
         index.read(merged.before)
         as_it_is = not index.apply_error(requested) and index.tree() == merged.after
         diff = requested if as_it_is else index.checked([*_DIFF, merged.before, merged.after]).output
@@ -132,7 +130,6 @@ _NOTHING = "0" * 40
 
 
 def _changes(repository: GitRepository, own: OwnCommits) -> dict[str, _Change]:
-    """Each file that a request changes, by path."""
     raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", own.start, own.head]
     fields = run_checked(repository, raw).output.decode("utf-8", "surrogateescape").split("\0")
     changes: dict[str, _Change] = {}
@@ -205,8 +202,16 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
         unrelated = f"{pull.name} of {repository.address.url} shares no history with {name}"
         raise SourceError(unrelated, hint=name_branch)
     if not left:
-        _require_single(repository, pull, OwnCommits(starts[0], head))
-        return OwnCommits(starts[0], head)
+        start = starts[0]
+        count = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
+        if count > 1:
+            raise SourceError(
+                f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the"
+                f" {count} commits between {start[:7]} and {head[:7]} are its own; all of them touch"
+                f" {listing(changed_files(repository, start, head))}",
+                hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
+            )
+        return OwnCommits(start, head)
     upstream = _before_merge(repository, default, head) if default else ""
     # Of a merge these are the files that it leaves unlike both of its parents.
     history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
@@ -216,11 +221,10 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     foreign = {start: [file for file in changed_files(repository, start, head) if file not in own] for start in starts}
     start = min(starts, key=lambda start: len(foreign[start]))
     if files := foreign[start]:
-        count = "a file" if len(files) == 1 else f"{len(files)} files"
-        raise SourceError(
-            f"{pull.name}: against {name} its diff holds {count} that it does not touch itself: {listing(files)}",
-            hint=name_branch,
+        what = (
+            f"{'a file' if len(files) == 1 else f'{len(files)} files'} that it does not touch itself: {listing(files)}"
         )
+        raise SourceError(f"{pull.name}: against {name} its diff holds {what}", hint=name_branch)
     return OwnCommits(start, head)
 
 
@@ -239,19 +243,16 @@ def _paths(
 
 
 def merge_base(repository: GitRepository, commit: str, other: str) -> str:
-    """The best common ancestor of two commits; empty if there is none."""
     return run_local(repository, ["merge-base", commit, other]).text
 
 
 def listing(files: Iterable[str]) -> str:
-    """Some file names for a message, and how many more there are."""
     names = list(files)
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def is_ancestor(repository: GitRepository, commit: str, of: str) -> bool:
-    """True if the history of ``of`` holds ``commit``."""
     return run_local(repository, ["merge-base", "--is-ancestor", commit, of]).status == 0
 
 
@@ -295,18 +296,6 @@ def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
     return "" if is_ancestor(repository, head, before) else before
 
 
-def _require_single(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> None:
-    """Raises SourceError for several commits of a request that its branch went on from: nothing tells which are own."""
-    count = int(run_checked(repository, ["rev-list", "--count", f"{own.start}..{own.head}"]).text)
-    if count > 1:
-        files = listing(changed_files(repository, own.start, own.head))
-        raise SourceError(
-            f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the {count}"
-            f" commits between {own.start[:7]} and {own.head[:7]} are its own; all of them touch {files}",
-            hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
-        )
-
-
 # A pull request merged into the pinned commit: three-way, file by file, with the commit that the request stands on as
 # their common ancestor. Only the files of the request are looked at: no other contents are fetched. What both sides
 # changed is merged by ``git merge-file``, which gives the same bytes in every version of git and obeys no setting.
@@ -329,9 +318,6 @@ class Merged:
     after: str
     merged: tuple[str, ...]
     present: tuple[str, ...]
-
-
-_STAYS = ("100644", "")
 
 
 @dataclass
@@ -364,41 +350,23 @@ def merge_pulls(
     raise _conflict(f"{name} does not apply to {commit[:7]}: {reasons}")
 
 
-def _holder(index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits) -> str:
-    """The first that holds all changes of the request: the commit, or one of the ``earlier`` patches by its name."""
-    for count in range(len(earlier)):
-        before, progress = _merged_after(index, commit, earlier[:count], own)
-        if not progress.conflicts and index.tree() == before:
-            return earlier[count - 1].name if count else commit[:7]
-    return earlier[-1].name if earlier else commit[:7]
-
-
 def _merged_after(
     index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
 ) -> tuple[str, _Progress]:
-    """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it."""
-    before = _tree(index, commit, earlier)
-    return before, _merge_trees(index, commit, before, _since(index, own, earlier))
-
-
-def _since(index: ScratchIndex, own: OwnCommits, earlier: Sequence[EarlierPatch]) -> OwnCommits:
-    """The commits of the request that no earlier one has: of two requests on one another only the upper one's."""
+    """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it. Raises
+    MergeConflictError for a patch that does not apply."""
+    _fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in earlier])
+    index.read(commit)
     start = own.start
     for patch in earlier:
+        if error := index.apply_error(patch.diff):
+            raise _conflict(f"{patch.name} does not apply to {commit[:7]}: {failures(error, patch.diff)}")
+        # Of two requests on one another only the commits of the upper one count.
         shared = merge_base(index.repository, patch.head, own.head)
         if shared and is_ancestor(index.repository, start, shared):
             start = shared
-    return OwnCommits(start, own.head)
-
-
-def _tree(index: ScratchIndex, commit: str, patches: Sequence[EarlierPatch]) -> str:
-    """The tree of ``commit`` with ``patches`` on top. Raises MergeConflictError for one that does not apply."""
-    _fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in patches])
-    index.read(commit)
-    for patch in patches:
-        if error := index.apply_error(patch.diff):
-            raise _conflict(f"{patch.name} does not apply to {commit[:7]}: {failures(error, patch.diff)}")
-    return index.tree()
+    before = index.tree()
+    return before, _merge_trees(index, commit, before, OwnCommits(start, own.head))
 
 
 def _conflict(reason: str) -> MergeConflictError:
@@ -424,43 +392,26 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
         if now == head:
             continue
         if now == start:
-            if head and (obstacle := _obstacle(there, changes, path)):
-                progress.conflicts[path] = obstacle
-            elif path not in progress.decided:
-                progress.decided[path] = head
+            progress.decided.setdefault(path, head)
         elif start and now and (head or (renamed and renamed not in there)):
             target = path if head else renamed
             _merge_contents(index, progress, target, (start, now, head or changes[renamed][1] or start))
             if not head:
                 progress.decided[path] = None
+        elif now:
+            why = "is removed by it, and has" if start else "already exists there, with"
+            progress.conflicts[path] = f"{why} other contents{' there' if start else ''}"
         else:
-            progress.conflicts[path] = _reason(there, path, start, now)
+            same = next((f", where {other} is the same file" for other in sorted(there) if there[other] == start), "")
+            progress.conflicts[path] = f"does not exist there{same}"
+    kept = {path for path, entry in {**there, **progress.decided}.items() if entry}
+    folders = {path[:end] for path in kept for end, letter in enumerate(path) if letter == "/"}
+    progress.conflicts |= dict.fromkeys(kept & folders, "is a file on one side and a folder on the other")
     entries = "".join(f"0 {_NOTHING}\t{path}\0" for path in progress.decided)
     entries += "".join(f"{entry[0]} {entry[1]}\t{path}\0" for path, entry in progress.decided.items() if entry)
-    index.checked(["update-index", "-z", "--index-info"], entries.encode("utf-8", "surrogateescape"))
+    if not progress.conflicts:
+        index.checked(["update-index", "-z", "--index-info"], entries.encode("utf-8", "surrogateescape"))
     return progress
-
-
-def _obstacle(there: Mapping[str, _Entry], changes: Mapping[str, _Change], path: str) -> str:
-    """The reason why a new file cannot be put at ``path``; empty if it can."""
-    if any(other.startswith(f"{path}/") for other in there if changes.get(other, (None, _STAYS))[1]):
-        return "is a folder there"
-    parts = path.split("/")
-    parents = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    files = [parent for parent in parents if parent in there and changes.get(parent, (None, _STAYS))[1]]
-    return f"is below {files[0]}, which is a file there" if files else ""
-
-
-def _reason(there: Mapping[str, _Entry], path: str, start: _Entry | None, now: _Entry | None) -> str:
-    """The reason why a file cannot be merged that is missing on one side."""
-    if now and start:
-        return "is removed by it, and has other contents there"
-    if now:
-        return "already exists there, with other contents"
-    elsewhere = sorted(other for other, entry in there.items() if start and entry[1] == start[1])
-    if any(other.startswith(f"{path}/") for other in there):
-        return "is a folder there"
-    return f"does not exist there{f', where {elsewhere[0]} is the same file' if elsewhere else ''}"
 
 
 def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: tuple[_Entry, _Entry, _Entry]) -> None:
@@ -501,7 +452,6 @@ def _places(merged: bytes) -> str:
 
 
 def _entries(index: ScratchIndex) -> dict[str, _Entry]:
-    """All files of the index, by path."""
     listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
     pairs = (line.partition("\t") for line in listed.split("\0") if line)
     return {path: (meta.split()[0], meta.split()[1]) for meta, _, path in pairs}
@@ -511,13 +461,12 @@ def _entries(index: ScratchIndex) -> dict[str, _Entry]:
 
 
 def check_pull(
-    mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, bytes]], notify: Notify = discard
+    mirrors: Path, url: str, commit: str, diffs: Sequence[tuple[str, bytes]], notify: Notify = discard
 ) -> None:
-    """Raises SourceError if one of ``patches`` does not apply to ``commit`` after those before it; the error lists all
-    that do not, each with file and hunk. A patch is the name that messages use (``pull request 40898``) and a diff for
-    ``-p1``."""
-    if patches:
-        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, patches), notify)
+    """Raises SourceError if one of ``patches`` (its name and a diff for ``-p1``) does not apply to ``commit`` after
+    those before it; the error lists all that do not, each with file and hunk."""
+    if diffs:
+        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, diffs), notify)
 
 
 def _check(repository: GitRepository, commit: str, diffs: Sequence[tuple[str, bytes]]) -> None:

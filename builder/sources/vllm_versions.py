@@ -152,7 +152,6 @@ def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: No
 
 
 def _releases(repository: GitRepository) -> list[Release]:
-    """All releases, the highest version first."""
     mirror.update_tags(repository, mirror.list_refs(repository).tags)
     releases: dict[str, Release] = {}
     for line in run_checked(repository, ["for-each-ref", _FORMAT, "refs/tags"]).text.splitlines():

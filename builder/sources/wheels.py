@@ -1,8 +1,4 @@
-"""This page finds wheels and reads single files from them.
-
-The lookup of a version comes first, then wheels of one commit, the date of a release, local wheels, what single files
-of a wheel say, and the reader of an archive: of a remote wheel only the byte ranges that are needed are fetched.
-"""
+"""Wheels are found on indexes, and single files are read from them: of a remote wheel only the bytes needed."""
 
 from __future__ import annotations
 
@@ -72,9 +68,8 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
     wheel = _suitable(request, _remembered(answer))
     if wheel is None:
         wheels = _query_index(request, settings)
-        if not any(
-            each.address.startswith("file:") for each in wheels
-        ):  # a local wheel may be made anew, an upload not
+        # A local wheel may be made anew, an upload not.
+        if not any(each.address.startswith("file:") for each in wheels):
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
@@ -184,8 +179,8 @@ def find_commit_wheel(
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
     """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
-    for; empty if its index gives none. Raises SourceError if there is no such package. Of several wheels it is the
-    first one's, as others are added to a release for months."""
+    for; empty if its index gives none. Of several wheels it is the first one's, as others are added for months. Raises
+    SourceError if there is no such package."""
     request = python.ClosureRequest(wants, (), (requirement,), platform)
     options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
     lock, error = python.compile_closure(request, settings, (), options)
@@ -273,7 +268,6 @@ def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, b
 
 
 def _file(folder: Path, path: str) -> Path:
-    """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
     return folder / hashlib.sha256(path.encode()).hexdigest()
 
 
