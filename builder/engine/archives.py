@@ -50,7 +50,6 @@ class Descriptor:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The descriptor as it stands in a manifest or an index."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
 
@@ -63,7 +62,6 @@ class Manifest:
 
 
 def blob_name(digest: str) -> str:
-    """Returns the file name of a blob in an archive."""
     return _BLOBS + digest.removeprefix("sha256:")
 
 
@@ -109,7 +107,6 @@ def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]
 
 
 def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
-    """Returns the files that make an archive of these blobs load under the name ``tag``."""
     repository, version = split_tag(tag)
     full = f"{with_registry(repository)}:{version}"
     annotations = {"io.containerd.image.name": full, "org.opencontainers.image.ref.name": version}
@@ -195,7 +192,6 @@ class StreamFile(io.RawIOBase):
         self._received = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """Returns up to ``size`` bytes, none at the end."""
         if not self._rest:
             self._rest = next((piece for piece in self._pieces if piece), b"")
             self._received += len(self._rest)

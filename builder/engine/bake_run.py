@@ -304,7 +304,6 @@ class CacheRecord:
 
 
 def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
-    """Returns all records of the engine's own BuildKit."""
     usage = request(endpoint, "GET", "/system/df", query={"type": "build-cache"}, timeout=_WAIT)
     return tuple(
         CacheRecord(

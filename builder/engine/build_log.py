@@ -1,7 +1,4 @@
-"""The output of a build becomes events, an error or a readable log.
-
-The memory of the steps comes first, then the progress as events, the error of a failed build, and the full log.
-"""
+"""The output of a build becomes events, an error or a readable log."""
 
 from __future__ import annotations
 
@@ -85,17 +82,13 @@ _PROXY_SECRETS = re.compile(
 _EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
-@dataclass(frozen=True)
-class NamedStep:
-    """A step by BuildKit's digest of it, and by its ``name`` there: ``[2/3] RUN make``."""
-
-    step: str
+class _Named:
     name: str
 
     @property
     def internal(self) -> bool:
         """True for BuildKit's own work, which the user need not see."""
-        return is_internal(self.name)
+        return bool(_INTERNAL.match(self.name))
 
     @property
     def title(self) -> str:
@@ -104,20 +97,27 @@ class NamedStep:
 
     @property
     def label(self) -> str:
-        """The title without the step's position, by which its times are remembered."""
-        return _label(self.name)
+        """The title without the step's position, by which its times are remembered: it stays the same when steps are
+        added before it."""
+        position = _POSITION.match(self.name)
+        return title(self.name[position.end() :] if position else self.name)
 
 
 @dataclass(frozen=True)
-class StepStarted(NamedStep):
-    """The start of a step."""
+class StepStarted(_Named):
+    """The start of a step: BuildKit's digest of it, and its ``name`` there, ``[2/3] RUN make``."""
+
+    step: str
+    name: str
 
 
 @dataclass(frozen=True)
-class StepFinished(NamedStep):
+class StepFinished(_Named):
     """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled. A few internal steps
     end more than once: the last end counts."""
 
+    step: str
+    name: str
     cached: bool
     seconds: float
     error: str = ""
@@ -146,7 +146,7 @@ Event = StepStarted | StepFinished | StepOutput | StepProgress
 
 
 @dataclass(frozen=True)
-class BuildStep:
+class BuildStep(_Named):
     """The state of a step; ``seconds`` is 0 for one that was cached or has not ended."""
 
     name: str
@@ -155,23 +155,12 @@ class BuildStep:
     error: str = ""
 
     @property
-    def internal(self) -> bool:
-        """True for BuildKit's own work, which the user need not see."""
-        return is_internal(self.name)
-
-    @property
-    def label(self) -> str:
-        """The title without the step's position, by which its times are remembered."""
-        return _label(self.name)
-
-    @property
     def cancelled(self) -> bool:
         """True if it ended only because another step failed or the user stopped the build."""
         return "context canceled" in self.error
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the step's command, if the step failed by it."""
         match = _EXIT_CODE.search(self.error)
         return int(match[1]) if match else None
 
@@ -197,7 +186,10 @@ class BuildProgress:
                 done="completed" in status,
             )
         for log in message.get("logs") or ():
-            yield self._log(log)
+            # A character of several bytes may be cut between two messages.
+            key = (log.get("vertex", ""), int(log.get("stream") or 1))
+            decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
+            yield StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
 
     def _vertex(self, vertex: Mapping[str, Any]) -> Iterator[Event]:
         digest, started, completed = vertex["digest"], vertex.get("started"), vertex.get("completed")
@@ -216,15 +208,10 @@ class BuildProgress:
         self._running[digest] = completed
         step = self.steps[digest]
         cached = bool(vertex.get("cached"))
-        seconds = 0.0 if cached else step.seconds + _seconds(started, completed)
+        begin, end = map(datetime.fromisoformat, (started, completed))
+        seconds = 0.0 if cached else step.seconds + max((end - begin).total_seconds(), 0.0)
         self.steps[digest] = replace(step, cached=cached, seconds=seconds, error=vertex.get("error") or "")
         yield StepFinished(digest, name, cached, seconds, vertex.get("error") or "")
-
-    def _log(self, log: Mapping[str, Any]) -> StepOutput:
-        # A character of several bytes may be cut between two messages.
-        key = (log.get("vertex", ""), int(log.get("stream") or 1))
-        decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
-        return StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
 
 
 def title(name: str) -> str:
@@ -234,22 +221,6 @@ def title(name: str) -> str:
     instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
-
-
-def _label(name: str) -> str:
-    """Returns a step's title without its position, so that it stays the same when steps are added before it."""
-    position = _POSITION.match(name)
-    return title(name[position.end() :] if position else name)
-
-
-def is_internal(name: str) -> bool:
-    """True if a step of this name is BuildKit's own work and no instruction of a Dockerfile."""
-    return bool(_INTERNAL.match(name))
-
-
-def _seconds(started: str, completed: str) -> float:
-    begin, end = (datetime.fromisoformat(text) for text in (started, completed))
-    return max((end - begin).total_seconds(), 0.0)
 
 
 # The error of a failed build, from its progress and buildx's output.
@@ -319,29 +290,21 @@ def _excerpt(lines: Sequence[str]) -> list[str]:
     return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
 
 
-def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str, hint: str = "") -> BuildFailedError:
-    """The error with these lines and the advice that fits the ``output``; ``hint`` where none does."""
-    message = "\n".join(lines)
+def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str) -> BuildFailedError:
+    message, hint = "\n".join(lines), ""
     if NO_ROOM in output.lower():
-        return DiskFullError(message, log=path, hint=_room_hint(output))
-    return BuildFailedError(message, log=path, hint=_memory_hint(memory) or hint)
-
-
-def _room_hint(output: str) -> str:
-    if match := _LOCAL_FILE.search(output):
-        return f"make room on the disk that holds {match[1]}, and build again"
-    return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
-
-
-def _memory_hint(memory: StepMemory) -> str:
-    if not memory.killed:
-        return ""
-    if memory.jobs > 1:
-        return (
+        hint = "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
+        if match := _LOCAL_FILE.search(output):
+            hint = f"make room on the disk that holds {match[1]}, and build again"
+        return DiskFullError(message, log=path, hint=hint)
+    if memory.killed and memory.jobs > 1:
+        hint = (
             f"{memory.jobs} compilers at once were too many: `--set build_jobs={memory.jobs // 2}` runs fewer, and the "
             "build goes on with what is finished"
         )
-    return "free memory on the machine that builds: stop a model that is served there, or add swap"
+    elif memory.killed:
+        hint = "free memory on the machine that builds: stop a model that is served there, or add swap"
+    return BuildFailedError(message, log=path, hint=hint)
 
 
 def _end(memory: StepMemory) -> str:
@@ -368,7 +331,6 @@ class BuildLog:
     _memory: dict[str, StepMemory] = field(default_factory=dict)
 
     def write(self, event: Event) -> None:
-        """Appends the lines of an event."""
         number = self._numbers.setdefault(event.step, len(self._numbers) + 1)
         match event:
             case StepStarted():
@@ -379,7 +341,9 @@ class BuildLog:
                 if unfinished := self._unfinished.pop(event.step, ""):
                     self._append(number, event.step, [unfinished])
                 # An internal step may end more than once: only a change is worth a line.
-                if self._ends.get(event.step) != (end := _end_line(event)):
+                end = "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"
+                end = f"ERROR after {event.seconds:.1f}s: {event.error}" if event.error else end
+                if self._ends.get(event.step) != end:
                     self._ends[event.step] = end
                     self._lines(number, [end])
             case _:
@@ -393,16 +357,13 @@ class BuildLog:
         self.file.flush()
 
     def tail(self, step: str) -> list[str]:
-        """Returns the last lines that a step wrote."""
         return [*self._tails.get(step, ()), *filter(None, [redacted(self._unfinished.get(step, ""))])]
 
     def memory(self, step: str) -> StepMemory:
-        """Returns what the output of a step tells of its memory."""
         return self._memory.get(step, StepMemory())
 
     @property
     def compiled(self) -> tuple[StepMemory, ...]:
-        """The memory of the steps that compiled a source and measured it."""
         return tuple(memory for memory in self._memory.values() if memory.mib)
 
     def _output(self, number: int, event: StepOutput) -> None:
@@ -419,9 +380,3 @@ class BuildLog:
 
     def _lines(self, number: int, lines: Iterable[str]) -> None:
         self.file.writelines(f"#{number} {redacted(line)}\n" for text in lines for line in text.split("\n"))
-
-
-def _end_line(event: StepFinished) -> str:
-    if event.error:
-        return f"ERROR after {event.seconds:.1f}s: {event.error}"
-    return "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"

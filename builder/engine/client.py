@@ -65,7 +65,6 @@ def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> E
 
 
 def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
-    """Returns the error for an engine that cannot be reached, with the reason from ``error``."""
     where = f"{endpoint.host} (from {endpoint.origin})"
     if isinstance(error, PermissionError):
         return EngineError(
@@ -255,7 +254,6 @@ def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def _parse(endpoint: Endpoint, response: bytes) -> tuple[int, bytes]:
-    """Splits a response into status and body."""
     head, _, body = response.partition(_END)
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
@@ -464,7 +462,6 @@ def _config_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
-    """Returns the endpoint of a docker context, from the files that `docker context create` writes."""
     if name == "default":
         return Endpoint(DEFAULT_HOST, _PLUGIN, origin)
     from hashlib import sha256
@@ -543,5 +540,4 @@ def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def text(stream: bytes) -> str:
-    """Returns the whole output, standard output and standard error as they came."""
     return b"".join(payloads([stream])).decode(errors="replace")

@@ -192,7 +192,6 @@ def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) 
 
 
 def output(endpoint: Endpoint, container_id: str) -> str:
-    """Returns the last lines that a container wrote; empty if it no longer exists."""
     query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
     try:
         return client.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
@@ -201,7 +200,6 @@ def output(endpoint: Endpoint, container_id: str) -> str:
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
-    """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
     containers = container_listing(endpoint, label)
     for container in containers:
         remove_container(endpoint, container["Id"])
@@ -316,7 +314,6 @@ class LogLine:
 
 
 def find_container(endpoint: Endpoint, name: str) -> Service | None:
-    """Returns the container of this name or id; None where there is none."""
     with suppress(EngineMissingError):
         service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
         if name in {service.name, service.id}:  # the engine also accepts the beginning of an id
@@ -325,7 +322,6 @@ def find_container(endpoint: Endpoint, name: str) -> Service | None:
 
 
 def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
-    """Returns the process of a container. Raises EngineHTTPError where there is no such container."""
     configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
     argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
     variables = (variable.partition("=") for variable in configured.get("Env") or ())
@@ -333,7 +329,6 @@ def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
-    """Returns every container with this label (``key`` or ``key=value``), running or not, by name."""
     listing = container_listing(endpoint, label, timeout)
     # A container may be removed while the others are inspected.
     services = [service for container in listing if (service := find_container(endpoint, container["Id"]))]
@@ -450,7 +445,6 @@ def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> M
 
 
 def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
-    """Returns the labels of a volume; None if no volume has that name."""
     with suppress(EngineMissingError):
         return request(endpoint, "GET", f"/volumes/{quoted(name)}").get("Labels") or {}
     return None

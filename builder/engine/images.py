@@ -72,7 +72,6 @@ def split_tag(name: str) -> tuple[str, str]:
 
 
 def repository(reference: str) -> str:
-    """Returns the reference without its tag and digest."""
     return split_tag(reference.partition("@")[0])[0]
 
 
@@ -157,7 +156,6 @@ def disk_size(endpoint: Endpoint, name: str) -> int:
 
 
 def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
-    """Returns the image of this tag, digest or id; None where the engine has none."""
     with suppress(EngineMissingError):
         return parse_details(request(endpoint, "GET", f"/images/{quoted(reference)}/json"))
     return None
@@ -171,7 +169,6 @@ def last_tagged(endpoint: Endpoint, name: str) -> str:
 
 
 def parse_details(description: Mapping[str, Any]) -> ImageDetails:
-    """Parses the engine API's description of an image."""
     config = description.get("Config") or {}
     return ImageDetails(
         id=description["Id"],
@@ -265,7 +262,6 @@ NO_LAYER = re.compile(
 
 
 def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
-    """Returns all images of the engine, those without a tag included."""
     from concurrent.futures import ThreadPoolExecutor
 
     listing = image_listing(endpoint)
@@ -275,12 +271,10 @@ def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
 
 
 def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
-    """Returns the ids of the images that have this label (``key`` or ``key=value``) and no tag."""
     return frozenset(image["Id"] for image in image_listing(endpoint, {"dangling": ["true"], "label": [label]}))
 
 
 def layers(image: ImageDetails) -> tuple[Layer, ...]:
-    """Returns the layers of an image, the lowest first."""
     return tuple(image.layers[:end] for end in range(1, len(image.layers) + 1))
 
 
@@ -317,7 +311,6 @@ def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
 
 
 def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the containers, running or not, that use each image, by the image's id."""
     names: dict[str, tuple[str, ...]] = {}
     for container in containers.container_listing(endpoint):
         name = next(iter(container.get("Names") or ()), container["Id"][:12]).lstrip("/")

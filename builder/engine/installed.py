@@ -388,7 +388,6 @@ def _commit_of(version: str, *texts: str) -> str | None:
 
 
 def _plain_values(text: str) -> dict[str, str]:
-    """The keys of a flat YAML file that have one plain value."""
     from builder.base import yaml_file
 
     data: Any = {}

@@ -72,7 +72,6 @@ class DaemonSettings:
 
 
 def read_daemon_settings(endpoint: Endpoint, file: Path = FILE) -> DaemonSettings:
-    """Reads the settings of the engine at ``endpoint``; ``file`` is the daemon's, for an engine that is here."""
     info = request(endpoint, "GET", "/info", timeout=30)
     return parse(info, _settings(file) if endpoint.host.startswith("unix://") else None)
 

@@ -75,7 +75,6 @@ class _Layers:
     changed_at: float = field(default_factory=time.monotonic)
 
     def is_stuck(self, status: Mapping[str, Any]) -> bool:
-        """True if no layer has changed for longer than `IDLE`."""
         layer = status.get("id", "")
         state = (status.get("status"), (status.get("progressDetail") or {}).get("current"))
         if self.last.get(layer) != state:
@@ -95,7 +94,6 @@ class _Layers:
         return LayerProgress(*self.sums(), unpacking=phase == "Extracting")
 
     def sums(self) -> tuple[int, int]:
-        """Returns the bytes transferred and the bytes in all, of all layers together."""
         return sum(current for current, _ in self.amounts.values()), sum(total for _, total in self.amounts.values())
 
 
@@ -248,7 +246,6 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
 
 
 def _remove_orphans(endpoint: Endpoint) -> None:
-    """Removes the registries of processes that were killed."""
     for container in containers.container_listing(endpoint, LABEL):
         if not _is_alive(container["Labels"][LABEL]):
             containers.remove_container(endpoint, container["Id"])

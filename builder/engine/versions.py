@@ -84,7 +84,6 @@ def require_supported(endpoint: Endpoint) -> Versions:
 
 
 def has_nvidia(endpoint: Endpoint) -> bool:
-    """True if the engine can give a container an NVIDIA GPU."""
     return _nvidia(request(endpoint, "GET", "/info", timeout=30))
 
 
@@ -95,7 +94,6 @@ def _nvidia(info: Mapping[str, Any]) -> bool:
 
 
 def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
-    """Returns the kind of the engine's image store."""
     return _store(request(endpoint, "GET", "/info", timeout=30))
 
 
@@ -106,7 +104,6 @@ def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
 
 
 def platform(endpoint: Endpoint) -> str:
-    """Returns the platform that the engine runs, ``linux/arm64``."""
     version = request(endpoint, "GET", "/version", timeout=10)
     return f"{version.get('Os')}/{version.get('Arch')}"
 
