@@ -49,13 +49,11 @@ class StepTimes:
 
 
 def load_step_times(project: Project) -> StepTimes:
-    """Reads the times of the steps that ran in this project."""
     stored = images.load_cache(project.state / _STEP_TIMES).get(_SECTION, {})
     return StepTimes({name: float(seconds) for name, seconds in stored.items()})
 
 
 def compiles(title: str) -> bool:
-    """True for the title of a step that compiles a source."""
     return title.startswith("the ") and title.endswith(" wheel")
 
 
@@ -69,7 +67,6 @@ def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
 
 
 def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
-    """Stores the times of the steps that took a second or more and succeeded."""
     fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
     if fresh:
         # The latest stand last; the oldest, at the front, are dropped first.
@@ -281,7 +278,6 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, 
 
 
 def _with_logins(targets: dict[str, Any], work: WorkFolder, logins: Mapping[str, str]) -> dict[str, Any]:
-    """The targets with Dockerfiles that give proxies with a login to each step."""
     if not logins:
         return targets
     changed = {}
@@ -294,7 +290,6 @@ def _with_logins(targets: dict[str, Any], work: WorkFolder, logins: Mapping[str,
 
 
 def _target(job: BakeJob, number: int) -> str:
-    """A target name that is valid for bake, and unique among the jobs."""
     return f"{re.sub('[^A-Za-z0-9_-]', '_', job.definition)}-{number}"
 
 

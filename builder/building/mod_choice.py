@@ -250,7 +250,6 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
 
 
 def _packages(pins: Pins) -> Iterator[LockedPackage]:
-    """All that an image holds: packages of its base and of its own, and what is built from git."""
     yield from pins.base.packages if pins.base else ()
     yield from pins.python.packages if pins.python else ()
     for name, pin in pins.sources.items():

@@ -100,7 +100,6 @@ def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
 
 
 def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
-    """Tries every patch of ``mods``, each after those before it."""
     packages = dict.fromkeys(patch.package for mod in mods for patch in mod.patches)
     patches = [_in_doubt(mods, tried) for package in packages for tried in _on_package(mods, package, find(package))]
     return tuple(sorted(patches, key=lambda tried: (mods.index(tried.mod), tried.index)))
@@ -237,7 +236,6 @@ def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
 
 
 def _copied(copy: FileCopy, contents: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Each file of a copy that lands in site-packages: its path in the mod, and that in site-packages."""
     into = copy.to.endswith("/") or copy.to == "." or copy.to.endswith("/.")
     name = copy.staged.rpartition("/")[2]
     target = f"{copy.to.removesuffix('.').rstrip('/')}/{name}" if into else copy.to

@@ -34,7 +34,6 @@ _LONG = 300.0
 
 
 def build_finished(project: Project) -> Mapping[str, int]:
-    """Returns the most bytes that a build took, by its kind."""
     return _section(project, _FINISHED)
 
 
@@ -59,7 +58,6 @@ def measured(project: Project, kind: str, data_root: str, images: int) -> Iterat
 
 
 def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> None:
-    """Stores the bytes that a build took, together with those of failed ones before it."""
     begun, finished = build_begun(project), build_finished(project)
     total = taken + begun.get(kind, 0)
     rest = {name: size for name, size in begun.items() if name != kind}
@@ -104,7 +102,6 @@ class BuildOutlook:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The outlook in words."""
         costs = []
         if self.seconds:
             costs.append(f"{words.duration_text(self.seconds.amount)} ({self.seconds.origin})")

@@ -105,7 +105,6 @@ def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
 def _complete_pins(
     workspace: Workspace, lock: Lock, all_chains: Sequence[chains.Chain], request: BuildRequest
 ) -> dict[str, pinning.ResolvedPins]:
-    """The pins of all definitions by name, with the patches that they name."""
     pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise pinning.error_of(faults)
@@ -202,12 +201,10 @@ class PlannedImage:
         return tuple(model for model in self.models if model not in self.lock.models)
 
     def is_paired(self, model: str, name: ImageName) -> bool:
-        """True if ``name`` serves the model already."""
         return model in self.lock.models and self.lock.models[model].pairing.image == name
 
     @property
     def kept_steps(self) -> int:
-        """The number of first steps that are the same as in the number that it is compared with."""
         return rules.common_steps(self.comparison.before, self.plan.steps)
 
     @property

@@ -194,7 +194,6 @@ def _last_lines(output: str) -> str:
 
 
 def _failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
-    """Runs a check, and describes its failure; empty if it passes."""
     check = image_check.check
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
@@ -271,7 +270,6 @@ def check_gpu(
 
 
 def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
-    """Everything that the facts tell against the image."""
     for part, text in facts.failures.items():
         yield {
             "torch": f"torch cannot be asked for the GPU: {text}",

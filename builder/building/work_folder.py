@@ -58,7 +58,6 @@ class WorkFolder:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of its containers."""
         return {LABEL: self.name, claims.PROJECT: self.project_id}
 
     @property
@@ -157,7 +156,6 @@ def _remove_late_containers(workspace: Workspace, own_id: str) -> None:
 
 
 def write_work_folder(directory: Path, files: Mapping[str, StagedFile]) -> None:
-    """Writes ``files`` into a folder that is made for them, with the folders in it."""
     for name, file in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

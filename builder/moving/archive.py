@@ -105,12 +105,10 @@ def seal_archive(content: bytes) -> bytes:
 
 
 def damaged(path: Path, why: str) -> TransferError:
-    """The error for a file that differs from what was written."""
     return TransferError(f"{path} is damaged: {why}", hint="copy the file again, or export the image again")
 
 
 def refused(path: Path, why: str) -> TransferError:
-    """The error for a file with something in it that no version of this program writes there."""
     return TransferError(
         f"{path} is not taken: {why}",
         hint="`builder export-image` does not write that: ask whoever made the file",
@@ -118,7 +116,6 @@ def refused(path: Path, why: str) -> TransferError:
 
 
 def unreadable(path: Path, error: OSError) -> TransferError:
-    """The error for a file that the disk fails to read."""
     return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that it is on")
 
 

@@ -253,5 +253,4 @@ def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) ->
 
 
 def _blob(content: bytes) -> str:
-    """The id of a file's content in git."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

@@ -104,7 +104,6 @@ class Origin:
 
     @property
     def address(self) -> str:
-        """The address as `builder mods add` takes it."""
         path = f"//{self.path}" if self.path else ""
         return f"{self.url}{path}" + ("" if self.ref == DEFAULT_BRANCH else f"@{self.ref}")
 
@@ -151,7 +150,6 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
 
 
 def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> None:
-    """Writes the origin of a copy, whose folder exists."""
     path = path_of(project, kind, name)
     lines = [f"{key}: {json.dumps(getattr(origin, key), ensure_ascii=False)}\n" for key in _KEYS]
     lines += ["files:\n", *(f"  {json.dumps(file)}: {digest}\n" for file, digest in sorted(origin.files.items()))]
@@ -163,7 +161,6 @@ RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and t
 
 
 def place_of(project: Project, kind: Kind, name: str) -> Path:
-    """The folder of a mod, or the file of a recipe."""
     if kind == "mod":
         return project.mods / name
     other = project.recipes / f"{name}.yml"
@@ -207,7 +204,6 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        """The address of the repository without credentials."""
         return git.split(self.address.url).url
 
 
@@ -390,7 +386,6 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
 
 
 def _file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
-    """The differences between two versions of a mod or recipe."""
     old, new = {file.path: file for file in before}, {file.path: file for file in after}
     for path in sorted({*old, *new}):
         left, right = old.get(path), new.get(path)

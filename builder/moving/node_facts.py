@@ -33,7 +33,6 @@ _SSH_FAILED = 255
 
 
 def is_here(host: str) -> bool:
-    """True if the engine at ``host`` is one of this machine."""
     return host.startswith(HERE)
 
 
@@ -143,12 +142,10 @@ def driver_version(text: str) -> str:
 
 
 def is_spark(proc: Path) -> bool:
-    """True if the machine whose /proc is ``proc`` is a DGX Spark."""
     return any(_MODEL.search(processes.text(path)) for path in sorted(proc.glob(processes.GPUS)))
 
 
 def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The GPU's compute capability, and why it is not known."""
     try:
         output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
     except NodeError as error:
@@ -183,7 +180,6 @@ class LinkChoice:
 
 
 def choose_link(facts: MachineFacts) -> LinkChoice:
-    """Chooses the settings that fit the links which are up."""
     up = [link for link in facts.links if link.is_up]
     if not up:
         there = "no link of a RoCE device is up" if facts.links else "it has no RoCE device"
@@ -285,7 +281,6 @@ class NetworkInterface:
 
     @property
     def address(self) -> str:
-        """Its first address; empty if it has none."""
         return str(self.addresses[0].ip) if self.addresses else ""
 
 
@@ -316,7 +311,6 @@ class MachineFacts:
     driver: str | None = None
 
     def interface(self, name: str) -> NetworkInterface | None:
-        """The interface of that name, if there is one."""
         return next((interface for interface in self.interfaces if interface.name == name), None)
 
     def commits(self, model: str) -> frozenset[str]:

@@ -175,7 +175,6 @@ def read_shipped_record(project: Project) -> InitRecord | None:
 
 
 def write_shipped_record(project: Project, record: InitRecord) -> None:
-    """Writes the record, in one step. Raises OSError."""
     data = {
         "schema_version": _FORMAT,
         "release": record.release,

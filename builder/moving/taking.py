@@ -164,7 +164,6 @@ def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[Unt
 
 
 def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
-    """Tells of the images without a name that hold vLLM. Raises as `untagged` does."""
     holding, unread = untagged(workspace, recipes)
     for each in holding:
         message = f"{each.id} has no name any more, so that `docker image prune` deletes it: {each.contents}"
@@ -256,7 +255,6 @@ def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
 def plan_part(
     project: Project, checkout: Checkout, kind: Kind, name: str, path: Path, upstream: UpstreamCommit | None
 ) -> PlannedCopy:
-    """Reads the recipe or mod ``name`` at ``path`` of a checkout, and compares it with what the project has."""
     if kind == "mod" and not NAME.fullmatch(name):
         return PlannedCopy("mod", name, reason="a mod's name has letters, digits and . _ + - in it")
     if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
