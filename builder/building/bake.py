@@ -58,8 +58,7 @@ def compiles(title: str) -> bool:
 
 
 def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
-    """Returns the seconds that these steps take, as long as each did before; None where one that compiles never ran
-    here."""
+    """The seconds that these steps took before, together; None where one that compiles never ran here."""
     wanted = tuple(titles)
     if any(compiles(title) and title not in times.seconds for title in wanted):
         return None
@@ -131,14 +130,11 @@ def _instructions(lines: list[str]) -> Iterator[int]:
                 number += 1
 
 
-# Builds outside the engine: the buildx instance that runs them, and the build cache that machines share.
-
 _CACHE_TAG = "buildcache"
 
 
 def with_builder(workspace: Workspace, name: str | None) -> Workspace:
-    """The workspace with the buildx instance that builds for its engine: ``name``, or that of builder.yaml, or the
-    engine's own."""
+    """The workspace with the buildx instance that builds: ``name``, that of builder.yaml, or the engine's own."""
     instance = name or configuration.load_configuration(workspace.project).builder
     return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
@@ -165,8 +161,6 @@ def cache_options(project: Project, definition: str) -> dict[str, str]:
     cache = f"type=registry,ref={config.required_registry()}/{definition}:{_CACHE_TAG}"
     return {"from": cache, "to": f"{cache},mode=max,ignore-error=true"}
 
-
-# One run of BuildKit over build directories, with the user's certificates, package indexes, wheels and proxies.
 
 # Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
 _JOBS = "BUILD_JOBS"
@@ -295,7 +289,7 @@ def _target(job: BakeJob, number: int) -> str:
 
 def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     """The hashes of the packages that come from an index of their own, by the folder in which the template looks for
-    them: local wheels may take its place."""
+    wheels."""
     hashes = {}
     for name, target in job.targets.items():
         # A name that leads elsewhere is none of ours, and no template looks for it.
@@ -304,9 +298,6 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
             text = file.read_text(encoding="utf-8", errors="replace")
             hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(text))
     return hashes
-
-
-# The third step of a build: BuildKit bakes all images in one run.
 
 
 @dataclass(frozen=True)
@@ -365,8 +356,7 @@ def baked_images(
 
 
 def _require_local_base(engine: Endpoint, plan: Plan) -> None:
-    """Checks a base that only this engine has, since its tag may have moved. Raises ImageStateError where its content
-    is not what is pinned."""
+    """Raises ImageStateError where a base that only this engine has is not what is pinned: its tag may have moved."""
     from builder.engine import installed
 
     pin = plan.chain[0].pins.base

@@ -82,8 +82,7 @@ def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) 
 
 
 def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
-    """Raises FileProblemsError with the location of every name in the files of ``chain`` and of ``recipe`` that is not
-    the name of a mod."""
+    """Raises FileProblemsError with the place of every name in the files that is not the name of a mod."""
     problems = [
         problem
         for definition in chain
@@ -97,8 +96,7 @@ def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Re
 def arrange_mods(
     project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
 ) -> tuple[tuple[Mod, ...], ...]:
-    """Returns ``mods`` in the order in which they are baked; ``pins`` are those of each definition of ``chain``. Raises
-    what ``rules.arrange_steps`` does."""
+    """Returns ``mods`` in the order in which they are baked. Raises what ``rules.arrange_steps`` does."""
     if not any(mods):
         return tuple(mods)
     pinned: dict[str, str] = {}
@@ -115,8 +113,7 @@ _ANY_PLATFORM = "linux/arm64"
 
 @dataclass(frozen=True)
 class ModUse:
-    """The ``mods`` that the definition ``name``, or the ``recipe`` of that name, puts into the image of
-    ``definition``."""
+    """The ``mods`` that the definition or ``recipe`` called ``name`` puts into the image of ``definition``."""
 
     name: str
     definition: str
@@ -125,8 +122,7 @@ class ModUse:
 
 
 def definitions(project: Project) -> dict[str, ImageDefinition]:
-    """Loads the definitions of the project that can be read, by name; ``doctor``, and whatever uses one of the others,
-    tells what is wrong in it."""
+    """The definitions of the project that can be read, by name; ``doctor`` tells what is wrong in others."""
     loaded = {}
     for name in image.definition_names(project):
         with suppress(FileProblemsError, UsageError):
@@ -135,8 +131,7 @@ def definitions(project: Project) -> dict[str, ImageDefinition]:
 
 
 def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
-    """The uses by ``definitions``, then those by the recipes whose image one of them makes, as far as these can be
-    read."""
+    """The uses by ``definitions``, then those by the readable recipes whose image one of them makes."""
     by_repository = {definition.repository: name for name, definition in definitions.items()}
     all_uses = [ModUse(name, name, tuple(map(name_of, each.mods))) for name, each in definitions.items()]
     for name, loaded in recipe.readable_recipes(project):

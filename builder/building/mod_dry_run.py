@@ -82,7 +82,7 @@ class ModVerdict:
 
     @property
     def holds(self) -> bool:
-        """True if the mod can be used here, as far as that is certain. One that nothing requests here may exclude this
+        """True if the mod can be used here, as far as is certain. A mod that nothing requests may exclude this
         version."""
         fails = self.state == "fails" and not self.is_hint
         return not fails and not (self.state == "excluded" and self.requested)
@@ -168,8 +168,7 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
 
 
 def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
-    """Turns a failure into "not tried" where a script or a file that is not fetched yet may change what the patch is
-    applied to: that shows only in the build."""
+    """Turns a failure into "not tried" where a script or an unfetched file may change what the patch is applied to."""
     if tried.outcome.state != "fails":
         return tried
     patch = tried.mod.patches[tried.index]
@@ -208,8 +207,8 @@ _PROSE = (".md", ".txt", ".rst")
 
 
 def _copied_files(mod: Mod) -> dict[str, bytes]:
-    """The files that ``mod`` puts into installed packages, by their path in site-packages; those from an address only
-    once they are fetched."""
+    """The files that ``mod`` puts into site-packages, by their path there; those from an address once they are
+    fetched."""
     contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
     return {path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents)}
 

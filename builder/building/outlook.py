@@ -44,8 +44,7 @@ def build_begun(project: Project) -> Mapping[str, int]:
 
 @contextmanager
 def measured(project: Project, kind: str, data_root: str, images: int) -> Iterator[None]:
-    """Measures the build of one image in the block, if it takes long; of several ``images`` at once it cannot be told
-    which took what."""
+    """Measures a long build of one image in the block; of several ``images`` nothing tells which took what."""
     before, began = machine.free_disk(data_root), time.monotonic()
     succeeded = False
     try:
@@ -114,27 +113,29 @@ class BuildOutlook:
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
     """Returns the outlook of each planned image; one that is there already has nothing ahead of it."""
-    to_build = [image for image in planned if request.force or image.comparison.existing is None]
-    if not to_build:
-        return tuple(BuildOutlook(image.plan.definition.name) for image in planned)
-    there = read_build_machine(workspace.engine)
+    there = read_build_machine(workspace.engine) if _to_build(request, planned) else None
     machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
     data_root = there.data_root if there else ""
     free = free_disk(data_root)
-    return tuple(
-        BuildOutlook(
-            definition=image.plan.definition.name,
-            disk_kind=_disk_kind(image),
-            jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
-            seconds=_seconds(workspace.project, image),
-            disk=_disk(workspace.project, image),
-            data_root=data_root,
-            free=free,
-        )
-        if image in to_build
-        else BuildOutlook(image.plan.definition.name)
-        for image in planned
-    )
+    outlooks = []
+    for image in planned:
+        outlook = BuildOutlook(image.plan.definition.name)
+        if _to_build(request, [image]):
+            outlook = BuildOutlook(
+                definition=image.plan.definition.name,
+                disk_kind=_disk_kind(image),
+                jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
+                seconds=_seconds(workspace.project, image),
+                disk=_disk(workspace.project, image),
+                data_root=data_root,
+                free=free,
+            )
+        outlooks.append(outlook)
+    return tuple(outlooks)
+
+
+def _to_build(request: BuildRequest, planned: Sequence[PlannedImage]) -> bool:
+    return request.force or any(image.comparison.existing is None for image in planned)
 
 
 def require_room(outlooks: Sequence[BuildOutlook]) -> None:

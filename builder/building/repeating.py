@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The differences between two images of the same build: by layer, path and kind.
-
 Kind = Literal["time", "bytecode", "compiled", "package", "file"]
 # What changes nothing that the image does: Python compares bytecode with its source.
 HARMLESS: frozenset[Kind] = frozenset({"time", "bytecode"})
@@ -46,8 +44,7 @@ class FileDifference:
 
 
 def of_files(endpoint: Endpoint, first: str, second: str, labels: Mapping[str, str]) -> tuple[FileDifference, ...]:
-    """Compares all files of two images that the engine has, which takes a second for 100 to 200 MB. Raises
-    ImageStateError where one is missing."""
+    """Compares all files of two images, a second for 100 to 200 MB. Raises ImageStateError where one is missing."""
     old = installed.image_file_listing(endpoint, first, labels)
     new = installed.image_file_listing(endpoint, second, labels)
     differences = (_difference(path, old.get(path), new.get(path)) for path in sorted(old.keys() | new.keys()))
@@ -92,8 +89,6 @@ def _kind(path: str, file: ImageFile | None) -> Kind:
         return "compiled"
     return "package" if _PACKAGES.search(path) else "file"
 
-
-# A numbered image built again from its build directory, whatever templates and mods say now.
 
 # The name of a definition stands in options of buildx that have several fields.
 _LARGEST_LAYERS = 1 << 20

@@ -150,8 +150,8 @@ def say_older(
     pins: Mapping[str, pinning.ResolvedPins],
     request: BuildRequest,
 ) -> None:
-    """Reports each package and source that goes back to an older version. Raises SourceError where the request does not
-    allow that."""
+    """Reports each package and source that goes back to an older version. Raises SourceError where that is not
+    allowed."""
     settings = git.read_index_settings(workspace.environment)
     older: list[pinning.OlderVersion] = []
     for definition in _definitions(all_chains).values():
@@ -209,8 +209,7 @@ class PlannedImage:
 
     @property
     def is_recorded(self) -> bool:
-        """True if images.lock records everything about the existing image: all pairings, and the pins as they are
-        now."""
+        """True if images.lock has all pairings of the existing image, and the pins as they are now."""
         return not self.unpaired and all(
             self.lock.pins_of(part.definition.name, part.definition.platform) == part.pins for part in self.plan.chain
         )
@@ -233,8 +232,7 @@ def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage
 def split(
     planned: Sequence[PlannedImage], *, force: bool
 ) -> tuple[list[tuple[PlannedImage, ImageName]], list[PlannedImage]]:
-    """Parts the plans with nothing to build, each with the number that is there, from those to build: all, if
-    ``force``."""
+    """Parts the plans with nothing to build, each with its number, from those to build: all, if ``force``."""
     existing = [(image, None if force else image.comparison.existing) for image in planned]
     built = [(image, number) for image, number in existing if number is not None]
     return built, [image for image, number in existing if number is None]

@@ -74,8 +74,7 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
 
 
 def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
-    """Returns the results stored under ``key``; None if there are none, or if the files or the images in the engine
-    have changed since."""
+    """Returns the results stored under ``key``; None unless the files and the images in the engine are unchanged."""
     try:
         stored = json.loads(files.read_plain_file(key.path, _LARGEST))
     except (OSError, ValueError, RecursionError):
@@ -124,19 +123,14 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
 
 
 def _files(project: Project) -> Iterator[Path]:
-    """Lists everything that a plan is made from, the program included. The state of the project's folder itself changes
-    when a recipe is added to it."""
+    """Lists all that a plan is made from, the program included. A new recipe changes the state of the project's
+    folder."""
     yield from (project.root, project.lock)
-    for folder in (project.dockerfiles, project.mods, project.recipes):
-        yield from _walk(folder)
-    yield from (path for path in _walk(_PROGRAM) if path.suffix != ".pyc")
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for path, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        yield Path(path)
-        yield from (Path(path, name) for name in sorted(names))
+    for top in (project.dockerfiles, project.mods, project.recipes, _PROGRAM):
+        for path, folders, names in os.walk(top, followlinks=True):
+            folders.sort()
+            yield Path(path)
+            yield from (Path(path, name) for name in sorted(names) if top != _PROGRAM or not name.endswith(".pyc"))
 
 
 def _state(path: Path) -> os.stat_result:

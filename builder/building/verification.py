@@ -152,8 +152,7 @@ def run_checks(
 
 def _require_version(container: containers.Container, python: str, pinned: str) -> None:
     result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
-    output = "" if result.exit_code else result.output
-    installed = (output.strip().splitlines() or ["of no version"])[-1]
+    installed = ("" if result.exit_code else result.last_line) or "of no version"
     if installed.partition("+")[0] != pinned.partition("+")[0]:
         message = f"check {VERSION}: the image holds vLLM {installed}, while {pinned} is pinned"
         raise failed(message, "", [VERSION])
@@ -241,8 +240,7 @@ def check_gpu(
     devices: containers.Devices = containers.ALL_GPUS,
     entrypoint: tuple[str, ...] = (),
 ) -> str | None:
-    """Checks ``image`` in a container that has ``devices``, by commands that ``entrypoint`` runs; otherwise as
-    `run_gpu_checks`."""
+    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `run_gpu_checks`."""
     report(Message("checking the image on the GPU"))
     try:
         with containers.running(
@@ -343,8 +341,8 @@ for path in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class ExpectedTemplate:
-    """A chat template that a recipe names: its ``path`` in the image, relative to the folder that the server starts in,
-    and where the recipe says so."""
+    """A chat template that a recipe names at ``location``: its ``path`` in the image, relative to the server's
+    folder."""
 
     path: str
     location: Location

@@ -37,8 +37,8 @@ _EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """The folder of one build in progress. ``directory`` becomes the build directory; ``tag`` is the temporary tag of
-    the image, until it has a number."""
+    """The folder of one build in progress. ``directory`` becomes the build directory; ``tag`` is the image's for that
+    time."""
 
     name: str
     path: Path
@@ -61,21 +61,16 @@ class WorkFolder:
         return {LABEL: self.name, claims.PROJECT: self.project_id}
 
     @property
-    def _extra_tag_file(self) -> Path:
-        return self.path / "also"
-
-    @property
     def extra_tag(self) -> str | None:
-        """Another tag that is removed together with the folder, if there is one; only such as are made for that time.
-        Anybody may have written the file."""
+        """Another tag that is removed together with the folder. Anybody may have written the file."""
         with suppress(OSError, UnicodeDecodeError):
-            tag = read_plain_file(self._extra_tag_file, _LONGEST_TAG).decode()
+            tag = read_plain_file(self.path / "also", _LONGEST_TAG).decode()
             return tag if _EXTRA_TAG.fullmatch(tag) else None
         return None
 
     def note_extra_tag(self, tag: str) -> None:
         """Notes a tag that is going to be made, whole or not at all: half a name may be that of another tag."""
-        write_atomically(self._extra_tag_file, tag.encode())
+        write_atomically(self.path / "also", tag.encode())
 
 
 @contextmanager
@@ -113,8 +108,8 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
 
 
 def require_writable(project: Project, repository: str) -> None:
-    """Raises OSError where this user may not write what the next number of ``repository`` takes; found out only after
-    the build, it would have been for nothing."""
+    """Raises OSError where this user may not write what the next number takes, before a build that would be for
+    nothing."""
     for folder in (project.root, project.journal, project.builds / repository):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(existing, os.W_OK | os.X_OK):
@@ -132,11 +127,7 @@ def remove_stale(workspace: Workspace) -> None:
     """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
     project = workspace.project
     own_id = claims.existing_identity(project)
-    # Earlier programs made a work folder beside, and left BuildKit's record of a build, proxies and all, with the logs.
-    for record in (project.state / "logs").glob("*.log.metadata.json"):
-        with suppress(OSError):
-            record.unlink()
-    for folder in sorted([*project.work.glob("*"), *project.state.glob("new-*")]):
+    for folder in sorted(project.work.glob("*")):
         try:
             with folder_locked(folder):
                 _remove(workspace.engine, project, WorkFolder(folder.name, folder, own_id))

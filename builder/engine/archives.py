@@ -87,8 +87,8 @@ def is_attestation(entry: Mapping[str, Any]) -> bool:
 
 def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
     """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
-    attestations. Raises ValueError, KeyError or TypeError for a manifest that is invalid and where there are several
-    images, and whatever ``get`` raises."""
+    attestations. Raises ValueError, KeyError or TypeError for an invalid manifest or several images, and whatever
+    ``get`` raises."""
     content = json.loads(get(top.digest))
     sizes = {top.digest: top.size}
     images = []

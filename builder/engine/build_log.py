@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# The memory of the steps of a build: how much the compilers took, and the signs that a process was killed for want of
-# it.
-
 # What the steps that compile say of themselves (dockerfiles/_parts/wheels.j2).
 _COMPILING = re.compile(
     r"compiling (\S+) with MAX_JOBS=(\d+)(?:: \d+ GiB at| took (\d+) MiB of memory$| ran out of memory: (the kernel))"
@@ -97,8 +94,7 @@ class _Named:
 
     @property
     def label(self) -> str:
-        """The title without the step's position, by which its times are remembered: it stays the same when steps are
-        added before it."""
+        """The title without the step's position, by which its times are remembered."""
         position = _POSITION.match(self.name)
         return title(self.name[position.end() :] if position else self.name)
 
@@ -215,15 +211,13 @@ class BuildProgress:
 
 
 def title(name: str) -> str:
-    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest
-    of a base image is left out."""
+    """A step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. No digest of a
+    base."""
     position = _POSITION.match(name)
     instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
-
-# The error of a failed build, from its progress and buildx's output.
 
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
@@ -243,9 +237,8 @@ _BASE_HINT = (
 def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
 ) -> BuilderError:
-    """Returns the error for a buildx that ended with ``exit_code``; ``other_lines`` are its output besides progress. It
-    names the failed step, its exit code and its last lines, else buildx's own message; it is an EngineError where the
-    engine no longer answers."""
+    """Returns the error for a buildx that ended with ``exit_code``: the failed step, its exit code and its last lines,
+    else buildx's own message (``other_lines``); an EngineError where the engine no longer answers."""
     errors = [line.removeprefix("ERROR: ") for line in other_lines if line.startswith("ERROR: ")]
     last_line = next((line for line in reversed(other_lines) if line.strip()), f"buildx ended with {exit_code}")
     reason = errors[-1] if errors else last_line

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
-# The errors of a connection to an engine, each with a hint where the user can do something.
-
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
@@ -88,8 +86,7 @@ _FORM = "an address is ssh://HOST, with USER@ before the host and :PORT behind i
 
 
 def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
-    """The arguments that run ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]`` with the user's own ssh. Raises
-    EngineError for any other address."""
+    """The arguments that run ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises EngineError."""
     try:
         address = urlsplit(host)
         name, port = address.hostname or "", address.port
@@ -100,8 +97,6 @@ def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[
     user = ("-l", address.username) if address.username else ()
     return ["ssh", *options, *user, *(("-p", str(port)) if port else ()), "--", name, *command]
 
-
-# A connection to an engine's socket: unix, TCP, TLS, or through ssh.
 
 _SSH_WAIT = 2.0
 _PORT, _TLS_PORT = 2375, 2376
@@ -242,8 +237,7 @@ def exchange(
 def upload(
     endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], idle: float, *, method: str = "POST"
 ) -> tuple[int, bytes]:
-    """Sends an archive of ``size`` bytes in ``pieces`` as `exchange` does; the engine may be silent for ``idle``
-    seconds."""
+    """Sends an archive of ``size`` bytes as `exchange` does; the engine may be silent for ``idle`` seconds."""
     headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
     return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
 
@@ -377,8 +371,6 @@ def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
     return kinds.get(status, EngineHTTPError)(explanation or f"status {status} for {request_line}")
 
 
-# The Docker engine to use, from the environment and docker's configuration, and buildx's variables for it.
-
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 _PLUGIN = ("docker", "buildx")
 OWN_BUILDER = "default"
@@ -409,9 +401,9 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
     the private engine of ``scripts/engine`` before the current context: that script starts one only if no engine with
     buildx answered. Raises EngineError for a context that does not exist."""
-    private = "unix://" + str(_private_socket(environ))
+    private = _private(environ, "the private engine of scripts/engine")
     if host := environ.get("DOCKER_HOST"):
-        if host == private:
+        if host == private.host:
             return _private(environ, "DOCKER_HOST")
         verify = bool(environ.get("DOCKER_TLS_VERIFY"))
         folder = environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
@@ -419,8 +411,8 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
         return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, verify)
     if context := environ.get("DOCKER_CONTEXT"):
         return _context(environ, context, "DOCKER_CONTEXT")
-    if _private_socket(environ).is_socket():
-        return _private(environ, "the private engine of scripts/engine")
+    if Path(private.host.removeprefix("unix://")).is_socket():
+        return private
     config = _config_folder(environ) / "config.json"
     current = _json(config).get("currentContext")
     if isinstance(current, str) and current:
@@ -447,13 +439,11 @@ def environment(endpoint: Endpoint) -> dict[str, str]:
     return variables
 
 
-def _private_socket(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
-
-
 def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
+    """The private engine of ``scripts/engine``, which may not run."""
+    socket_file = Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
     home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
-    return Endpoint(f"unix://{_private_socket(environ)}", (str(home / "bin" / "docker-buildx"),), origin)
+    return Endpoint(f"unix://{socket_file}", (str(home / "bin" / "docker-buildx"),), origin)
 
 
 def _config_folder(environ: Mapping[str, str]) -> Path:
@@ -522,8 +512,7 @@ _HEADER = 8
 
 
 def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the content of each frame, however the stream was cut into ``pieces``; of an incomplete last frame, the
-    part that came."""
+    """Yields the content of each frame, however the stream was cut; of an incomplete last frame, the part that came."""
     buffer = b""
     for piece in pieces:
         buffer += piece

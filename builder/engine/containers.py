@@ -52,6 +52,10 @@ class ExecResult:
     exit_code: int
     output: str
 
+    @property
+    def last_line(self) -> str:
+        return (self.output.strip().splitlines() or [""])[-1]
+
 
 @dataclass(frozen=True)
 class Container:
@@ -94,10 +98,9 @@ def execute(
     return ExecResult(int(exit_code), client.text(output))
 
 
-def start_container(container: Container, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+def start_container(container: Container, argv: Sequence[str]) -> None:
     """Starts a command in a running container and leaves it to itself: it ends with the container at the latest."""
-    body = {"Cmd": list(argv), "Env": [f"{key}={value}" for key, value in (env or {}).items()]}
-    exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body=body)["Id"]
+    exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body={"Cmd": list(argv)})["Id"]
     raw(container.endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": True})
 
 
@@ -184,8 +187,8 @@ def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", nam
 
 
 def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
-    """Returns every container, running or not, as the engine lists it; only those with ``label`` (``key`` or
-    ``key=value``) if given."""
+    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key``,
+    ``key=value``)."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
@@ -265,8 +268,6 @@ def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None
     if status >= 400:
         raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
 
-
-# Long-lived containers, which serve models: found by name or label, started, read and stopped.
 
 # Time for the engine to kill a container and to respond, beyond the time that the container has to end.
 _STOP_SLACK = 60
@@ -352,8 +353,7 @@ def start_service(endpoint: Endpoint, container: str) -> None:
 
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
-    """Stops a container by its own stop signal, kills it after ``seconds``, and removes it. Returns its state at the
-    end; None where it did not exist any more."""
+    """Stops a container by its own signal, kills it after ``seconds``, and removes it; returns its state at the end."""
     _stop(endpoint, container, seconds)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)
@@ -384,8 +384,7 @@ def container_log(
 
 
 def follow_log(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[LogLine]:
-    """Yields the last ``tail`` lines of the log, and then each line as it is written, across restarts, until the
-    container is stopped or removed."""
+    """Yields the last ``tail`` lines of the log and each new one, across restarts, until the container is stopped."""
     after = ""
     while True:
         for line in _lines(endpoint, container, {"follow": 1}, after, None if after else tail):

@@ -49,9 +49,8 @@ def load_cache(path: Path) -> dict[str, Any]:
 
 
 def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
-    """Replaces one section; the others stay as they are in the file now. Of two writers at once the later one wins, and
-    the other's facts are asked for again. A folder that cannot be written to is no error: the next run is only
-    slower."""
+    """Replaces one section; the others stay as they are in the file now. Of two writers at once the later one wins. A
+    folder that cannot be written to is no error: the next run is only slower."""
     value = {**load_cache(path), "version": _VERSION, section: content}
     files.write_state(path, json.dumps(value).encode())
 
@@ -77,10 +76,7 @@ def repository(reference: str) -> str:
 
 def familiar(reference: str) -> str:
     """Returns the reference as engines show it: without ``docker.io/`` and ``library/``."""
-    for prefix in ("docker.io/", "index.docker.io/"):
-        if reference.startswith(prefix):
-            return reference.removeprefix(prefix).removeprefix("library/")
-    return reference.removeprefix("library/")
+    return re.sub(r"^(?:(?:index\.)?docker\.io/)?(?:library/)?", "", reference)
 
 
 def with_registry(repository_name: str) -> str:
@@ -185,9 +181,9 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
 
 
 def fingerprint(image: ImageDetails) -> str:
-    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. The same
-    content has the same fingerprint on either image store, with or without attestations, however compressed, whatever
-    its labels, tags and date."""
+    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. It is
+    the same on either image store, with or without attestations, however compressed, whatever its labels, tags and
+    date."""
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from builder.engine.containers import Container
 
 
-# Base images, resolved to a registry's digest, or to the fingerprint of an image that only this engine has.
-
 # Where a firewall drops packets, a registry never answers; the user waits this long and no longer.
 REGISTRY_WAIT = 8.0
 LOCAL = "local:"
@@ -83,8 +81,6 @@ def _same_platform(requested: str, offered: str) -> bool:
     """True if both name the same platform; a variant counts only where both have one."""
     return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))
 
-
-# A look at the GPU from inside an image: the card, the software that is to use it, and one of vLLM's own kernels.
 
 # Importing vLLM reads some gigabytes from a cold disk, and a kernel may be compiled first.
 PROBE_SECONDS = 900
@@ -153,7 +149,7 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
     """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
-        answer = json.loads((result.output.strip().splitlines() or [""])[-1])
+        answer = json.loads(result.last_line)
         return GpuFacts(
             card=" ".join(str(answer["card"]).split()),
             capability=str(answer["capability"]),
@@ -245,8 +241,7 @@ _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package in an image: its version, and the first digits (7 to 40) of the commit that it was built from, None
-    where the image does not tell."""
+    """A package in an image: its version, and the first digits (7 to 40) of its commit, None where nothing tells."""
 
     version: str
     commit: str | None = None
@@ -255,8 +250,7 @@ class InstalledPackage:
 @dataclass(frozen=True)
 class InstalledSoftware:
     """The software in an image: the version and the path of its Python, each package's version by canonical name, vLLM
-    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the keys of its build-metadata.yaml that have one
-    plain value."""
+    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the plain values of its build-metadata.yaml."""
 
     python: str
     executable: str
@@ -278,9 +272,8 @@ def read_installed(
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """Returns the software that the answer of the Python ``executable`` of an image tells of. A package whose name or
-    version is none is left out; raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another
-    form."""
+    """The software that the answer of an image's Python tells of; a package without a valid name or version is left
+    out. Raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another form."""
     try:
         return _software(executable, data)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -338,7 +331,7 @@ def read_files(
 def find_python(container: Container, seconds: float = READ_SECONDS) -> str:
     """Returns the path of the Python in a container that has vLLM, or of another where none has; empty without any."""
     result = container.run(["sh", "-c", _FIND_PYTHON], timeout=seconds)
-    return (result.output.strip().splitlines() or [""])[-1] if result.exit_code == 0 else ""
+    return "" if result.exit_code else result.last_line
 
 
 def require_python(container: Container, image: str, hint: str = "", seconds: float = READ_SECONDS) -> str:
@@ -363,7 +356,7 @@ def require_python(container: Container, image: str, hint: str = "", seconds: fl
 def _answer(container: Container, image: str, argv: list[str], seconds: float = READ_SECONDS) -> dict[str, Any]:
     result = container.run(argv, timeout=seconds)
     try:
-        answer = json.loads((result.output.strip().splitlines() or [""])[-1])
+        answer = json.loads(result.last_line)
     except (ValueError, RecursionError):
         answer = None
     if result.exit_code == _KILLED:
@@ -397,8 +390,6 @@ def _plain_values(text: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in entries if isinstance(value, str | int | float)}
 
 
-# The packages of the distribution in an image.
-
 # dpkg-query(1): of the packages that are installed whole, `name:arch` where several processors' are there.
 _LIST = ("dpkg-query", "--show", "--showformat", r"${db:Status-Abbrev}\t${binary:Package}\t${Version}\n")
 _SECONDS = 60.0
@@ -406,17 +397,12 @@ _SECONDS = 60.0
 _WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 
 
-def read_system_packages(
-    endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = ""
-) -> dict[str, str]:
-    """Returns the versions of the Debian packages in ``image`` by their names; none where it has no dpkg, or its
-    programs do not run here. Raises ImageStateError for a missing image, and BuildFailedError where it does not
-    answer."""
-    with containers.running(endpoint, image, labels=labels, platform=platform) as container:
-        if not containers.can_execute(container):
-            return {}
-        result = container.run(_LIST, timeout=_SECONDS)
-    if result.exit_code:
+def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """The versions of the Debian packages in ``image`` by name; none where it has no dpkg, or its programs do not run
+    here. Raises ImageStateError for a missing image, and BuildFailedError where it does not answer."""
+    with containers.running(endpoint, image, labels=labels) as container:
+        result = container.run(_LIST, timeout=_SECONDS) if containers.can_execute(container) else None
+    if result is None or result.exit_code:
         return {}
     rows = (line.split("\t") for line in result.output.splitlines() if line.startswith("ii "))
     return {row[1]: row[2] for row in rows if len(row) == 3 and all(map(_WORD.fullmatch, row[1:]))}

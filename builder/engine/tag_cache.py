@@ -42,8 +42,7 @@ class EngineEvent:
 
 
 def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
-    """Lists the events after ``since``, or all in the record, oldest first; None where the record no longer reaches
-    back to it."""
+    """Lists the events after ``since``, or all, oldest first; None where the record does not reach back to it."""
     # With an end in the past the engine returns its record and does not wait for more.
     query = {"since": _timestamp(since[0] if since else 0), "until": _timestamp(time.time_ns())}
     answer = raw(endpoint, "GET", "/events", query=query, timeout=10)
@@ -88,9 +87,8 @@ class TaggedImages:
 
 
 def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
-    """Returns the images ``names`` (``repository:number``) that the engine has, cached in the file ``path``.
-    ``repositories`` are best the same each time: the cache of the tags is for one set of them. Raises EngineError where
-    no engine answers."""
+    """Returns the images ``names`` (``repository:number``) that the engine has. The file ``path`` caches the tags of
+    one set of ``repositories``. Raises EngineError where no engine answers."""
     requested = list(names)
     if not requested:
         return TaggedImages({}, {})

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
@@ -38,8 +39,7 @@ _PUSHED_DIGEST = re.compile(f"digest: ({DIGEST}) size: ")
 
 @dataclass(frozen=True)
 class LayerProgress:
-    """The progress of a transfer, in bytes of the layers that the other side lacks; ``unpacking`` once the engine has
-    them and unpacks them."""
+    """The progress of a transfer, in bytes of the layers that the other side lacks, or ``unpacking`` them."""
 
     current: int
     total: int
@@ -115,9 +115,8 @@ def pull_layers(
     on_progress: OnLayerProgress,
     platform: str = "",
 ) -> PulledLayers:
-    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``), for ``platform`` if it is given; returns
-    the layers that the engine lacked. Raises TransferError where not all of it came, or where the content does not
-    match its digests."""
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
+    Raises TransferError where not all of it came, or where the content does not match its digests."""
     query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -202,16 +201,19 @@ _START_WAIT = 20.0
 
 @contextmanager
 def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
-    """Runs a registry during the block; yields its port on 127.0.0.1. BUILDER_REGISTRY_IMAGE names another image.
-    Raises TransferError where the engine is not on this machine, or the registry's image cannot be pulled or
-    started."""
+    """Runs a registry (BUILDER_REGISTRY_IMAGE) during the block; yields its port on 127.0.0.1. Raises TransferError
+    where the engine is not on this machine, or the registry's image cannot be pulled or started."""
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
             f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
             hint="set `registry:` in builder.yaml: images then go through that one",
         )
-    _remove_orphans(endpoint)
-    port = _free_port()
+    for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
+        if not Path("/proc", orphan["Labels"][LABEL]).exists():
+            containers.remove_container(endpoint, orphan["Id"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
     container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_progress)
     try:
         try:
@@ -245,29 +247,6 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
     return container_id
 
 
-def _remove_orphans(endpoint: Endpoint) -> None:
-    for container in containers.container_listing(endpoint, LABEL):
-        if not _is_alive(container["Labels"][LABEL]):
-            containers.remove_container(endpoint, container["Id"])
-
-
-def _is_alive(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _await(endpoint: Endpoint, container: str, port: int) -> None:
     deadline = time.monotonic() + _START_WAIT
     while time.monotonic() < deadline:
@@ -280,8 +259,6 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
     last_line = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
     raise TransferError(f"the registry for the copy did not start: {last_line[0]}")
 
-
-# The ssh tunnel from a node's engine to a registry on this machine's loopback.
 
 # ssh's message after it requested any free port of the other machine.
 _ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward")

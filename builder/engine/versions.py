@@ -43,9 +43,8 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine, its API and buildx, and what the engine can do. ``platform`` is the engine's own
-    (``linux/arm64``), ``data_root`` the folder on its machine that holds all its data; ``nvidia`` tells whether it can
-    give a container an NVIDIA GPU."""
+    """The versions of an engine, its API and buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its
+    data on its machine (``data_root``), and whether it can give a container an NVIDIA GPU."""
 
     engine: str
     api: str
@@ -57,8 +56,7 @@ class Versions:
 
 
 def require_engine(endpoint: Endpoint) -> str:
-    """Returns the version of the engine and the platform of its machine, in words. Raises EngineError where it does not
-    answer or is too old."""
+    """The engine's version and platform, in words. Raises EngineError where it does not answer or is too old."""
     version = _version(endpoint)
     return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
 

@@ -314,9 +314,8 @@ def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:
 def _is_of_others(
     name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
 ) -> bool:
-    """True if the part of images.lock that the build wrote tells of more than this number, and the pins of the
-    ``definitions`` that it was built from: the pins are taken up, and all of it is believed on the day that the whole
-    file is lost."""
+    """True if the part of images.lock that the build wrote tells of more than this number and the pins of the
+    ``definitions`` that it was built from: all of it is believed on the day that the whole file is lost."""
     if plan_model.RECORD not in build:
         return False
     try:

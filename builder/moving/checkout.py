@@ -100,8 +100,7 @@ def name_of_mod(path: Path) -> str:
 
 
 def read_mod(checkout: Checkout, path: Path) -> tuple[PlainFile, ...]:
-    """Reads the files of a mod, sorted by path. Raises FileProblemsError for what is no file of its own, or too
-    large."""
+    """The files of a mod, sorted by path. Raises FileProblemsError for what is no file of its own, or too large."""
     shown = checkout.shown(path)
     if not path.is_file():
         return mod.read_plain_files(path, shown)
@@ -127,8 +126,7 @@ _EXPANSION = re.compile(r"\$[A-Za-z_0-9{(@*#?$!-]|`")
 
 @dataclass(frozen=True)
 class EnvFile:
-    """The values in a file by the names of their variables, and the problems of the lines that are no assignments. A
-    value may be a secret: no message shows it."""
+    """The values by their variables, which may be secrets, and the problems of the lines that are no assignments."""
 
     values: dict[str, str] = field(repr=False)
     problems: tuple[Problem, ...] = ()
@@ -183,16 +181,13 @@ def _value(text: str) -> str:
     return collected
 
 
-# The origin of the files of a checkout, for those that are as the repository has them that it was cloned from.
-
 # Git never ends where a setting includes a pipe that nobody writes to.
 _SECONDS = 30
 
 
 @dataclass(frozen=True)
 class UpstreamCommit:
-    """The last commit of a checkout that the repository at ``url`` has, on its branch ``ref``; ``blobs`` are the ids of
-    its files by path."""
+    """The last commit of a checkout that ``url`` has on its branch ``ref``, and the ids of its files by path."""
 
     url: str
     ref: str
@@ -228,8 +223,7 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
 
 
 def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[PlainFile]) -> Origin | None:
-    """The origin of ``files`` at ``path`` of the checkout, where they are what upstream has there; None for what is the
-    user's own, or was edited."""
+    """The origin of ``files`` at ``path`` of the checkout; None for what is the user's own, or was edited."""
     blobs = upstream.blobs if upstream else {}
     there = {name: blob for name, blob in blobs.items() if name == path or name.startswith(f"{path}/")}
     here = {path if path in there else f"{path}/{file.path}": _blob(file.content) for file in files}
@@ -239,8 +233,7 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
 
 
 def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``paths`` in the checkout at ``root`` that are not as upstream has them; without an upstream all that
-    are there."""
+    """Those of ``paths`` in the checkout that are there and not as upstream has them."""
 
     def blob(path: Path) -> str:
         try:

@@ -132,8 +132,8 @@ def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
 
 
 def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
-    """Reads the origin of the mod or recipe ``name``; None where it is no copy. Raises FileProblemsError for a file
-    that holds none."""
+    """The origin of the mod or recipe ``name``; None where it is no copy. Raises FileProblemsError for a damaged
+    file."""
     path = path_of(project, kind, name)
     if not path.is_file():
         return None
@@ -186,8 +186,6 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
 
 
-# The plan of a copy: a mod or recipe of a repository, compared with what the project has under that name.
-
 MOD_FILES = ("run.sh", "mod.yaml")
 _RECIPE_SUFFIXES = (".yaml", ".yml")
 _RECIPE_NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._+-]*/)*[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -213,10 +211,9 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 @dataclass(frozen=True)
 class PlannedCopy:
     """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None where they are the user's own.
-    ``before`` are the files that it replaces, None where there is nothing; ``previous`` is their origin, None where
-    they are no copy; ``edited`` names those that were changed since they were copied; ``is_shipped`` says that they
-    came with this program, and that nobody edited them. ``changes`` are the differences. ``reason`` says why nothing
-    can be copied."""
+    ``before`` are the files that it replaces, ``previous`` their origin, if any; ``edited`` names those that were
+    changed since they were copied; ``is_shipped`` says that they came with this program, and that nobody edited them.
+    ``changes`` are the differences. ``reason`` says why nothing can be copied."""
 
     kind: Kind
     name: str
@@ -256,9 +253,7 @@ class PlannedCopy:
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
     """Looks up a repository. Raises SourceError where it does not answer, or has no such ref."""
-    commit = foreign_files.find_commit(project.mirrors, address.url, address.ref, notify)
-    paths = foreign_files.paths(project.mirrors, address.url, commit, notify)
-    return Upstream(address, commit, paths)
+    return Upstream(address, *foreign_files.find_commit(project.mirrors, address.url, address.ref, notify))
 
 
 def mods_at(upstream: Upstream) -> tuple[str, ...]:
@@ -269,8 +264,8 @@ def mods_at(upstream: Upstream) -> tuple[str, ...]:
 
 
 def recipes_at(upstream: Upstream) -> tuple[str, ...]:
-    """The paths of the recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
-    SourceError where there is none."""
+    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
+    SourceError."""
     wanted = upstream.address.path
     everything = sorted(path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES))
     recipes = [path for path in everything if "recipes" in path.split("/")[:-1]] or everything

@@ -75,9 +75,8 @@ def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint]
 def _started(
     machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]
 ) -> queue.Queue[tuple[str, T | BaseException]]:
-    """Starts ``work`` for each node in a thread of its own; returns the queue of the results, with exceptions among
-    them. The threads are daemons: after ^C nothing waits for a node that hangs, and its connection ends with the
-    process."""
+    """Starts ``work`` for each node in a daemon thread; returns the queue of the results and exceptions. After ^C
+    nothing waits for a node that hangs, and its connection ends with the process."""
     results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
 
     def run(node: str, engine: Endpoint) -> None:

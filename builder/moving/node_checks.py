@@ -120,8 +120,7 @@ _UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brin
 
 
 def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Checks driver, kernel, GPU, memory, swap and earlyoom. ``architectures`` are the GPU architectures that
-    definitions build for, by definition."""
+    """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
     yield driver(facts.driver)
     yield kernel(facts.kernel)
     yield from _gpu(facts, architectures)

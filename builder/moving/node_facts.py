@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# A shell script run on the machine of a node: by ssh, or here where the node's engine is this machine's own.
-
 # Nothing can be typed here: a password, or a question about a host key, is an answer.
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 HERE = "unix://"
@@ -39,9 +37,8 @@ def is_here(host: str) -> bool:
 def run_on_machine(
     environ: Mapping[str, str], host: str, script: str, arguments: Sequence[str] = (), timeout: float = 60
 ) -> str:
-    """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns what it prints. ``arguments``
-    must be plain words, as ssh gives them to a shell. Raises NodeError where the machine cannot be reached, or the
-    script fails."""
+    """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns its output. ``arguments`` must
+    be plain words, as ssh gives them to a shell. Raises NodeError."""
     command = ["sh", "-s", "--", *arguments]
     if is_here(host):
         argv = command
@@ -95,8 +92,6 @@ def _login(host: str) -> str:
     user = f"{address.username}@" if address.username else ""
     return f"{f'-p {address.port} ' if address.port else ''}{user}{address.hostname}"
 
-
-# Facts about this machine where it is a DGX Spark, from its /proc and from `nvidia-smi`; nothing is changed.
 
 _MODEL = re.compile(r"^Model:.*\bGB10\b", re.MULTILINE)
 # NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  …

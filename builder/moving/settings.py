@@ -46,8 +46,7 @@ _NOT_HERE = {
 
 @dataclass(frozen=True)
 class SettingsPlan(ConfigurationChange):
-    """builder.yaml before and after, and what each key of ``.env`` becomes, or why nothing. ``error`` says why it stays
-    as it is."""
+    """builder.yaml before and after, what each key of ``.env`` becomes, and an ``error`` that keeps it as it is."""
 
     outcomes: Mapping[str, str]
     error: str = ""
@@ -173,8 +172,7 @@ def _name(address: str, number: int, taken: set[str]) -> str:
 def _variables(
     env: EnvFile, existing: Mapping[str, Any], outcomes: dict[str, str], *, replace: bool
 ) -> dict[str, str | None]:
-    """The variables of all containers that builder.yaml lacks, None for one that is taken from the environment; adds
-    what each key becomes to ``outcomes``."""
+    """The variables that builder.yaml lacks, None for one from the environment; adds to ``outcomes``."""
     variables: dict[str, str | None] = {}
     for key, value in env.values.items():
         name = key.removeprefix(_VARIABLE)

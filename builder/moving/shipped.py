@@ -131,8 +131,7 @@ def select(contents: Contents) -> Selection:
 
 
 def _effort(project: Project, name: str) -> int:
-    """The effort of making an image of the definition ``name``: none where others build it, wheels, or hours of
-    compiling."""
+    """The effort of an image: 0 where others build it, 1 for wheels, 2 for hours of compiling."""
     chain = image.load_chain(project, name, "linux/arm64")
     if any(definition.git_sources for definition in chain):
         return 2
@@ -156,8 +155,7 @@ class InitRecord:
 
 
 def read_shipped_record(project: Project) -> InitRecord | None:
-    """Reads the record; None where the project has none. Raises FileProblemsError for one that cannot be read, or that
-    a newer release wrote."""
+    """Reads the record, if any. Raises FileProblemsError for one that is damaged, or that a newer release wrote."""
     try:
         data = json.loads((project.root / FILE).read_text(encoding="utf-8"))
         version = data["schema_version"]
@@ -188,8 +186,6 @@ def _damaged(message: str) -> FileProblemsError:
     hint = "take it back from git; or delete it: then every file that differs from this release's counts as edited"
     return FileProblemsError((Problem(Location(FILE), message),), hint=hint)
 
-
-# The plan of an update: the files of a project compared with those that come with this program.
 
 # checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
 _WHOLES = frozenset({"checkpoints", "dockerfiles", "mods"})

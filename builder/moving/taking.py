@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.base import words, yaml_file
 from builder.base.errors import BuilderError, BuildFailedError, ImageContentsError, ImageStateError
@@ -74,9 +74,8 @@ class AdoptableImage:
 
 @dataclass(frozen=True)
 class UntaggedImage:
-    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` are those
-    that it most likely served, by the recipes; ``model`` is empty where they do not tell. ``promote`` where that
-    repository has no number yet."""
+    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` (empty if
+    not known) are those that it most likely served; ``promote`` where that repository has no number yet."""
 
     id: str
     size: int
@@ -130,8 +129,10 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
     for (repository, _), same in by_image.items():
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
-        if details is not None and not _is_numbered(lock, repository, details):
-            is_first = repository not in lock.images or not lock.images[repository].numbers
+        numbers = lock.images[repository].numbers if repository in lock.images else {}
+        known = {record.fingerprint for record in numbers.values()}
+        if details is not None and images.fingerprint(details) not in known:
+            is_first = not numbers
             collected.append(AdoptableImage(tag, details.size, details.created, is_first and tag.endswith(":latest")))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
 
@@ -196,8 +197,7 @@ def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> lis
 
 
 def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str | None:
-    """The version of vLLM in an image; empty where it has none, or its programs do not run here; None where it could
-    not be read in ``seconds``."""
+    """The version of vLLM in an image; empty without one; None where it could not be read in ``seconds``."""
     workspace.report(Message(f"looking into {shown}, which has no name"))
     marks = {"builder.reading": f"{os.getpid()}-{shown}"}
     try:
@@ -224,8 +224,7 @@ def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
 def container_states(
     workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage], *, ask_engine: bool
 ) -> tuple[ContainerState, ...]:
-    """The state of the container of each of ``recipes``; unless ``ask_engine``, as far as files tell. Raises as
-    `adoptable` does."""
+    """The state of the container of each recipe; unless ``ask_engine``, as far as files tell. Raises as `adoptable`."""
     lock = lock_file.read_project_lock(workspace.project) if ask_engine else Lock()
     counts = Counter(recipe.container for recipe in recipes)
     first = {recipe.container: recipe for recipe in recipes}
@@ -242,14 +241,6 @@ def container_states(
             tag = full if full in tags else container if there else ""
         collected.append(ContainerState(container, count, number, tag, definition))
     return tuple(collected)
-
-
-def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
-    numbers = lock.images[repository].numbers if repository in lock.images else {}
-    return any(record.fingerprint == images.fingerprint(details) for record in numbers.values())
-
-
-# Recipes and mods of a checkout, compared with what the project has under their names.
 
 
 def plan_part(
@@ -274,10 +265,9 @@ def plan_part(
 
 def mods_named(path: Path) -> tuple[str, ...]:
     """The mods that the recipe at ``path`` names, as it writes them; none where it cannot be read."""
-    try:
+    data: Any = {}
+    with suppress(BuilderError):
         data = yaml_file.load(read_text(path, path.name), path.name)
-    except BuilderError:
-        return ()
     mods = data.get("mods") if isinstance(data, dict) else None
-    entries = mods if isinstance(mods, list) else []
-    return tuple(posixpath.normpath(each.strip()) for each in entries if isinstance(each, str) and each.strip())
+    entries = [each.strip() for each in mods if isinstance(each, str)] if isinstance(mods, list) else []
+    return tuple(posixpath.normpath(entry) for entry in entries if entry)

@@ -30,28 +30,19 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_TOLD = 10
 
 
-def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> str:
-    """Returns the commit that ``ref`` (also ``HEAD``) is now, and keeps it in the mirror. Raises SourceError."""
+def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> tuple[str, tuple[str, ...]]:
+    """Returns the commit that ``ref`` (also ``HEAD``) is now, and the sorted paths of all its files that have plain
+    names; keeps the commit in the mirror. Raises SourceError."""
 
-    def find(repository: GitRepository) -> str:
+    def find(repository: GitRepository) -> tuple[str, tuple[str, ...]]:
         commit = ref.lower()
         if not mirror.is_commit(commit):
             commit = mirror.commit_of(repository, mirror.list_refs(repository), ref)
         mirror.ensure_commit(repository, commit)
-        return commit
+        found = (entry.path for entry in mirror.tree_entries(repository, commit))
+        return commit, tuple(sorted(path for path in found if not _unfit_path(path)))
 
     return mirror.with_mirror(mirrors, url, find, notify)
-
-
-def paths(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> tuple[str, ...]:
-    """Returns the paths of all files of ``commit`` that have plain names, sorted. Raises SourceError."""
-
-    def listed(repository: GitRepository) -> tuple[str, ...]:
-        mirror.ensure_commit(repository, commit)
-        entries = mirror.tree_entries(repository, commit)
-        return tuple(sorted(entry.path for entry in entries if not _unfit_path(entry.path)))
-
-    return mirror.with_mirror(mirrors, url, listed, notify)
 
 
 def read_foreign_files(

@@ -24,8 +24,8 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 @dataclass(frozen=True)
 class UserSettings:
     """Settings for fetching packages. ``ca_file`` replaces the certificates of the image while a step runs;
-    ``find_links`` are folders or addresses with wheels; ``proxies`` pairs the usual variables, in capitals, with their
-    values."""
+    ``find_links`` are folders or addresses with wheels; ``proxies`` are pairs of a variable, in capitals, and its
+    value."""
 
     ca_file: Path | None = None
     index_url: str = ""
@@ -211,8 +211,6 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text.strip())
 
 
-# The three environments that git runs in: variables that override those of the user's shell or of a hook.
-
 _NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
 _NO_PROGRAM = "false"  # takes the place of a program that a repository names, and fails
 _NO_PROGRAMS = (
@@ -230,8 +228,7 @@ _NO_PROGRAMS = (
 
 
 def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
-    """The variables GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n for these settings, from n = ``first``: the same as ``-c``,
-    but hidden from other users."""
+    """GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n from n = ``first``: as ``-c``, but hidden from other users."""
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for number, (key, value) in enumerate(settings, start=first):
         variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
@@ -322,8 +319,7 @@ def discard(_: str) -> None:
 
 @dataclass(frozen=True)
 class GitRepository:
-    """A local bare repository at ``path``, and the ``address`` of the one that it mirrors. ``notify`` is called before
-    steps that take long."""
+    """A local bare repository, and the ``address`` that it mirrors. ``notify`` is called before what takes long."""
 
     path: Path
     address: Address
@@ -363,8 +359,8 @@ def run_local(
 def run_checked(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
-    """Runs git as ``run_local`` does, where a failure can only mean that the mirror is damaged (DamagedError) or that
-    this machine has no room (SourceError)."""
+    """Runs git as ``run_local``. Raises DamagedError for a damaged mirror, SourceError where this machine has no
+    room."""
     result = run_local(repository, arguments, stdin, environ=environ)
     if result.status:
         raise _damaged(repository, result)
@@ -415,14 +411,14 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     return DamagedError(message, hint=f"delete {repository.path}: it is made anew when it is needed")
 
 
-def run_in_project(folder: Path, *arguments: str, stdin: bytes = b"") -> GitResult:
+def run_in_project(folder: Path, *arguments: str) -> GitResult:
     """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
     names. A failure is for the caller to judge, also where git is not installed."""
     # Settings may include a file that never ends, or a pipe that nobody writes to.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
     # The user's own settings stay, such as whose repositories are safe.
     settings = config_variables(_NO_PROGRAMS, _count_settings())
-    return _execute(folder, command, stdin, {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings})
+    return _execute(folder, command, b"", {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings})
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:

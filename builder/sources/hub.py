@@ -228,15 +228,11 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
         put_file_in_place(file, temporary, path)
 
 
-# The download of one file, resumed where an earlier process stopped, and verified against its content's id.
-
-
 def download_file(
     environ: Mapping[str, str], url: str, size: int, blob: Path, link: Path, count_bytes: CountBytes
 ) -> None:
-    """Downloads a file of ``size`` bytes to ``blob``, whose name is the id of its content, and makes ``link`` point to
-    it. A second process that downloads the same file waits for the first. Raises SourceError if other content arrived,
-    and what huggingface_hub raises."""
+    """Downloads a file to ``blob``, whose name is the id of its content, and makes ``link`` point to it; a second
+    process waits for the first. Raises SourceError if other content arrived, and what huggingface_hub raises."""
     blob.parent.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
@@ -277,12 +273,14 @@ def _receive(environ: Mapping[str, str], url: str, size: int, file: BinaryIO, co
 
 
 def _content_id(path: Path, like: str) -> str:
-    def git() -> hashlib._Hash:
-        # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage
-        return hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-
+    """The id of a file's content, of the same kind as ``like``: its SHA-256, or the SHA-1 that git gives it
+    (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage)."""
+    if len(like) == SHA256_DIGITS:
+        digest = hashlib.sha256()
+    else:
+        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
-        return hashlib.file_digest(file, hashlib.sha256 if len(like) == SHA256_DIGITS else git).hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, begin: int, size: int) -> bytes:
@@ -316,9 +314,6 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
             if len(content) >= size:
                 break
     return bytes(content[:size])
-
-
-# Settings of the hub, and its errors in words for the user.
 
 
 def _endpoint(environ: Mapping[str, str]) -> str | None:

@@ -83,8 +83,6 @@ def _pin(repository: GitRepository, ref: str) -> GitPin:
     return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
 
 
-# The version of a commit, derived from tags as setuptools-scm does when vLLM is built.
-
 _LAST_NUMBER = re.compile(r"(.*?)([0-9]+)")
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
 _DESCRIBE = ["describe", "--tags", "--long", "--always", "--abbrev=40", "--match=v[0-9]*", "--match=[0-9]*"]
@@ -129,8 +127,7 @@ def next_version(version: str) -> str:
 
 
 def _highest_version(repository: GitRepository, tag: str) -> str:
-    """The highest version among the tags of the commit that has ``tag`` (a release is often its last candidate, too);
-    empty without one."""
+    """The highest version among the tags of the commit of ``tag``: a release is often its last candidate, too."""
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
     listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
     versions = filter(None, map(parse_version, run_checked(repository, listed).text.splitlines()))
@@ -173,9 +170,8 @@ def is_commit(ref: str) -> bool:
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and ``HEAD``
-    is the default branch. Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated
-    commit."""
+    """Returns the commit of the branch or tag ``ref``, also ``refs/heads/NAME`` or ``HEAD``. Raises MissingError if
+    there is none, SourceError if it is ambiguous or an abbreviated commit."""
     url = repository.address.url
     branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
     name = ref.removeprefix("refs/tags/")
@@ -232,8 +228,8 @@ class CommitRange:
 
 @dataclass(frozen=True)
 class CommitFilter:
-    """The commits to list: those with ``grep`` in their message, in upper or lower case, that touch one of ``paths``;
-    at most ``limit`` of them."""
+    """The commits to list: at most ``limit`` with ``grep`` in their message, in any case, that touch one of
+    ``paths``."""
 
     grep: str = ""
     paths: tuple[str, ...] = ()
@@ -485,8 +481,6 @@ def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
     return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
 
 
-# What a mirror holds.
-
 PINS = "refs/builder/pins"
 SUBMODULE_MODE = "160000"  # of an entry in a tree
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
@@ -496,9 +490,8 @@ _FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
 
 
 def ensure_commit(repository: GitRepository, commit: str) -> None:
-    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours; without the
-    network if it is there. Raises MissingError if the repository does not have it, SourceError if it is not a
-    commit."""
+    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Raises
+    MissingError if the repository does not have it, SourceError if it is not a commit."""
     if has_commit(repository, commit):
         return
     repository.notify(f"fetching {commit[:7]} from {repository.address.url}")

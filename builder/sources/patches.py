@@ -76,8 +76,6 @@ def _name(line: str, strip: int) -> str:
     return name if name == "/dev/null" else "/".join(name.split("/")[strip:])
 
 
-# Results of ``git apply``: the files that a patch changes, the hunks that fail, and the hunks that apply elsewhere.
-
 # Runs git outside any repository. Its messages stay English (GitPython sets the locale).
 NO_REPOSITORY = GitRepository(Path("/no-repository"), git.Address(""))
 
@@ -94,9 +92,8 @@ _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Shift:
-    """A hunk that does not apply exactly where it says: number ``hunk`` of the ``hunks`` for ``file``, found at
-    ``line``. ``offset`` is how many lines further down that is; ``context`` how many lines before and after it match,
-    if not all of them do."""
+    """Hunk ``hunk`` of the ``hunks`` for ``file``, which applies at another ``line``: ``offset`` lines further down, or
+    with only ``context`` lines before and after it that match."""
 
     file: str
     hunk: int

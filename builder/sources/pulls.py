@@ -30,8 +30,8 @@ _DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignor
 
 @dataclass(frozen=True)
 class RequestedPull:
-    """A pull request as a definition names it: its ``number``, and the ``base`` that it was opened for (a branch, tag
-    or commit) where that is given."""
+    """A pull request as a definition names it, and the ``base`` that it was opened for (a branch, tag or commit), if
+    given."""
 
     number: int
     base: str = ""
@@ -88,17 +88,16 @@ def _vendor(
     own = own_commits(repository, pull, head, commit)
     with patches.opened(repository) as index:
         requested = _diff(repository, pull, own)
-        merged = merge_pulls(index, pull.name, commit, earlier, own)
-        if merged.before == merged.after:
+        before, after, merged, present = merge_pulls(index, pull.name, commit, earlier, own)
+        if before == after:
             raise _already_included(pull.name, " with ".join([commit[:7], *(patch.name for patch in earlier)]))
-        index.read(merged.before)
-        as_it_is = not index.apply_error(requested) and index.tree() == merged.after
-        diff = requested if as_it_is else index.checked([*_DIFF, merged.before, merged.after]).output
-    if merged.merged:
-        both = listing(merged.merged)
-        repository.notify(f"{pull.name} is merged into {commit[:7]}, which changes the same files: {both}")
-    if merged.present:
-        repository.notify(f"{pull.name}: these of its changes are in {commit[:7]} already: {listing(merged.present)}")
+        index.read(before)
+        as_it_is = not index.apply_error(requested) and index.tree() == after
+        diff = requested if as_it_is else index.checked([*_DIFF, before, after]).output
+    if merged:
+        repository.notify(f"{pull.name} is merged into {commit[:7]}, which changes the same files: {listing(merged)}")
+    if present:
+        repository.notify(f"{pull.name}: these of its changes are in {commit[:7]} already: {listing(present)}")
     return VendoredPatch(PullPin(pull.number, head, hashlib.sha256(diff).hexdigest(), pull.base), diff)
 
 
@@ -309,17 +308,6 @@ class MergeConflictError(SourceError):
     """A pull request that cannot be merged; the message names every file."""
 
 
-@dataclass(frozen=True)
-class Merged:
-    """A request merged into what is there: the two trees, and the files that hold changes of both sides (``merged``) or
-    were there as the request has them (``present``)."""
-
-    before: str
-    after: str
-    merged: tuple[str, ...]
-    present: tuple[str, ...]
-
-
 @dataclass
 class _Progress:
     """A merge in progress: the entries that were decided, by path (None for a file that goes), the files that hold
@@ -332,16 +320,18 @@ class _Progress:
 
 def merge_pulls(
     index: ScratchIndex, name: str, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
-) -> Merged:
-    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Raises
-    MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with."""
+) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Returns the trees
+    before and after, the files that hold changes of both sides, and those that were there as the request has them.
+    Raises MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with.
+    """
     before, progress = _merged_after(index, commit, earlier, own)
     if not progress.conflicts:
         after = index.tree()
         differing = changed_files(index.repository, before, after, index.environ)
         requested = changed_files(index.repository, own.start, own.head)
         merged = tuple(path for path in sorted(progress.merged) if path in differing)
-        return Merged(before, after, merged, tuple(path for path in requested if path not in differing))
+        return before, after, merged, tuple(path for path in requested if path not in differing)
     reasons = "; ".join(f"{path} {why}" for path, why in sorted(progress.conflicts.items()))
     counts = range(len(earlier) + 1)
     first = next(count for count in counts if _merged_after(index, commit, earlier[:count], own)[1].conflicts)
@@ -377,7 +367,9 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
     """Merges the request into the tree ``before``, ``commit`` with patches, in the index, as far as it goes."""
     progress = _Progress()
     index.read(before)
-    there = _entries(index)
+    listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
+    pairs = (line.partition("\t") for line in listed.split("\0") if line)
+    there: dict[str, _Entry] = {path: (meta.split()[0], meta.split()[1]) for meta, _, path in pairs}
     changes = _changes(index.repository, own)
     sides = [entry for change in changes.values() for entry in change if entry and not _is_submodule(entry)]
     pinned = mirror.blob_names(index.repository, commit, changes).values()
@@ -415,8 +407,7 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
 
 
 def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: tuple[_Entry, _Entry, _Entry]) -> None:
-    """Merges contents and mode of one file into ``progress``; its ``sides`` are where the request started, what is
-    there, and what the request makes of it."""
+    """Merges contents and mode of one file, from the request's start, what is there, and the request's head."""
     start, now, head = sides
     if not {mode for mode, _ in sides} <= _FILES:
         progress.conflicts[path] = "is a link, and both change it"
@@ -449,15 +440,6 @@ def _places(merged: bytes) -> str:
         elif counts:
             line += 1
     return f"at line{'s' if len(places) > 1 else ''} {', '.join(places)}"
-
-
-def _entries(index: ScratchIndex) -> dict[str, _Entry]:
-    listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
-    pairs = (line.partition("\t") for line in listed.split("\0") if line)
-    return {path: (meta.split()[0], meta.split()[1]) for meta, _, path in pairs}
-
-
-# A dry run of vendored patches, before anything is built: those that stay were made for other patches before them.
 
 
 def check_pull(

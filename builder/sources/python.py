@@ -282,8 +282,6 @@ def sha256_of(name: str, file: dict[str, Any]) -> str:
     return str(digest)
 
 
-# The uv that this program brings along, and what the user's settings mean to it.
-
 _FIND_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
 
 
@@ -388,8 +386,6 @@ def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
             )
             archive.writestr(f"{stem}.dist-info/RECORD", "")
 
-
-# Download of one file from an address that anybody can read, with the user's proxies and certificates.
 
 _PAUSES = (1.0, 3.0)  # seconds before the second and third try
 _BUSY = (429, 500, 502, 503, 504)  # a server that asks to come back later

@@ -53,8 +53,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The tensors of a file, in the order of their bytes; ``size`` is the length of the whole file in bytes, ``digest``
-    the SHA-256 of the header's text."""
+    """The tensors of a file, in the order of their bytes; ``size`` of the file; the SHA-256 of the header's text."""
 
     tensors: tuple[StoredTensor, ...]
     size: int
@@ -76,8 +75,7 @@ def length(prefix: bytes, file_size: int) -> int:
 
 
 def parse_header(text: bytes, file_size: int) -> Header:
-    """Reads the header ``text`` of a file of ``file_size`` bytes. Raises HeaderError for anything that is not exactly
-    as the format says."""
+    """Reads the header of a file of ``file_size`` bytes. Raises HeaderError for all that is not as the format says."""
     data = _object(text)
     metadata = data.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):

@@ -135,8 +135,7 @@ class ReleaseChoice:
 
 
 def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: Notify = discard) -> ReleaseChoice:
-    """Returns the release of the highest version that is at least ``days`` old, without pre-releases. Raises
-    SourceError if there is none."""
+    """The highest version that is no pre-release and at least ``days`` old. Raises SourceError if there is none."""
     releases = mirror.with_mirror(mirrors, url, _releases, notify)
     oldest = now - timedelta(days=days)
     for count, release in enumerate(releases):

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from builder.sources.git import UserSettings
 
 
-# The wheels of one exact version, looked up by uv on the user's indexes, once for each version.
-
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
@@ -59,8 +57,7 @@ class WheelRequest:
 
 
 def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
-    """Finds the requested wheel. The answer of an index is stored in ``cache``. Raises SourceError if there is no
-    wheel, none with such a hash, or no answer."""
+    """Finds the requested wheel; ``cache`` keeps the answer of an index. Raises SourceError without a suitable one."""
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
     target = (request.python.glibc, request.platform) if request.installable else ()
     key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
@@ -178,9 +175,8 @@ def find_commit_wheel(
 
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
-    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
-    for; empty if its index gives none. Of several wheels it is the first one's, as others are added for months. Raises
-    SourceError if there is no such package."""
+    """The upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``) stands for, of its first wheel; empty
+    if its index gives none. Raises SourceError if there is no such package."""
     request = python.ClosureRequest(wants, (), (requirement,), platform)
     options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
     lock, error = python.compile_closure(request, settings, (), options)
@@ -191,13 +187,9 @@ def read_upload_date(requirement: str, wants: PythonRequirements, platform: str,
     return min(times, default="")
 
 
-# Local wheels that a build needs, found by hash and copied into a folder that becomes a build context.
-
-
 def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: UserSettings) -> bool:
-    """Copies the user's wheels with the SHA-256 hashes in ``hashes_by_group`` into ``folder``, one subfolder for each
-    group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
-    if one cannot be copied."""
+    """Copies the user's wheels with these SHA-256 hashes into ``folder``, one subfolder for each group; returns True if
+    there are any. Raises SourceError if one cannot be copied."""
     staged = False
     for wheel in settings.local_wheels() if any(hashes_by_group.values()) else ():
         with wheel.open("rb") as file:
@@ -219,8 +211,6 @@ def _copy(wheel: Path, target: Path) -> None:
     except OSError as error:
         raise SourceError(f"{wheel} cannot be copied to {target.parent}: {error.strerror}") from None
 
-
-# The commit that a wheel was built from, read from its ``_version.py`` alone: kilobytes of hundreds of megabytes.
 
 # As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
 _COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
@@ -278,9 +268,6 @@ def _cached(path: Path) -> bytes | None:
         return None
 
 
-# The packages that a wheel needs, by its own metadata, compared with those that an image has.
-
-
 def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
     """The requirements of a wheel (``Requires-Dist``), read in place. Raises SourceError where it cannot be read."""
     stem = f"{package.replace('-', '_')}-{wheel.version}"
@@ -316,8 +303,6 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
         return None
     return f"{requirement.name}{requirement.specifier}", version
 
-
-# Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched.
 
 _CHUNK = 1 << 16
 _PARTIAL_CONTENT = 206
