@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 # The time that each step took when it last ran, shown while it runs again. The file may be deleted at any time.
 
 _STEP_TIMES, _SECTION = "steptimes.json", "seconds"
-_REMEMBERED = 2000
-_SHORTEST = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,11 +64,11 @@ def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
 
 
 def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
-    fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
+    fresh = {s.label: s.seconds for s in steps if s.seconds >= 1.0 and not s.error and not s.internal}
     if fresh:
         # The latest stand last; the oldest, at the front, are dropped first.
         older = {name: took for name, took in load_step_times(project).seconds.items() if name not in fresh}
-        content = dict([*older.items(), *fresh.items()][-_REMEMBERED:])
+        content = dict([*older.items(), *fresh.items()][-2000:])
         images.store_cache(project.state / _STEP_TIMES, _SECTION, content)
 
 
@@ -78,7 +76,6 @@ def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
 # stand in BuildKit's record of the build, in its metadata, and in what buildx is called with. Other proxies stay
 # build arguments, which reach whatever a Dockerfile does.
 
-_RUN = re.compile(r"\s*RUN\s+", re.IGNORECASE)
 _WITH_HERE_DOCUMENTS = re.compile(r"\s*(?:RUN|COPY|ADD)\s", re.IGNORECASE)
 # As BuildKit's parser finds them: https://docs.docker.com/reference/dockerfile/#here-documents
 _HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<end>[^\s<\"']+)(?P=quote)(?=\s|$)")
@@ -103,7 +100,7 @@ def mounted(dockerfile: str, names: Iterable[str]) -> str:
     )
     lines = dockerfile.split("\n")
     for number in _instructions(lines):
-        if start := _RUN.match(lines[number]):
+        if start := re.match(r"\s*RUN\s+", lines[number], flags=re.IGNORECASE):
             lines[number] = f"{start[0]}{mounts}{lines[number][start.end() :]}"
     return "\n".join(lines)
 
@@ -164,7 +161,6 @@ def cache_options(project: Project, definition: str) -> dict[str, str]:
 
 # Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
 _JOBS = "BUILD_JOBS"
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
@@ -296,7 +292,7 @@ def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
         definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
         for file in sorted((job.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
-            hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(text))
+            hashes[f"{definition}-{file.stem}"] = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))
     return hashes
 
 

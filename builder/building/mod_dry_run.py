@@ -203,7 +203,6 @@ _INSTALLED = ("site-packages", "dist-packages")
 _SWEEPS = re.compile(
     r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
 )
-_PROSE = (".md", ".txt", ".rst")
 
 
 def _copied_files(mod: Mod) -> dict[str, bytes]:
@@ -228,7 +227,7 @@ def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
     tried = {each.file for each in mod.patches}
     for file in mod.files:
         text = file.content.decode("utf-8", "replace")
-        is_read = file.path not in tried and not file.path.endswith(_PROSE)
+        is_read = file.path not in tried and not file.path.endswith((".md", ".txt", ".rst"))
         if is_read and (names_file.search(text) or (names_package.search(text) and _SWEEPS.search(text))):
             return True
     return False

@@ -92,7 +92,6 @@ def _kind(path: str, file: ImageFile | None) -> Kind:
 
 # The name of a definition stands in options of buildx that have several fields.
 _LARGEST_LAYERS = 1 << 20
-_NO_NAME = re.compile('[,"]')
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ def rebuilt_image(
     where the build directory is gone, or the image was built elsewhere; FileProblemsError where its plan or its bake
     file is damaged or not as this program writes it; BuildFailedError where a step fails."""
     require_built_here(name, recorded)
-    if _NO_NAME.search(recorded.definition):
+    if re.search('[,"]', recorded.definition):
         raise LockError(f"images.lock: {name} cannot be of a definition called {recorded.definition!r}", hint=TAKE_BACK)
     path = build_directory.path_of(workspace.project, name)
     if not path.is_dir():

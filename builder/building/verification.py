@@ -209,8 +209,6 @@ def _failure(container: Container, image_check: ImageCheck, seconds: float) -> s
 
 # A mod's kernels are compiled by their first call.
 KERNEL_SECONDS = 1800
-_NO_MEMORY = "out of memory"
-_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
@@ -255,7 +253,7 @@ def check_gpu(
     except (EngineHTTPError, ImageStateError) as error:
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
         return None
-    if any(_NO_MEMORY in problem.lower() for _, problem in failing):
+    if any("out of memory" in problem.lower() for _, problem in failing):
         report(
             Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
         )
@@ -288,7 +286,7 @@ def runs_on(architecture: str, capability: str) -> bool:
     Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with ``f``
     on its family. PTX is compiled for any later card:
     https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability"""
-    match = _ARCHITECTURE.fullmatch(architecture)
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
     if match is None:
         return False
     kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]

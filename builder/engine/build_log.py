@@ -76,7 +76,6 @@ _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+
 _PROXY_SECRETS = re.compile(
     r"(?:--mount=type=secret,id=\w+_PROXY,env=\w+_proxy )|(?:--mount=type=secret,id=(\w+_PROXY),env=\1 )"
 )
-_EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
 class _Named:
@@ -157,7 +156,7 @@ class BuildStep(_Named):
 
     @property
     def exit_code(self) -> int | None:
-        match = _EXIT_CODE.search(self.error)
+        match = re.search(r"exit code: (\d+)", self.error)
         return int(match[1]) if match else None
 
 
@@ -225,8 +224,6 @@ _CANCELLED = 130
 _KILLED = 137
 # What buildx itself writes for a build: in the folder that the build works in.
 _LOCAL_FILE = re.compile(rf"(/\S+/\.builder/work)/\S+: {NO_ROOM}", re.IGNORECASE)
-_TREE = re.compile(r"load git source (\S+)$")
-_BASE = re.compile(r"load metadata for \S+@sha256:[0-9a-f]{64}$")
 # A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
 _BASE_HINT = (
     "look at the network and at `docker login`; `builder lock --update base` pins the base again: what the registry, "
@@ -260,13 +257,13 @@ def build_error(
         return BuildFailedError("the build was cancelled", log=path)
     excerpt = _excerpt(other_lines)
     for digest, step in failed:
-        if tree := _TREE.search(step.name):
+        if tree := re.search(r"load git source (\S+)$", step.name):
             message = f"the source tree {tree[1]} cannot be fetched: {' '.join(step.error.split())}"
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
         failure = _failed(lines, step.error, log.memory(digest).after(step.error), path)
-        if _BASE.search(step.name) and type(failure) is BuildFailedError:
+        if re.search(r"load metadata for \S+@sha256:[0-9a-f]{64}$", step.name) and type(failure) is BuildFailedError:
             return BaseGoneError(failure.message, log=path, hint=_BASE_HINT)
         return failure
     return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)

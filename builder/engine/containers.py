@@ -271,7 +271,6 @@ def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None
 
 # Time for the engine to kill a container and to respond, beyond the time that the container has to end.
 _STOP_SLACK = 60
-_RECONNECT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -395,7 +394,7 @@ def follow_log(endpoint: Endpoint, container: str, *, tail: int | None = None) -
         if service is None or not service.is_up:
             return
         after = after or service.started
-        time.sleep(_RECONNECT_SECONDS)
+        time.sleep(0.5)
 
 
 def _lines(

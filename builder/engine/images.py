@@ -95,7 +95,6 @@ _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
 _LISTING_WAIT = 300.0
 _PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while others remove many images
-_GONE = "code = NotFound"
 # What decides how a container of the image runs; labels are about the image and not part of its behaviour.
 _RUNTIME = ["Env", "Entrypoint", "Cmd", "WorkingDir", "User", "ExposedPorts", "Volumes", "StopSignal", "Shell"]
 _RUNTIME += ["Healthcheck"]
@@ -130,7 +129,7 @@ def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | Non
         try:
             return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
         except EngineHTTPError as error:
-            if not isinstance(error, EngineMissingError) and _GONE not in error.explanation:
+            if not isinstance(error, EngineMissingError) and "code = NotFound" not in error.explanation:
                 raise
             time.sleep(pause)
     return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []

@@ -231,11 +231,9 @@ print(json.dumps(files))
 
 # setuptools-scm: commit_id = 'gb1388b1fb'; FlashInfer: __git_version__ = "768c…"; a local version: +gb1388b1fb.d2026
 _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
-_LOCAL_COMMIT = re.compile(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)")
 # Anything else is no package that pip can have installed.
 _PACKAGE_NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PACKAGE_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9.!+_~-]*")
-_WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of each
 
 
@@ -369,11 +367,11 @@ def _answer(container: Container, image: str, argv: list[str], seconds: float = 
 def _commit_of(version: str, *texts: str) -> str | None:
     """The commit that a package was built from: what it says itself, written out in full where another place of the
     image does so. A place that names another commit is not believed: it may be older than the package."""
-    local = _LOCAL_COMMIT.search(version)
+    local = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)", version)
     stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
     if local:
         stated.append(local[1])
-    whole = [text for text in texts if _WHOLE_COMMIT.fullmatch(text)]
+    whole = [text for text in texts if re.fullmatch(r"[0-9a-f]{40}", text)]
     first = (*stated, *whole, None)[0]
     if first is None:
         return None
@@ -416,8 +414,6 @@ _CHUNK = 1 << 20
 _WAIT = 900.0  # seconds of silence: the engine unpacks an image first that has not been used
 # What the engine itself puts into a container.
 _OF_CONTAINERS = frozenset({".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"})
-_MOUNTED = ("dev/", "proc/", "sys/")
-_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True)
@@ -447,7 +443,7 @@ def image_file_listing(endpoint: Endpoint, image: str, labels: Mapping[str, str]
             with tarfile.open(fileobj=StreamFile(pieces, lambda _: None), mode="r|", bufsize=_CHUNK) as archive:
                 for member in archive:
                     path = member.name.removeprefix("./")
-                    if path not in _OF_CONTAINERS and not path.startswith(_MOUNTED):
+                    if path not in _OF_CONTAINERS and not path.startswith(("dev/", "proc/", "sys/")):
                         files[f"/{path}"] = _file(archive, member)
         except tarfile.TarError as error:
             raise ImageStateError(f"the files of {image} cannot be read: {error}") from None
@@ -459,7 +455,7 @@ def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:
     file = archive.extractfile(member) if member.isreg() else None
     if file:
         digest, piece = sha256(), file.read(_CHUNK)
-        is_compiled = piece.startswith(_ELF)
+        is_compiled = piece.startswith(b"\x7fELF")
         while piece:
             digest.update(piece)
             piece = file.read(_CHUNK)

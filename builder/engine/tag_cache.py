@@ -74,7 +74,6 @@ def _timestamp(nanoseconds: int) -> str:
 _SECTION = "tags"
 # Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
 _HARMLESS = {"push", "save", "create", "mount", "unmount"}
-_NAMING = {"tag", "untag", "delete"}
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _changed_names(recent: Sequence[EngineEvent], cached: dict[str, str]) -> set
         is_of_image = event.kind == "image" or (event.kind == "container" and event.action == "commit")
         if not is_of_image or event.action in _HARMLESS:
             continue
-        if event.action not in _NAMING:
+        if event.action not in {"tag", "untag", "delete"}:
             return None
         names.add(event.name)
         if event.action != "tag":

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
 # https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the response is a JSON object a line.
 
-_NO_CREDENTIALS = {"X-Registry-Auth": "e30="}
 # An engine reports its progress several times a second, and repeats itself while a registry hangs.
 IDLE = 120.0
-_TRANSFERRING = ("Downloading", "Pushing")
 # The last status of a push, `7: digest: sha256:… size: 855`, on either image store.
 _PUSHED_DIGEST = re.compile(f"digest: ({DIGEST}) size: ")
 
@@ -87,7 +85,7 @@ class _Layers:
         phase, layer, detail = status.get("status"), status.get("id", ""), status.get("progressDetail") or {}
         if phase == "Pulling fs layer":
             self.lacking.add(layer)
-        if phase in _TRANSFERRING and detail.get("total"):
+        if phase in ("Downloading", "Pushing") and detail.get("total"):
             self.amounts[layer] = (int(detail.get("current") or 0), int(detail["total"]))
         elif phase != "Extracting":
             return None
@@ -132,7 +130,7 @@ def _follow(
 ) -> _Layers:
     layers = _Layers()
     where = f"{failed} ({endpoint.origin})"
-    headers = {**_NO_CREDENTIALS, **auth_headers}
+    headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, unless there are some
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     try:
         for status in client.objects(body):

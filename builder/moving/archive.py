@@ -335,7 +335,6 @@ def _is_of_others(
 # Names of files that are not taken from others, because programs obey what they find under them.
 
 _OWN_BY_MODS = frozenset({".gitignore", ".gitkeep", ".gitattributes"})
-_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # With a HEAD beside it, git takes a folder for a bare repository and obeys its settings.
 _OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
 
@@ -344,7 +343,7 @@ def unwelcome(path: str) -> str:
     """The reason why a file of this path in a build directory is not taken, or nothing. Folders with a dot are those of
     version control and of editors: git takes a ``.git`` for a repository wherever it lies, and runs the programs that
     its settings name."""
-    if _UNFIT.search(path):
+    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", path):
         return "its name holds a control character"
     # File systems ignore case and invisible characters.
     plain = "".join(character for character in path if unicodedata.category(character) != "Cf").casefold()

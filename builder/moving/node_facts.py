@@ -155,7 +155,6 @@ def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
 # (https://build.nvidia.com/spark/connect-two-sparks) and NCCL's environment variables
 # (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
 
-_PAIR = 2
 # The Ethernet and the Wi-Fi interface of a DGX Spark, over which a ring coordinates.
 _COORDINATION = ("enP7s7", "wlP9s9")
 
@@ -184,7 +183,7 @@ def choose_link(facts: MachineFacts) -> LinkChoice:
     interface = next((each for name in names if (each := facts.interface(name)) and each.addresses), None)
     problems = [] if interface else [f"none of {', '.join(names)} has an IPv4 address"]
     problems += address_problems(facts)
-    if len(up) not in {1, _PAIR, cluster.MESH_DEVICES}:
+    if len(up) not in {1, 2, cluster.MESH_DEVICES}:
         problems.append(f"{len(up)} links are up: a pair or a switch has two, a ring of three machines four")
     return LinkChoice(
         shape="mesh" if is_mesh else "pair or switch",

@@ -36,7 +36,6 @@ _LISTS = {
 _KEYS = {"address": "CLUSTER_NODES", "interface": "ETH_IF", "rdma": "IB_IF"}
 # The launcher's settings of NCCL for three machines in a ring, whose links between two of them have further addresses.
 _RING = "CONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING"
-_VARIABLE = "CONTAINER_"
 _OF_NODES = (*_LISTS, "LOCAL_IP")
 _NOT_HERE = {
     "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
@@ -175,7 +174,7 @@ def _variables(
     """The variables that builder.yaml lacks, None for one from the environment; adds to ``outcomes``."""
     variables: dict[str, str | None] = {}
     for key, value in env.values.items():
-        name = key.removeprefix(_VARIABLE)
+        name = key.removeprefix("CONTAINER_")
         if name in (key, "", "NAME"):
             continue
         shell = f"`export {name}=…` in your shell's profile"

@@ -74,7 +74,6 @@ Contents = Literal["all", "spark", "cpu", "minimal"]
 CONTENTS: tuple[Contents, ...] = get_args(Contents)
 # Files that a project may have lines of its own in: what is missing is added at their end.
 LINES = (".gitignore", ".gitattributes")
-_GPUS = {"spark": "all", "cpu": "none"}
 # Those with which this repository itself is developed.
 _OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
 
@@ -99,7 +98,7 @@ def select(contents: Contents) -> Selection:
     names = tuple(
         name
         for name in image.definition_names(project)
-        if is_all or image.serve_settings(project, name).gpus == _GPUS.get(contents)
+        if is_all or image.serve_settings(project, name).gpus == {"spark": "all", "cpu": "none"}.get(contents)
     )
     efforts = {image.repository_of(project, name): _effort(project, name) for name in names}
     every = [recipe for _, recipe in recipes.readable_recipes(project) if recipe.repository in efforts]

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from builder.sources.mirror import TreeEntry
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN = {"100644": False, "100664": False, "100755": True}
 _LINK = "120000"
-_LONGEST_NAME = 255
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_TOLD = 10
 
@@ -91,13 +89,13 @@ def _unfit_path(path: str) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         return "a path that leads elsewhere"
-    if _CONTROL.search(path) or "\\" in path:
+    if re.search(r"[\x00-\x1f\x7f]", path) or "\\" in path:
         return "a name with a control character or a backslash"
     try:
         longest = max(len(part.encode()) for part in parts)
     except UnicodeEncodeError:
         return "a name that is not UTF-8"
-    return "a name that is too long" if longest > _LONGEST_NAME else ""
+    return "a name that is too long" if longest > 255 else ""
 
 
 def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict[str, str]:

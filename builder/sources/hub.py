@@ -41,8 +41,6 @@ CountBytes = Callable[[int], None]
 # Files at a time: enough to use the bandwidth, and few enough that little is left half done.
 _WORKERS = 4
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_PARTIAL = 206
-_CHUNK = 1 << 16
 _AGAIN = "run this again: it goes on where it stopped"
 
 
@@ -304,12 +302,12 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
         http_stream_backoff("GET", url, headers=headers, follow_redirects=True, max_retries=3) as response,
     ):
         hf_raise_for_status(response)
-        if begin and response.status_code != _PARTIAL:
+        if begin and response.status_code != 206:
             raise SourceError(
                 f"{_hub_address(environ)} sends whole files only, and a part of {snapshot.model}'s {path} is needed",
                 hint="`builder download` fetches the model; then its headers are read here",
             )
-        for chunk in response.iter_bytes(_CHUNK):
+        for chunk in response.iter_bytes(1 << 16):
             content += chunk
             if len(content) >= size:
                 break

@@ -83,7 +83,6 @@ def _pin(repository: GitRepository, ref: str) -> GitPin:
     return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
 
 
-_LAST_NUMBER = re.compile(r"(.*?)([0-9]+)")
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
 _DESCRIBE = ["describe", "--tags", "--long", "--always", "--abbrev=40", "--match=v[0-9]*", "--match=[0-9]*"]
 _UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before giving up
@@ -122,7 +121,7 @@ def next_version(version: str) -> str:
     release, developing, _ = public.partition(".dev")
     if developing:
         return release
-    number = _LAST_NUMBER.fullmatch(public)
+    number = re.fullmatch(r"(.*?)([0-9]+)", public)
     return f"{number[1]}{int(number[2]) + 1}" if number else public
 
 
@@ -132,10 +131,6 @@ def _highest_version(repository: GitRepository, tag: str) -> str:
     listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
     versions = filter(None, map(parse_version, run_checked(repository, listed).text.splitlines()))
     return str(max(versions, default=""))
-
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,7 @@ def list_refs(repository: GitRepository) -> RemoteRefs:
 
 def is_commit(ref: str) -> bool:
     """True if ``ref`` is a full commit name, which is never looked up."""
-    return bool(_COMMIT.fullmatch(ref))
+    return bool(re.fullmatch(r"[0-9a-f]{40}", ref))
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
@@ -183,7 +178,7 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
         )
     if commit := branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None):
         return commit
-    if _ABBREVIATED.fullmatch(ref):
+    if re.fullmatch(r"[0-9a-f]{4,39}", ref, flags=re.IGNORECASE):
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
             f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
@@ -200,9 +195,7 @@ def _other_ref(repository: GitRepository, ref: str) -> str | None:
     return next((commit for commit, _, name in pairs if name == ref), None)
 
 
-_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
 _COMMENT = re.compile(r"(?:^|\s+)#.*")
-_OPTIONS = re.compile(r"\s+--?[a-z].*")
 
 
 @dataclass(frozen=True)
@@ -323,10 +316,10 @@ def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     requirements: list[str] = []
     for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
         content = _COMMENT.sub("", line).strip()
-        if include := _INCLUDE.fullmatch(content):
+        if include := re.fullmatch(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)", content):
             included.append(include["file"])
         elif content and not content.startswith("-"):
-            requirements.append(" ".join(_OPTIONS.sub("", content).split()))
+            requirements.append(" ".join(re.sub(r"\s+--?[a-z].*", "", content).split()))
     return tuple(included), tuple(requirements)
 
 

@@ -84,7 +84,6 @@ _OTHERWISE = re.compile(
     r"error: (?P<file>.+): "
     r"(?P<why>does not exist|already exists|wrong type|No such file or directory)(?: in (?:index|working directory))?"
 )
-_CHECKING = re.compile(r"Checking patch (?P<file>.+)\.\.\.")
 _OFFSET = re.compile(r"Hunk #(?P<number>\d+) succeeded at (?P<line>\d+) \(offset (?P<lines>-?\d+) lines?\)\.")
 _REDUCED = re.compile(r"Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)")
 _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
@@ -143,7 +142,7 @@ def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
     hunk_shifts: list[Shift] = []
     file, hunks = "", list[Hunk]()
     for line in stderr.splitlines():
-        if checking := _CHECKING.fullmatch(line):
+        if checking := re.fullmatch(r"Checking patch (?P<file>.+)\.\.\.", line):
             names = checking["file"].split(" => ")
             file, hunks = names[-1], [hunk for hunk in diff_hunks(patch, strip) if hunk.file in names]
         elif offset := _OFFSET.fullmatch(line):
@@ -164,7 +163,6 @@ def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
 # rule is that of the step which bakes a patch (``builder.definitions.mod.ModPatch``): it applies with all of its
 # context, or is in place already, or applies with part of its context, or fails.
 
-_APPLY = ["apply", "-v", "--whitespace=nowarn"]
 
 ReadFiles = Callable[[Collection[str]], dict[str, bytes]]
 """Returns the contents of those of the given paths that exist; raises SourceError."""
@@ -260,12 +258,10 @@ def _outcome(folder: Path, patch: CandidatePatch) -> PatchOutcome:
 
 def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:
     repository = GitRepository(folder / "no-repository", NO_REPOSITORY.address)
-    return run_local(repository, [*_APPLY, f"-p{patch.strip}", *options], patch.diff)
+    return run_local(repository, ["apply", "-v", "--whitespace=nowarn", f"-p{patch.strip}", *options], patch.diff)
 
 
 # A temporary index on top of a mirror: trees and patches are tried in it, and the mirror stays as it is.
-
-_APPLY_TO_INDEX = ["apply", "--cached", "--whitespace=nowarn"]
 
 
 @dataclass(frozen=True)
@@ -295,7 +291,7 @@ class ScratchIndex:
 
     def apply_error(self, diff: bytes, *options: str) -> str:
         """Applies ``diff`` to the index; returns git's error, empty if it applies."""
-        result = self.git([*_APPLY_TO_INDEX, *options], diff)
+        result = self.git(["apply", "--cached", "--whitespace=nowarn", *options], diff)
         return (result.stderr or "git said nothing") if result.status else ""
 
     def tree(self) -> str:

@@ -151,9 +151,7 @@ def _is_submodule(entry: _Entry | None) -> bool:
 
 # Where GitHub and GitLab keep the head of request N, and GitHub its merge with the branch that it was opened for.
 _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head")
-_MERGE = "refs/pull/{}/merge"
 _INCOMING = "refs/builder/incoming"
-_UPSTREAM = "refs/builder/upstream"
 _OPENED_FOR = "refs/builder/opened-for"
 _LISTED = 5
 
@@ -187,10 +185,10 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     Raises SourceError where they cannot be told, or their difference holds files that none of them touches."""
     name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.number}, base: BRANCH}}]`"
     # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
-    merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
+    merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR)
     parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
     merged_with = (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
-    default = _fetched(repository, "HEAD", _UPSTREAM)
+    default = _fetched(repository, "HEAD", "refs/builder/upstream")
     current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
         raise MissingError(f"{repository.address.url} has no default branch", hint=name_branch)
@@ -299,7 +297,6 @@ def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
 # their common ancestor. Only the files of the request are looked at: no other contents are fetched. What both sides
 # changed is merged by ``git merge-file``, which gives the same bytes in every version of git and obeys no setting.
 
-_FILES = frozenset({"100644", "100755"})
 _MARKER = 41  # characters, so that no text of a source is taken for a mark
 _MOST_CONFLICTS = 127  # as a status of merge-file; a greater one is an error
 
@@ -409,7 +406,7 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
 def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: tuple[_Entry, _Entry, _Entry]) -> None:
     """Merges contents and mode of one file, from the request's start, what is there, and the request's head."""
     start, now, head = sides
-    if not {mode for mode, _ in sides} <= _FILES:
+    if not {mode for mode, _ in sides} <= {"100644", "100755"}:
         progress.conflicts[path] = "is a link, and both change it"
         return
     files = [index.folder / name for name in ("now", "start", "head")]

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-_MOST_FILES = 50
-
-
 @dataclass(frozen=True)
 class CommitFacts:
     """A commit: its version (PEP 440), its date (RFC 3339 UTC), and at most 50 of its files."""
@@ -82,7 +79,7 @@ def commit_facts(
             date_of(repository, commit),
             printable(author),
             printable(title),
-            tuple(map(printable, files[:_MOST_FILES])),
+            tuple(map(printable, files[:50])),
         )
 
     return mirror.with_mirror(mirrors, url, read, notify)

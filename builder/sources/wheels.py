@@ -228,7 +228,6 @@ def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
 
 # A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 _LARGEST = 64 << 20  # bytes
-_DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
 def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
@@ -243,7 +242,7 @@ def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file:
         if len(contents) == len(wanted):
             return contents
     with open_wheel(wheel.address, ca_file) as archive:
-        members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
+        members = {re.sub(r"^[^/]+\.data/(?:purelib|platlib)/", "", name): name for name in archive.namelist()}
         contents = {path: archive.read(members[path]) for path in paths if path in members}
     for path, content in contents.items():
         files.write_state(_file(folder, path), content)
@@ -304,10 +303,6 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
     return f"{requirement.name}{requirement.specifier}", version
 
 
-_CHUNK = 1 << 16
-_PARTIAL_CONTENT = 206
-
-
 @contextlib.contextmanager
 def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
@@ -338,7 +333,7 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
             login = httpx2.NetRCAuth(str(Path(os.environ.get("NETRC") or "~/.netrc").expanduser()))
     # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
     with http_client.following(ca_file, login=login) as client:
-        yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
+        yield io.BufferedReader(_RemoteFile(address, client), 1 << 16)
 
 
 class _RemoteFile(io.RawIOBase):
@@ -383,7 +378,7 @@ class _RemoteFile(io.RawIOBase):
         with self._client.stream(method, self._address, headers=plain) as answer:
             if not answer.is_success:
                 raise NoAnswerError(f"the server says {http_client.status(answer)}")
-            if method == "GET" and answer.status_code != _PARTIAL_CONTENT:
+            if method == "GET" and answer.status_code != 206:
                 raise NoAnswerError("the server sends whole files only")
             # An answer that is read to its end leaves the connection for the next request.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))
