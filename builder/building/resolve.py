@@ -76,7 +76,7 @@ def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
     platform = versions.platform(workspace.engine)
     all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
-        raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+        raise UsageError("`--locked` resolves nothing, and `--update` resolves again: give only one of them")
     if request.locked:
         for chain in all_chains:
             chains.refuse_stale(lock, chain)
@@ -113,10 +113,12 @@ def _complete_pins(
     say_older(workspace, lock, all_chains, pins, request)
     completed = {}
     for name, definition in _definitions(all_chains).items():
-        known = pins[name].patches
+        vendored_patches = pins[name].patches
         # Patches that images.lock pins and the project does not have.
-        fetched = vendored.refetch_pull(workspace.project, definition, pins[name].pins, known, workspace.report)
-        completed[name] = replace(pins[name], patches={**known, **fetched})
+        fetched = vendored.refetch_pull(
+            workspace.project, definition, pins[name].pins, vendored_patches, workspace.report
+        )
+        completed[name] = replace(pins[name], patches={**vendored_patches, **fetched})
     return completed
 
 

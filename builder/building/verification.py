@@ -274,7 +274,7 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
         }.get(part, f"{part}: {text}")
     if not facts.capability:
         if "torch" not in facts.failures:
-            yield "torch.cuda.is_available() is false: torch is none for CUDA, or the driver is older than it wants"
+            yield "torch.cuda.is_available() is false: torch is not built for CUDA, or the driver is too old for it"
     elif not any(runs_on(architecture, facts.capability) for architecture in facts.architectures):
         named = ", ".join(facts.architectures) or "nothing"
         yield f"torch has kernels for {named}, and the card is {facts.card} ({facts.capability})"

@@ -326,7 +326,9 @@ class BuildLog:
             case StepStarted():
                 self._lines(number, [event.name])
             case StepOutput():
-                self._output(number, event)
+                text = self._unfinished.get(event.step, "") + event.text
+                *lines, self._unfinished[event.step] = text.split("\n")
+                self._append(number, event.step, lines)
             case StepFinished():
                 if unfinished := self._unfinished.pop(event.step, ""):
                     self._append(number, event.step, [unfinished])
@@ -355,10 +357,6 @@ class BuildLog:
     @property
     def compiled(self) -> tuple[StepMemory, ...]:
         return tuple(memory for memory in self._memory.values() if memory.mib)
-
-    def _output(self, number: int, event: StepOutput) -> None:
-        *lines, self._unfinished[event.step] = (self._unfinished.get(event.step, "") + event.text).split("\n")
-        self._append(number, event.step, lines)
 
     def _append(self, number: int, step: str, lines: Iterable[str]) -> None:
         # A progress bar redraws its line after \r: only its last state is kept.

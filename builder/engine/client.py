@@ -110,7 +110,11 @@ def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socke
         with _through_ssh(endpoint) as connection_and_errors:
             yield connection_and_errors
     else:
-        with _connect(endpoint, timeout) as connection:
+        try:
+            opened = _connect(endpoint, timeout)
+        except TimeoutError as error:  # an OSError, too, and one that callers take for a slow answer
+            raise unreachable_error(endpoint, error) from None
+        with opened as connection:
             yield connection, str
 
 

@@ -1,4 +1,4 @@
-"""What an image contains, whoever built it: its base, its GPU software, its packages and its files.
+"""The contents of an image, whoever built it: its base, its GPU software, its packages and its files.
 
 The list of files needs no start of the image. The probe and the packages are read in a container."""
 
@@ -291,7 +291,7 @@ def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     packages = {name: version for name, version in named.items() if _PACKAGE_VERSION.fullmatch(version)}
     for name in _SOURCES.values():
         if name in named and name not in packages:
-            raise ImageStateError(f"its {name} says that it is version {ascii(named[name])[:100]}, which is none")
+            raise ImageStateError(f"its {name} has the version {ascii(named[name])[:100]}, which is not a valid one")
     commits = {
         "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
         "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),

@@ -78,23 +78,16 @@ def read_daemon_settings(endpoint: Endpoint, file: Path = FILE) -> DaemonSetting
 
 def parse(info: dict[str, Any], settings: dict[str, Any] | None) -> DaemonSettings:
     """The settings that ``/info`` and the daemon's file tell, which is None where it cannot be read."""
+    collection = _mapping(_mapping((settings or {}).get("builder")).get("gc"))
+    # Since engine 28 the first name stands for the second: https://docs.docker.com/build/cache/garbage-collection/
+    kept = [collection.get(key) for key in ("defaultReservedSpace", "defaultKeepStorage", "defaultMaxUsedSpace")]
+    sizes = [size for size in map(_size, kept) if size is not None and collection.get("enabled") is not False]
+    unlimited = settings is not None and "max-size" not in _mapping(settings.get("log-opts"))
     return DaemonSettings(
         limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
-        endless_logs=info.get("LoggingDriver") == "json-file"
-        and settings is not None
-        and "max-size" not in _mapping(settings.get("log-opts")),
-        build_cache=_kept(_mapping(_mapping((settings or {}).get("builder")).get("gc"))),
+        endless_logs=unlimited and info.get("LoggingDriver") == "json-file",
+        build_cache=max(sizes, default=None),
     )
-
-
-def _kept(collection: dict[str, Any]) -> int | None:
-    if collection.get("enabled") is False:
-        return None
-    # Since engine 28 the first name stands for the second: https://docs.docker.com/build/cache/garbage-collection/
-    sizes = [
-        _size(collection.get(key)) for key in ("defaultReservedSpace", "defaultKeepStorage", "defaultMaxUsedSpace")
-    ]
-    return max((size for size in sizes if size is not None), default=None)
 
 
 def _size(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""What a project takes over from a checkout and from the engine."""
+"""The files that a project takes over from a checkout, and the images from the engine."""
 
 from __future__ import annotations
 
@@ -130,8 +130,8 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
         numbers = lock.images[repository].numbers if repository in lock.images else {}
-        known = {record.fingerprint for record in numbers.values()}
-        if details is not None and images.fingerprint(details) not in known:
+        fingerprints = {record.fingerprint for record in numbers.values()}
+        if details is not None and images.fingerprint(details) not in fingerprints:
             is_first = not numbers
             collected.append(AdoptableImage(tag, details.size, details.created, is_first and tag.endswith(":latest")))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))

@@ -37,8 +37,8 @@ def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> 
         if not mirror.is_commit(commit):
             commit = mirror.commit_of(repository, mirror.list_refs(repository), ref)
         mirror.ensure_commit(repository, commit)
-        found = (entry.path for entry in mirror.tree_entries(repository, commit))
-        return commit, tuple(sorted(path for path in found if not _unfit_path(path)))
+        paths = (entry.path for entry in mirror.tree_entries(repository, commit))
+        return commit, tuple(sorted(path for path in paths if not _unfit_path(path)))
 
     return mirror.with_mirror(mirrors, url, find, notify)
 

@@ -408,7 +408,7 @@ def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
     if kind == "local":
         return error
     message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
-    return DamagedError(message, hint=f"delete {repository.path}: it is made anew when it is needed")
+    return DamagedError(message, hint=f"delete {repository.path}: it is made again when it is needed")
 
 
 def run_in_project(folder: Path, *arguments: str) -> GitResult:

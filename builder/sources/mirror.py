@@ -452,7 +452,7 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
             try:
                 return action(repository)
             except DamagedError as error:
-                notify(f"{error.message}; making it anew")
+                notify(f"{error.message}; making it again")
                 rebuild(repository)
                 return action(repository)
     except OSError as error:

@@ -5,6 +5,7 @@ No source is checked out: git needs only the files that the request changes."""
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -170,14 +171,14 @@ _Branch = tuple[str, str]
 
 def fetch_pull(repository: GitRepository, pull: RequestedPull) -> str:
     """Fetches the head of a pull request, which the mirror then keeps; returns it. Raises MissingError."""
-    number = pull.number
-    repository.notify(f"fetching {pull.name} of {repository.address.url}")
+    number, url = pull.number, repository.address.url
+    repository.notify(f"fetching {pull.name} of {url}")
     for ref in _HEADS:
         if head := _fetched(repository, ref.format(number), _INCOMING):
             moves = f"update refs/builder/pulls/{number}/{head} {head}\ndelete {_INCOMING}\n"
             run_checked(repository, ["update-ref", "--stdin"], moves.encode())
             return head
-    raise MissingError(f"{repository.address.url} has no pull request {number}", hint="correct its number in `pulls:`")
+    raise MissingError(f"{url} has no pull request {number}", hint="correct its number in `pulls:`")
 
 
 def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commit: str) -> OwnCommits:
@@ -200,11 +201,11 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
         raise SourceError(unrelated, hint=name_branch)
     if not left:
         start = starts[0]
-        count = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
-        if count > 1:
+        total = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
+        if total > 1:
             raise SourceError(
                 f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the"
-                f" {count} commits between {start[:7]} and {head[:7]} are its own; all of them touch"
+                f" {total} commits between {start[:7]} and {head[:7]} are its own; all of them touch"
                 f" {listing(changed_files(repository, start, head))}",
                 hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
             )
@@ -218,9 +219,8 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     foreign = {start: [file for file in changed_files(repository, start, head) if file not in own] for start in starts}
     start = min(starts, key=lambda start: len(foreign[start]))
     if files := foreign[start]:
-        what = (
-            f"{'a file' if len(files) == 1 else f'{len(files)} files'} that it does not touch itself: {listing(files)}"
-        )
+        count = "a file" if len(files) == 1 else f"{len(files)} files"
+        what = f"{count} that it does not touch itself: {listing(files)}"
         raise SourceError(f"{pull.name}: against {name} its diff holds {what}", hint=name_branch)
     return OwnCommits(start, head)
 
@@ -284,12 +284,9 @@ def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
     if not is_ancestor(repository, head, branch):
         return branch
     # Each of the branch's own commits holds what those before it hold, so the first one with the request is searched.
-    line = run_checked(repository, ["rev-list", "--first-parent", branch, f"^{head}"]).text.split()
-    low, high = 0, len(line) - 1  # newest first; line[low] holds it
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if is_ancestor(repository, head, line[middle]) else (low, middle - 1)
-    before = run_checked(repository, ["rev-parse", f"{line[low]}^1"]).text if line else head
+    line = run_checked(repository, ["rev-list", "--first-parent", "--reverse", branch, f"^{head}"]).text.split()
+    first = bisect_left(line, True, key=lambda commit: is_ancestor(repository, head, commit))
+    before = run_checked(repository, ["rev-parse", f"{line[first]}^1"]).text if line else head
     return "" if is_ancestor(repository, head, before) else before
 
 
