@@ -113,12 +113,10 @@ def _complete_pins(
     say_older(workspace, lock, all_chains, pins, request)
     completed = {}
     for name, definition in _definitions(all_chains).items():
-        vendored_patches = pins[name].patches
+        patches = pins[name].patches
         # Patches that images.lock pins and the project does not have.
-        fetched = vendored.refetch_pull(
-            workspace.project, definition, pins[name].pins, vendored_patches, workspace.report
-        )
-        completed[name] = replace(pins[name], patches={**vendored_patches, **fetched})
+        fetched = vendored.refetch_pull(workspace.project, definition, pins[name].pins, patches, workspace.report)
+        completed[name] = replace(pins[name], patches={**patches, **fetched})
     return completed
 
 
