@@ -17,7 +17,7 @@ from builder.engine.machine import free_disk, read_build_machine
 from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from builder.base.project import Project
     from builder.building.request import BuildRequest
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 _DISK, _FINISHED, _BEGUN = "builddisk.json", "disk", "unfinished"
 # In a shorter one, what else runs on the machine counts for more.
 _LONG = 300.0
-
-
-def build_finished(project: Project) -> Mapping[str, int]:
-    return _section(project, _FINISHED)
-
-
-def build_begun(project: Project) -> Mapping[str, int]:
-    """Returns the bytes that builds took which then failed: what they have finished is there when they go on."""
-    return _section(project, _BEGUN)
 
 
 @contextmanager
@@ -57,7 +48,7 @@ def measured(project: Project, kind: str, data_root: str, images: int) -> Iterat
 
 
 def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> None:
-    begun, finished = build_begun(project), build_finished(project)
+    begun, finished = _section(project, _BEGUN), _section(project, _FINISHED)
     total = taken + begun.get(kind, 0)
     rest = {name: size for name, size in begun.items() if name != kind}
     if succeeded:
@@ -67,6 +58,8 @@ def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> Non
 
 
 def _section(project: Project, name: str) -> dict[str, int]:
+    """By the kind of a build, the most bytes that it took, or those that failed ones took: what they have finished is
+    there when they go on."""
     stored = images.load_cache(project.state / _DISK).get(name, {})
     return {kind: size for kind, size in stored.items() if isinstance(size, int)}
 
@@ -181,7 +174,7 @@ def _disk(project: Project, image: PlannedImage) -> Expectation | None:
     numbers = repository.numbers if repository else {}
     if not parts:
         return None
-    if before := build_finished(project).get(kind):
+    if before := _section(project, _FINISHED).get(kind):
         expected = Expectation(before, "as much as before")
     elif figures and not image.kept_steps:
         expected = Expectation(figures, "says image.yaml")
@@ -189,7 +182,7 @@ def _disk(project: Project, image: PlannedImage) -> Expectation | None:
         expected = Expectation(numbers[max(numbers)].size, f"the size of {image.plan.repository}:{max(numbers)}")
     else:
         return None
-    left = expected.amount - build_begun(project).get(kind, 0)
+    left = expected.amount - _section(project, _BEGUN).get(kind, 0)
     return replace(expected, amount=left) if left >= _WORTH_TELLING else None
 
 

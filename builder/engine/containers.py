@@ -118,7 +118,7 @@ def running(
     image: str,
     *,
     labels: Mapping[str, str],
-    workdir: str | None = None,
+    workdir: str = "",
     network: str = "none",
     mounts: Mapping[str, str] | None = None,
     platform: str = "",
@@ -132,31 +132,19 @@ def running(
     the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does not run,
     but ``entrypoint`` runs each command. A process that is killed leaves the container behind: `remove_labelled` with
     one of its ``labels`` finds it. Raises ImageStateError for a missing image."""
-    body: dict[str, Any] = {
+    binds = [{"Type": "bind", "Source": source, "Target": target} for source, target in (mounts or {}).items()]
+    host = {"Init": True, "NetworkMode": network, "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
+    body = {
         "Image": image,
         "Entrypoint": ["sleep", str(_LONGEST_LIFE)],
         "Cmd": [],
         "Labels": dict(labels),
+        "User": "0" if mounts else "",  # empty: the image's own
+        "WorkingDir": workdir,
         # An image's own health check would run commands beside ours.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": {
-            "Init": True,
-            "NetworkMode": network,
-            "AutoRemove": True,
-            "PidsLimit": _MOST_PROCESSES,
-            "Memory": memory,
-            "MemorySwap": memory,
-        },
+        "HostConfig": {**host, "PidsLimit": _MOST_PROCESSES, "Memory": memory, "MemorySwap": memory},
     }
-    if workdir is not None:
-        body["WorkingDir"] = workdir
-    if mounts:
-        body["User"] = "0"
-        body["HostConfig"]["Mounts"] = [
-            {"Type": "bind", "Source": source, "Target": target} for source, target in mounts.items()
-        ]
-    if devices:
-        body["HostConfig"]["DeviceRequests"] = list(devices)
     container_id = _create(endpoint, body, platform)
     try:
         request(endpoint, "POST", f"/containers/{container_id}/start", timeout=DISK_SECONDS)
