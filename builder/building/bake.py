@@ -1,8 +1,6 @@
 """BuildKit bakes all images of a build in one run.
 
-Step times come first, then proxy secrets, the remote builder, the run of BuildKit, and the third step of a build.
-The password of a proxy is passed as a secret, so that no record of the build contains it.
-"""
+The password of a proxy is passed as a secret, so that no record of the build contains it."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.building.work_folder import WorkFolder
     from builder.engine import bake_run as engine_bake
-    from builder.engine.bake_run import BakeResult, Secret
+    from builder.engine.bake_run import BakeResult
     from builder.engine.build_log import BuildStep
     from builder.engine.client import Endpoint
     from builder.numbers.workspace import Workspace
@@ -38,9 +36,7 @@ if TYPE_CHECKING:
 
 # The time that each step took when it last ran, shown while it runs again. The file may be deleted at any time.
 
-_SECTION = "seconds"
-_REMEMBERED = 2000
-_SHORTEST = 1.0
+_STEP_TIMES, _SECTION = "steptimes.json", "seconds"
 
 
 @dataclass(frozen=True)
@@ -51,19 +47,16 @@ class StepTimes:
 
 
 def load_step_times(project: Project) -> StepTimes:
-    """Reads the times of the steps that ran in this project."""
-    stored = images.load_cache(_file(project)).get(_SECTION, {})
+    stored = images.load_cache(project.state / _STEP_TIMES).get(_SECTION, {})
     return StepTimes({name: float(seconds) for name, seconds in stored.items()})
 
 
 def compiles(title: str) -> bool:
-    """True for the title of a step that compiles a source."""
     return title.startswith("the ") and title.endswith(" wheel")
 
 
 def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
-    """Returns the seconds that these steps take, as long as each did before; None where one that compiles never ran
-    here."""
+    """The seconds that these steps took before, together; None where one that compiles never ran here."""
     wanted = tuple(titles)
     if any(compiles(title) and title not in times.seconds for title in wanted):
         return None
@@ -71,44 +64,32 @@ def expected_steps(times: StepTimes, titles: Iterable[str]) -> float | None:
 
 
 def store_step_times(project: Project, steps: Iterable[BuildStep]) -> None:
-    """Stores the times of the steps that took a second or more and succeeded."""
-    fresh = {s.label: s.seconds for s in steps if s.seconds >= _SHORTEST and not s.error and not s.internal}
+    fresh = {s.label: s.seconds for s in steps if s.seconds >= 1.0 and not s.error and not s.internal}
     if fresh:
         # The latest stand last; the oldest, at the front, are dropped first.
         older = {name: took for name, took in load_step_times(project).seconds.items() if name not in fresh}
-        images.store_cache(_file(project), _SECTION, dict([*older.items(), *fresh.items()][-_REMEMBERED:]))
-
-
-def _file(project: Project) -> Path:
-    return project.state / "steptimes.json"
+        content = dict([*older.items(), *fresh.items()][-2000:])
+        images.store_cache(project.state / _STEP_TIMES, _SECTION, content)
 
 
 # Proxies with a password, for build steps: as secrets, which BuildKit keeps nowhere. As build arguments they would
 # stand in BuildKit's record of the build, in its metadata, and in what buildx is called with. Other proxies stay
 # build arguments, which reach whatever a Dockerfile does.
 
-_RUN = re.compile(r"\s*RUN\s+", re.IGNORECASE)
 _WITH_HERE_DOCUMENTS = re.compile(r"\s*(?:RUN|COPY|ADD)\s", re.IGNORECASE)
 # As BuildKit's parser finds them: https://docs.docker.com/reference/dockerfile/#here-documents
 _HERE_DOCUMENT = re.compile(r"(?:^|\s)\d*<<(?P<tabs>-?)(?P<quote>[\"']?)(?P<end>[^\s<\"']+)(?P=quote)(?=\s|$)")
 
 
 def split(proxies: Iterable[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
-    """Splits the user's proxies into those that are build arguments and those that are secrets."""
-    logins = {name: value for name, value in proxies if has_login(value)}
-    return {name: value for name, value in proxies if name not in logins}, logins
-
-
-def has_login(address: str) -> bool:
-    """True for an address with a user or a password, with or without its ``http://``."""
-    return bool(git.split(address if "://" in address else f"http://{address}").secret)
-
-
-def secrets(names: Iterable[str]) -> tuple[Secret, ...]:
-    """The secrets of these variables."""
-    from builder.engine.bake_run import Secret
-
-    return tuple(Secret(name, env=name) for name in names)
+    """Splits the user's proxies into those that are build arguments and those that are secrets: their addresses hold a
+    user or a password, with or without a ``http://``."""
+    plain: dict[str, str] = {}
+    logins: dict[str, str] = {}
+    for name, value in proxies:
+        has_login = git.split(value if "://" in value else f"http://{value}").secret
+        (logins if has_login else plain)[name] = value
+    return plain, logins
 
 
 def mounted(dockerfile: str, names: Iterable[str]) -> str:
@@ -119,7 +100,7 @@ def mounted(dockerfile: str, names: Iterable[str]) -> str:
     )
     lines = dockerfile.split("\n")
     for number in _instructions(lines):
-        if start := _RUN.match(lines[number]):
+        if start := re.match(r"\s*RUN\s+", lines[number], flags=re.IGNORECASE):
             lines[number] = f"{start[0]}{mounts}{lines[number][start.end() :]}"
     return "\n".join(lines)
 
@@ -140,22 +121,17 @@ def _instructions(lines: list[str]) -> Iterator[int]:
         yield first
         if _WITH_HERE_DOCUMENTS.match(whole):
             for here in _HERE_DOCUMENT.finditer(whole):
-                while (
-                    number < len(lines)
-                    and (lines[number].lstrip("\t") if here["tabs"] else lines[number]) != here["end"]
-                ):
+                stripped = "\t" if here["tabs"] else ""
+                while number < len(lines) and lines[number].lstrip(stripped) != here["end"]:
                     number += 1
                 number += 1
 
-
-# Builds outside the engine: the buildx instance that runs them, and the build cache that machines share.
 
 _CACHE_TAG = "buildcache"
 
 
 def with_builder(workspace: Workspace, name: str | None) -> Workspace:
-    """The workspace with the buildx instance that builds for its engine: ``name``, or that of builder.yaml, or the
-    engine's own."""
+    """The workspace with the buildx instance that builds: ``name``, that of builder.yaml, or the engine's own."""
     instance = name or configuration.load_configuration(workspace.project).builder
     return replace(workspace, engine=replace(workspace.engine, instance=instance)) if instance else workspace
 
@@ -174,10 +150,8 @@ def require_reachable_bases(endpoint: Endpoint, plans: Iterable[Plan]) -> None:
 
 
 def cache_options(project: Project, definition: str) -> dict[str, str]:
-    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it.
-
-    A build does not fail because the registry does not answer.
-    """
+    """The options that import and export the build cache of a definition; empty unless builder.yaml enables it. A build
+    does not fail because the registry does not answer."""
     config = configuration.load_configuration(project)
     if not config.cache:
         return {}
@@ -185,11 +159,8 @@ def cache_options(project: Project, definition: str) -> dict[str, str]:
     return {"from": cache, "to": f"{cache},mode=max,ignore-error=true"}
 
 
-# One run of BuildKit over build directories, with the user's certificates, package indexes, wheels and proxies.
-
 # Read by _parts/wheels.j2; a secret, because those are no part of what BuildKit knows a step by.
 _JOBS = "BUILD_JOBS"
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
@@ -209,22 +180,25 @@ def bake_images(
     workspace: Workspace, jobs: Sequence[BakeJob], compilers: int | None = None
 ) -> tuple[tuple[engine_bake.BakeResult, ...], Path]:
     """Builds all jobs in one run, what they share only once; returns their results and the file of the whole log.
-    ``compilers`` is how many a step may run at once, where not as many as fit.
-
-    A source tree that its repository no longer provides is taken from the mirror. Raises BuildFailedError where a step
-    fails.
-    """
+    ``compilers`` is how many a step may run at once, where not as many as fit. A source tree that its repository no
+    longer provides is taken from the mirror. Raises BuildFailedError where a step fails."""
     from builder.engine import bake_run as engine_bake
     from builder.sources import wheels
 
     workspace.report(load_step_times(workspace.project))
     settings = git.read_index_settings(workspace.environment)
     first = jobs[0].work
-    log = _log_file(workspace.project, first)
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    log = workspace.project.state / "logs" / f"{stamp}-{first.name}.log"
     hashes = {folder: expected for job in jobs for folder, expected in _own_index_hashes(job).items()}
     staged = wheels.stage(first.wheels, hashes, settings)
     names = {_target(job, number): job.work.tag for number, job in enumerate(jobs, start=1)}
     arguments, logins = split(settings.proxies)
+    # Secrets that the steps may use and must not keep; an index's address may contain a password.
+    indexes = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": " ".join(settings.extra_index_urls)}
+    hidden = {name: value for name, value in {**indexes, _JOBS: str(compilers or "")}.items() if value} | logins
+    secrets = [engine_bake.Secret(name, env=name) for name in hidden]
+    secrets += [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
     pushed = {target: job.push_to for target, job in zip(names, jobs, strict=True) if job.push_to}
     replaced: dict[str, str] = {}
     while True:
@@ -235,14 +209,14 @@ def bake_images(
                 workspace.engine,
                 first.path,
                 names=names,
-                secrets=(*_secrets(settings), *secrets(logins), *_compilers(compilers)),
+                secrets=secrets,
                 contexts={"find-links": str(first.wheels)} if staged else {},
                 # BuildKit knows the proxy arguments by name and keeps them out of cache key and history.
                 args=arguments,
                 cache=cache_options(workspace.project, jobs[0].definition),
                 log_path=log,
                 on_event=workspace.report,
-                environ={**workspace.environment, **_index_variables(settings), **logins, _JOBS: str(compilers or "")},
+                environ={**workspace.environment, **hidden},
                 pushed=pushed,
             )
         except TreeGoneError as error:
@@ -253,8 +227,7 @@ def bake_images(
 
 
 def _from_mirror(project: Project, gone: TreeGoneError, folder: Path, report: Report) -> str:
-    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError where no
-    mirror holds it."""
+    """Checks out the tree that BuildKit could not fetch, and returns its folder. Raises BuildFailedError without it."""
     from builder.sources import mirror
 
     url, _, commit = gone.address.partition("#")
@@ -295,7 +268,6 @@ def _targets(jobs: Sequence[BakeJob], replaced: Mapping[str, str]) -> dict[str, 
 
 
 def _with_logins(targets: dict[str, Any], work: WorkFolder, logins: Mapping[str, str]) -> dict[str, Any]:
-    """The targets with Dockerfiles that give proxies with a login to each step."""
     if not logins:
         return targets
     changed = {}
@@ -308,49 +280,20 @@ def _with_logins(targets: dict[str, Any], work: WorkFolder, logins: Mapping[str,
 
 
 def _target(job: BakeJob, number: int) -> str:
-    """A target name that is valid for bake, and unique among the jobs."""
     return f"{re.sub('[^A-Za-z0-9_-]', '_', job.definition)}-{number}"
 
 
 def _own_index_hashes(job: BakeJob) -> dict[str, frozenset[str]]:
     """The hashes of the packages that come from an index of their own, by the folder in which the template looks for
-    them: local wheels may take its place."""
+    wheels."""
     hashes = {}
     for name, target in job.targets.items():
         # A name that leads elsewhere is none of ours, and no template looks for it.
         definition = (job.definition if name == plan_bake.TARGET else name).replace("/", "_")
         for file in sorted((job.directory / target["context"] / "python").glob("index-*.txt")):
             text = file.read_text(encoding="utf-8", errors="replace")
-            hashes[f"{definition}-{file.stem}"] = frozenset(_HASH.findall(text))
+            hashes[f"{definition}-{file.stem}"] = frozenset(re.findall(r"--hash=sha256:([0-9a-f]{64})", text))
     return hashes
-
-
-def _index_variables(settings: git.UserSettings) -> dict[str, str]:
-    extra = " ".join(settings.extra_index_urls)
-    variables = {"PIP_INDEX_URL": settings.index_url, "PIP_EXTRA_INDEX_URL": extra}
-    return {name: value for name, value in variables.items() if value}
-
-
-def _secrets(settings: git.UserSettings) -> tuple[engine_bake.Secret, ...]:
-    """The secrets that the steps may use and must not keep; an index's address may contain a password."""
-    from builder.engine import bake_run as engine_bake
-
-    files = [engine_bake.Secret("ca", src=str(settings.ca_file))] if settings.ca_file else []
-    return (*files, *(engine_bake.Secret(name, env=name) for name in _index_variables(settings)))
-
-
-def _compilers(count: int | None) -> tuple[engine_bake.Secret, ...]:
-    from builder.engine import bake_run as engine_bake
-
-    return (engine_bake.Secret(_JOBS, env=_JOBS),) if count else ()
-
-
-def _log_file(project: Project, work: WorkFolder) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return project.state / "logs" / f"{stamp}-{work.name}.log"
-
-
-# The third step of a build: BuildKit bakes all images in one run.
 
 
 @dataclass(frozen=True)
@@ -371,13 +314,10 @@ def baked_images(
     workspace: Workspace, planned: Sequence[PlannedImage], registry_address: str | None, compilers: int | None
 ) -> Iterator[Iterator[BakedImage]]:
     """Bakes the planned images, what they share only once, and yields an iterator over the results; an image that has
-    no number by the end of the block is removed.
-
-    Images built by another BuildKit than the engine's own are loaded as a whole or, where ``registry_address`` is
-    given, go through that registry, so that only the layers that either side lacks are transferred. ``compilers`` as
-    for `bake_images`. Raises BuildFailedError where a step fails, and UsageError and ImageStateError for a base image
-    that has changed.
-    """
+    no number by the end of the block is removed. Images built by another BuildKit than the engine's own are loaded as a
+    whole or, where ``registry_address`` is given, go through that registry, so that only the layers that either side
+    lacks are transferred. ``compilers`` as for `bake_images`. Raises BuildFailedError where a step fails, and
+    UsageError and ImageStateError for a base image that has changed."""
     from builder.building import work_folder
     from builder.numbers import named_registry
 
@@ -402,22 +342,17 @@ def baked_images(
                 store_step_times(workspace.project, result.steps)
                 if job.push_to:
                     named_registry.pull_by_digest(engine, job.push_to, result.id, job.work.tag, workspace.report)
-                details = _details(engine, job.work.tag)
+                details = images.inspect_image(engine, job.work.tag)
+                if details is None:
+                    message = "the image was removed from the engine while it was being checked"
+                    raise ImageStateError(message, hint="build again")
                 yield BakedImage(image, job.work, result, details, host_platform, workspace.project.relative(log))
 
         yield baked_one_by_one()
 
 
-def _details(engine: Endpoint, tag: str) -> images.ImageDetails:
-    details = images.inspect_image(engine, tag)
-    if details is None:
-        raise ImageStateError("the image was removed from the engine while it was being checked", hint="build again")
-    return details
-
-
 def _require_local_base(engine: Endpoint, plan: Plan) -> None:
-    """Checks a base that only this engine has, since its tag may have moved. Raises ImageStateError where its content
-    is not what is pinned."""
+    """Raises ImageStateError where a base that only this engine has is not what is pinned: its tag may have moved."""
     from builder.engine import installed
 
     pin = plan.chain[0].pins.base

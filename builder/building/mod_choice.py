@@ -1,7 +1,4 @@
-"""This page chooses the mods of each image and checks that a build can use them.
-
-The selection and its order come first, then the users of each mod, its downloads, and the versions of its packages.
-"""
+"""The mods of each image, their files, and the checks that a build can use them."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from builder.plan import rules
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.base.project import Project
@@ -52,12 +49,8 @@ def load_mods(
     project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None, further: Sequence[str] = ()
 ) -> tuple[tuple[Mod, ...], ...]:
     """Loads the mods of each definition of ``chain``, as listed; for the last one those of ``recipe`` and the
-    ``further`` ones as well.
-
-    A mod that a parent image has already is not baked again, and one of a recipe that would change nothing in an image
-    is left out (``left_out``). Raises what ``require_known`` does for the files, and what ``load_all``
-    does for all mods at once.
-    """
+    ``further`` ones as well. A mod that a parent image has already is not baked again, and one of a recipe that would
+    change nothing in an image is left out (``left_out``). Raises what ``require_known`` and ``load_all`` do."""
     require_known(project, chain, recipe)
     on_top = (*(recipe.mods if recipe else ()), *further)
     own_names: list[list[str]] = []
@@ -89,8 +82,7 @@ def left_out(project: Project, recipe: Recipe, mods: Sequence[tuple[Mod, ...]]) 
 
 
 def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Recipe | None) -> None:
-    """Raises FileProblemsError with the location of every name in the files of ``chain`` and of ``recipe`` that is not
-    the name of a mod."""
+    """Raises FileProblemsError with the place of every name in the files that is not the name of a mod."""
     problems = [
         problem
         for definition in chain
@@ -104,10 +96,7 @@ def require_known(project: Project, chain: Sequence[ImageDefinition], recipe: Re
 def arrange_mods(
     project: Project, chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mod, ...]], pins: Sequence[Pins]
 ) -> tuple[tuple[Mod, ...], ...]:
-    """Returns ``mods`` in the order in which they are baked; ``pins`` are those of each definition of ``chain``.
-
-    Raises what ``rules.arrange_steps`` does.
-    """
+    """Returns ``mods`` in the order in which they are baked. Raises what ``rules.arrange_steps`` does."""
     if not any(mods):
         return tuple(mods)
     pinned: dict[str, str] = {}
@@ -124,8 +113,7 @@ _ANY_PLATFORM = "linux/arm64"
 
 @dataclass(frozen=True)
 class ModUse:
-    """The ``mods`` that the definition ``name``, or the ``recipe`` of that name, puts into the image of
-    ``definition``."""
+    """The ``mods`` that the definition or ``recipe`` called ``name`` puts into the image of ``definition``."""
 
     name: str
     definition: str
@@ -134,8 +122,7 @@ class ModUse:
 
 
 def definitions(project: Project) -> dict[str, ImageDefinition]:
-    """Loads the definitions of the project that can be read, by name; ``doctor``, and whatever uses one of the others,
-    tells what is wrong in it."""
+    """The definitions of the project that can be read, by name; ``doctor`` tells what is wrong in others."""
     loaded = {}
     for name in image.definition_names(project):
         with suppress(FileProblemsError, UsageError):
@@ -144,17 +131,13 @@ def definitions(project: Project) -> dict[str, ImageDefinition]:
 
 
 def mod_uses(project: Project, definitions: Mapping[str, ImageDefinition]) -> tuple[ModUse, ...]:
-    """The uses by ``definitions``, then those by the recipes whose image one of them makes, as far as these can be
-    read."""
+    """The uses by ``definitions``, then those by the readable recipes whose image one of them makes."""
     by_repository = {definition.repository: name for name, definition in definitions.items()}
-
-    def named(mods: Iterable[str]) -> tuple[str, ...]:
-        return tuple(map(name_of, mods))
-
-    all_uses = [ModUse(name, name, named(definition.mods)) for name, definition in definitions.items()]
+    all_uses = [ModUse(name, name, tuple(map(name_of, each.mods))) for name, each in definitions.items()]
     for name, loaded in recipe.readable_recipes(project):
         if loaded.repository in by_repository and not loaded.number:  # a numbered image exists already
-            all_uses.append(ModUse(name, by_repository[loaded.repository], named(loaded.mods), loaded))
+            mods = tuple(map(name_of, loaded.mods))
+            all_uses.append(ModUse(name, by_repository[loaded.repository], mods, loaded))
     return tuple(all_uses)
 
 
@@ -166,11 +149,8 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 def fetch_mod_files(workspace: Workspace, mods: Sequence[tuple[Mod, ...]]) -> tuple[tuple[Mod, ...], ...]:
     """Returns ``mods``, those of each definition of a chain, with the files from addresses; what was fetched before
-    takes no network.
-
-    Raises SourceError where an address has other content than mod.yaml says, or does not answer, and FileProblemsError
-    where it is a chat template that cannot be compiled.
-    """
+    takes no network. Raises SourceError where an address has other content than mod.yaml says, or does not answer, and
+    FileProblemsError where it is a chat template that cannot be compiled."""
     return tuple(tuple(_with_files(workspace, mod) for mod in own) for own in mods)
 
 
@@ -265,7 +245,6 @@ def check_mod_versions(chain: Sequence[ImageDefinition], mods: Sequence[tuple[Mo
 
 
 def _packages(pins: Pins) -> Iterator[LockedPackage]:
-    """All that an image holds: packages of its base and of its own, and what is built from git."""
     yield from pins.base.packages if pins.base else ()
     yield from pins.python.packages if pins.python else ()
     for name, pin in pins.sources.items():

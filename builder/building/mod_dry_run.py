@@ -1,8 +1,6 @@
 """A dry run tries the patches of mods before a build starts, in the order of the mods, on the pinned packages.
 
-The dry run comes first, then the changes by earlier mods, and patches that a script applies itself. The result for a
-script's own patches is only a hint.
-"""
+The result for a script's own patches is only a hint."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ class ModVerdict:
 
     @property
     def holds(self) -> bool:
-        """True if the mod can be used here, as far as that is certain. One that nothing requests here may exclude this
+        """True if the mod can be used here, as far as is certain. A mod that nothing requests may exclude this
         version."""
         fails = self.state == "fails" and not self.is_hint
         return not fails and not (self.state == "excluded" and self.requested)
@@ -102,7 +100,6 @@ def load(project: Project, names: Sequence[str]) -> tuple[Mod, ...]:
 
 
 def try_all(mods: Sequence[Mod], find: FindPackage) -> tuple[TriedPatch, ...]:
-    """Tries every patch of ``mods``, each after those before it."""
     packages = dict.fromkeys(patch.package for mod in mods for patch in mod.patches)
     patches = [_in_doubt(mods, tried) for package in packages for tried in _on_package(mods, package, find(package))]
     return tuple(sorted(patches, key=lambda tried: (mods.index(tried.mod), tried.index)))
@@ -171,8 +168,7 @@ def _on_package(mods: Sequence[Mod], name: str, package: Package | None) -> list
 
 
 def _in_doubt(mods: Sequence[Mod], tried: TriedPatch) -> TriedPatch:
-    """Turns a failure into "not tried" where a script or a file that is not fetched yet may change what the patch is
-    applied to: that shows only in the build."""
+    """Turns a failure into "not tried" where a script or an unfetched file may change what the patch is applied to."""
     if tried.outcome.state != "fails":
         return tried
     patch = tried.mod.patches[tried.index]
@@ -202,24 +198,18 @@ def _with_scripts(mods: Sequence[Mod], tried: Sequence[TriedPatch], find: FindPa
     )
 
 
-# The changes that mods make to installed packages before a patch is tried: files that are copied over them, and
-# scripts that may have changed them.
-
 _INSTALLED = ("site-packages", "dist-packages")
 # A script that names the package and one of these may change any file of it.
 _SWEEPS = re.compile(
     r"\*|\bfind\b|\bgrep\s+-\w*r|\bwalk\(|\bpip3?\b|\buv\b|\bcurl\b|\bwget\b|\bgit\s+(?:clone|am|apply)\b"
 )
-_PROSE = (".md", ".txt", ".rst")
 
 
 def _copied_files(mod: Mod) -> dict[str, bytes]:
-    """The files that ``mod`` puts into installed packages, by their path in site-packages; those from an address only
-    once they are fetched."""
+    """The files that ``mod`` puts into site-packages, by their path there; those from an address once they are
+    fetched."""
     contents = {file.path: file.content for file in (*mod.files, *mod.fetched)}
-    return {
-        path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents) if source in contents
-    }
+    return {path: contents[source] for copy in mod.copies for source, path in _copied(copy, contents)}
 
 
 def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
@@ -237,14 +227,13 @@ def _may_change(mod: Mod, patch: ModPatch, touched: Collection[str]) -> bool:
     tried = {each.file for each in mod.patches}
     for file in mod.files:
         text = file.content.decode("utf-8", "replace")
-        is_read = file.path not in tried and not file.path.endswith(_PROSE)
+        is_read = file.path not in tried and not file.path.endswith((".md", ".txt", ".rst"))
         if is_read and (names_file.search(text) or (names_package.search(text) and _SWEEPS.search(text))):
             return True
     return False
 
 
 def _copied(copy: FileCopy, contents: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Each file of a copy that lands in site-packages: its path in the mod, and that in site-packages."""
     into = copy.to.endswith("/") or copy.to == "." or copy.to.endswith("/.")
     name = copy.staged.rpartition("/")[2]
     target = f"{copy.to.removesuffix('.').rstrip('/')}/{name}" if into else copy.to

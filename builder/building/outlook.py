@@ -1,7 +1,4 @@
-"""The outlook of a build tells its duration, its compilers and its disk space before it starts.
-
-The disk space of earlier builds comes first, then the outlook.
-"""
+"""The outlook of a build tells its duration, its compilers and its disk space before it starts."""
 
 from __future__ import annotations
 
@@ -20,8 +17,7 @@ from builder.engine.machine import free_disk, read_build_machine
 from builder.plan import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
     from builder.base.project import Project
     from builder.building.request import BuildRequest
@@ -32,26 +28,14 @@ if TYPE_CHECKING:
 
 # The disk space that long builds took in this project's engine. The file may be deleted at any time.
 
-_FINISHED = "disk"
-_BEGUN = "unfinished"
+_DISK, _FINISHED, _BEGUN = "builddisk.json", "disk", "unfinished"
 # In a shorter one, what else runs on the machine counts for more.
 _LONG = 300.0
 
 
-def build_finished(project: Project) -> Mapping[str, int]:
-    """Returns the most bytes that a build took, by its kind."""
-    return _section(project, _FINISHED)
-
-
-def build_begun(project: Project) -> Mapping[str, int]:
-    """Returns the bytes that builds took which then failed: what they have finished is there when they go on."""
-    return _section(project, _BEGUN)
-
-
 @contextmanager
 def measured(project: Project, kind: str, data_root: str, images: int) -> Iterator[None]:
-    """Measures the build of one image in the block, if it takes long; of several ``images`` at once it cannot be told
-    which took what."""
+    """Measures a long build of one image in the block; of several ``images`` nothing tells which took what."""
     before, began = machine.free_disk(data_root), time.monotonic()
     succeeded = False
     try:
@@ -64,28 +48,21 @@ def measured(project: Project, kind: str, data_root: str, images: int) -> Iterat
 
 
 def remember(project: Project, kind: str, taken: int, *, succeeded: bool) -> None:
-    """Stores the bytes that a build took, together with those of failed ones before it."""
-    total = taken + build_begun(project).get(kind, 0)
-    rest = {name: size for name, size in build_begun(project).items() if name != kind}
+    begun, finished = _section(project, _BEGUN), _section(project, _FINISHED)
+    total = taken + begun.get(kind, 0)
+    rest = {name: size for name, size in begun.items() if name != kind}
     if succeeded:
-        most = max(total, build_finished(project).get(kind, 0))
-        images.store_cache(_file(project), _FINISHED, {**build_finished(project), kind: most})
-        images.store_cache(_file(project), _BEGUN, rest)
-    else:
-        images.store_cache(_file(project), _BEGUN, {**rest, kind: total})
+        most = max(total, finished.get(kind, 0))
+        images.store_cache(project.state / _DISK, _FINISHED, {**finished, kind: most})
+    images.store_cache(project.state / _DISK, _BEGUN, rest if succeeded else {**rest, kind: total})
 
 
 def _section(project: Project, name: str) -> dict[str, int]:
-    stored = images.load_cache(_file(project)).get(name, {})
+    """By the kind of a build, the most bytes that it took, or those that failed ones took: what they have finished is
+    there when they go on."""
+    stored = images.load_cache(project.state / _DISK).get(name, {})
     return {kind: size for kind, size in stored.items() if isinstance(size, int)}
 
-
-def _file(project: Project) -> Path:
-    return project.state / "builddisk.json"
-
-
-# The outlook of a build before it begins: how many compilers will run at once, how long it takes, and whether it fits
-# the engine's disk.
 
 _GB = 1_000_000_000
 _WORTH_TELLING = 10 * _GB
@@ -117,7 +94,6 @@ class BuildOutlook:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The outlook in words."""
         costs = []
         if self.seconds:
             costs.append(f"{words.duration_text(self.seconds.amount)} ({self.seconds.origin})")
@@ -125,32 +101,34 @@ class BuildOutlook:
             free = "" if self.free is None else f"; {self.data_root} has {words.size_text(self.free)} free"
             costs.append(f"{words.size_text(int(self.disk.amount))} of disk ({self.disk.origin}{free})")
         expected = (f"expected: {', '.join(costs)}",) if costs else ()
-        return (*map(_jobs_line, self.jobs), *expected)
+        return (*(_jobs_line(jobs) for jobs in self.jobs), *expected)
 
 
 def of_images(workspace: Workspace, request: BuildRequest, planned: Sequence[PlannedImage]) -> tuple[BuildOutlook, ...]:
     """Returns the outlook of each planned image; one that is there already has nothing ahead of it."""
-    to_build = [image for image in planned if request.force or image.comparison.existing is None]
-    if not to_build:
-        return tuple(BuildOutlook(image.plan.definition.name) for image in planned)
-    there = read_build_machine(workspace.engine)
+    there = read_build_machine(workspace.engine) if _to_build(request, planned) else None
     machine = rules.BuildMachine(*((there.processors, there.free, there.total) if there else ()))
     data_root = there.data_root if there else ""
     free = free_disk(data_root)
-    return tuple(
-        BuildOutlook(
-            definition=image.plan.definition.name,
-            disk_kind=_disk_kind(image),
-            jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
-            seconds=_seconds(workspace.project, image),
-            disk=_disk(workspace.project, image),
-            data_root=data_root,
-            free=free,
-        )
-        if image in to_build
-        else BuildOutlook(image.plan.definition.name)
-        for image in planned
-    )
+    outlooks = []
+    for image in planned:
+        outlook = BuildOutlook(image.plan.definition.name)
+        if _to_build(request, [image]):
+            outlook = BuildOutlook(
+                definition=image.plan.definition.name,
+                disk_kind=_disk_kind(image),
+                jobs=rules.of_plan(image.plan, image.kept_steps, machine, build_jobs(request.settings)),
+                seconds=_seconds(workspace.project, image),
+                disk=_disk(workspace.project, image),
+                data_root=data_root,
+                free=free,
+            )
+        outlooks.append(outlook)
+    return tuple(outlooks)
+
+
+def _to_build(request: BuildRequest, planned: Sequence[PlannedImage]) -> bool:
+    return request.force or any(image.comparison.existing is None for image in planned)
 
 
 def require_room(outlooks: Sequence[BuildOutlook]) -> None:
@@ -196,7 +174,7 @@ def _disk(project: Project, image: PlannedImage) -> Expectation | None:
     numbers = repository.numbers if repository else {}
     if not parts:
         return None
-    if before := build_finished(project).get(kind):
+    if before := _section(project, _FINISHED).get(kind):
         expected = Expectation(before, "as much as before")
     elif figures and not image.kept_steps:
         expected = Expectation(figures, "says image.yaml")
@@ -204,7 +182,7 @@ def _disk(project: Project, image: PlannedImage) -> Expectation | None:
         expected = Expectation(numbers[max(numbers)].size, f"the size of {image.plan.repository}:{max(numbers)}")
     else:
         return None
-    left = expected.amount - build_begun(project).get(kind, 0)
+    left = expected.amount - _section(project, _BEGUN).get(kind, 0)
     return replace(expected, amount=left) if left >= _WORTH_TELLING else None
 
 

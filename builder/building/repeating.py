@@ -1,14 +1,10 @@
-"""A numbered image can be built again from its build directory alone.
-
-The differences between two images come first, then the repeated build.
-Today's templates and mods have no influence on it.
-"""
+"""A numbered image can be built again from its build directory alone, whatever templates and mods are now."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -16,7 +12,7 @@ from builder.base import files
 from builder.base.errors import ImageStateError, LockError
 from builder.base.events import Message
 from builder.building import bake, work_folder
-from builder.engine import containers, images, installed
+from builder.engine import images, installed
 from builder.lock.kinds import TAKE_BACK
 from builder.numbers import adopted, build_directory
 from builder.plan import plan_model
@@ -30,15 +26,11 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The differences between two images of the same build: by layer, path and kind.
-
 Kind = Literal["time", "bytecode", "compiled", "package", "file"]
 # What changes nothing that the image does: Python compares bytecode with its source.
 HARMLESS: frozenset[Kind] = frozenset({"time", "bytecode"})
 
 _PACKAGES = re.compile(r"/var/lib/(dpkg|apt)/|/usr/share/builder/distribution-packages$|\.dist-info/|\.egg-info/")
-_LARGEST = 512 << 20
-_MOST_SECTIONS = 20
 _NAME = re.compile(r"(?:^|-c )# (.+)$", re.MULTILINE)
 
 
@@ -52,27 +44,11 @@ class FileDifference:
 
 
 def of_files(endpoint: Endpoint, first: str, second: str, labels: Mapping[str, str]) -> tuple[FileDifference, ...]:
-    """Compares all files of two images that the engine has, which takes a second for 100 to 200 MB. Of compiled files
-    the sections are named that differ, for the first 20. Raises ImageStateError where one is missing."""
+    """Compares all files of two images, a second for 100 to 200 MB. Raises ImageStateError where one is missing."""
     old = installed.image_file_listing(endpoint, first, labels)
     new = installed.image_file_listing(endpoint, second, labels)
-    differences = []
-    looked_into = 0
-    for path in sorted(old.keys() | new.keys()):
-        difference = _difference(path, old.get(path), new.get(path))
-        if (
-            difference
-            and difference.kind == "compiled"
-            and path in old
-            and path in new
-            and looked_into < _MOST_SECTIONS
-        ):
-            looked_into += 1
-            sections = ", ".join(_sections(endpoint, (first, second), path, labels))
-            difference = FileDifference(path, "compiled", sections or difference.what)
-        if difference:
-            differences.append(difference)
-    return tuple(differences)
+    differences = (_difference(path, old.get(path), new.get(path)) for path in sorted(old.keys() | new.keys()))
+    return tuple(filter(None, differences))
 
 
 def differing_layers(endpoint: Endpoint, first: tuple[str, ...], second: ImageDetails) -> tuple[str, ...]:
@@ -97,16 +73,9 @@ def _difference(path: str, old: ImageFile | None, new: ImageFile | None) -> File
     if old is None or new is None:
         what = "only in the image built again" if old is None else "only in the first image"
         return FileDifference(path, _kind(path, old or new), what)
-    changes = [
-        f"{name} {before} → {after}"
-        for name, before, after in (
-            ("type", old.kind, new.kind),
-            ("mode", f"{old.mode:04o}", f"{new.mode:04o}"),
-            ("owner", old.owner, new.owner),
-        )
-        if before != after
-    ]
-    if changes:
+    modes = f"{old.mode:04o}", f"{new.mode:04o}"
+    compared = (("type", old.kind, new.kind), ("mode", *modes), ("owner", old.owner, new.owner))
+    if changes := [f"{name} {before} → {after}" for name, before, after in compared if before != after]:
         return FileDifference(path, "file", ", ".join(changes))
     if old.content != new.content:
         return FileDifference(path, _kind(path, new), "content")
@@ -121,21 +90,8 @@ def _kind(path: str, file: ImageFile | None) -> Kind:
     return "package" if _PACKAGES.search(path) else "file"
 
 
-def _sections(endpoint: Endpoint, both: tuple[str, str], path: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """The names of the sections in which a compiled file differs; none where it is too large to look into."""
-    try:
-        contents = [containers.read_image_file(endpoint, image, path, labels, _LARGEST) or b"" for image in both]
-    except ImageStateError:
-        return
-    old, new = map(installed.elf_sections, contents)
-    yield from (name or "(no name)" for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name))
-
-
-# A numbered image built again from its build directory, whatever templates and mods say now.
-
 # The name of a definition stands in options of buildx that have several fields.
 _LARGEST_LAYERS = 1 << 20
-_NO_NAME = re.compile('[,"]')
 
 
 @dataclass(frozen=True)
@@ -152,13 +108,10 @@ class RebuiltImage:
 
 def recorded_layers(project: Project, name: ImageName) -> tuple[str, ...]:
     """The layers of a number as it was built, lowest first; none where its build directory does not tell."""
-    try:
-        text = files.read_plain_file(
-            build_directory.path_of(project, name) / plan_model.LAYERS, _LARGEST_LAYERS
-        ).decode()
-    except (OSError, UnicodeDecodeError):
-        return ()
-    return tuple(text.split())
+    with suppress(OSError, UnicodeDecodeError):
+        path = build_directory.path_of(project, name) / plan_model.LAYERS
+        return tuple(files.read_plain_file(path, _LARGEST_LAYERS).decode().split())
+    return ()
 
 
 def require_built_here(name: ImageName, recorded: NumberedImage) -> None:
@@ -179,16 +132,12 @@ def rebuilt_image(
 ) -> Iterator[RebuiltImage]:
     """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
     another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake.bake_images`. The
-    caller checks once that the engine can build (`versions.require_supported`).
-
-    Anybody may have written the directory: the targets are made anew from its plan, and baked from a copy of the files
-    that a build has.
-
-    Raises ImageStateError where the build directory is gone, or the image was built elsewhere; FileProblemsError where
-    its plan or its bake file is damaged or not as this program writes it; BuildFailedError where a step fails.
-    """
+    caller checks once that the engine can build (`versions.require_supported`). Anybody may have written the directory:
+    the targets are made anew from its plan, and baked from a copy of the files that a build has. Raises ImageStateError
+    where the build directory is gone, or the image was built elsewhere; FileProblemsError where its plan or its bake
+    file is damaged or not as this program writes it; BuildFailedError where a step fails."""
     require_built_here(name, recorded)
-    if _NO_NAME.search(recorded.definition):
+    if re.search('[,"]', recorded.definition):
         raise LockError(f"images.lock: {name} cannot be of a definition called {recorded.definition!r}", hint=TAKE_BACK)
     path = build_directory.path_of(workspace.project, name)
     if not path.is_dir():

@@ -73,8 +73,8 @@ class AlreadyBuilt:
 
 @dataclass(frozen=True)
 class HeldPointer:
-    """A model's pairing, or the ``latest`` of a repository, that a build left at ``stays`` (empty where it is nowhere),
-    and what is missing: each a text, and the command that brings it. ``failed`` if some of that was taken and did not
+    """A model's pairing, or the ``latest`` of a repository, that a build left at ``stays`` (empty where it is nowhere);
+    what is missing, each as text and the command that brings it; ``failed`` if some of that was taken and did not
     pass."""
 
     what: str

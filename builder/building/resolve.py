@@ -1,8 +1,4 @@
-"""The first two steps of a build turn a request into plans.
-
-The resolution of definitions, mods and pins comes first, then the plans.
-Each plan is compared with the images that already exist.
-"""
+"""The first two steps of a build turn a request into plans, and compare each plan with the images that exist."""
 
 from __future__ import annotations
 
@@ -29,15 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.building.request import BuildRequest
-    from builder.definitions.build_target import Target
     from builder.definitions.image import ImageDefinition
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Plan, Step
 
-
-# The first step of a build: the request becomes definitions, mods and pins.
 
 _MOST_NAMES = 3  # in an error; all of them are reported
 
@@ -64,24 +57,26 @@ class Resolution:
 
 def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
     """Reads the targets' files, and resolves what is not pinned; no source is queried twice, and nothing is written.
-
     Raises FileProblemsError with all problems in the files, LockError where images.lock is damaged or, for a ``locked``
-    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError.
-    """
+    request, does not cover what is requested, SourceError where a source cannot be resolved, and UsageError."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     # A model stands for the recipe that serves it, as everywhere.
     by_model = {model: paired.pairing.recipe for model, paired in lock.models.items()}
     targets = [build_target.find_target(project, by_model.get(text) or text) for text in request.targets]
     for named in targets:
-        _require_a_definition(named)
+        if named.recipe and named.recipe.number:
+            raise UsageError(
+                f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
+                hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
+            )
     definitions = [build_target.definition_of(project, named) for named in targets]
     recipe_problems.require_buildable(project, (named.recipe for named in targets if named.recipe))
     overrides = image.Overrides(request.platform, request.settings)
     platform = versions.platform(workspace.engine)
     all_chains = [image.load_chain(project, definition, platform, overrides) for definition in definitions]
     if request.locked and request.update:
-        raise UsageError("`--locked` resolves nothing and `--update` resolves anew: give one of them")
+        raise UsageError("`--locked` resolves nothing, and `--update` resolves again: give only one of them")
     if request.locked:
         for chain in all_chains:
             chains.refuse_stale(lock, chain)
@@ -101,21 +96,28 @@ def resolve_images(workspace: Workspace, request: BuildRequest) -> Resolution:
         if any(mod.packages for own in ordered for mod in own):
             mod_choice.check_mod_versions(chain, ordered, of_chain)
         with_files = mod_choice.fetch_mod_files(workspace, ordered)
-        resolved.append(ResolvedTarget(named.recipe, _models(named.recipe, request), chain, with_files))
+        own = [named.recipe.model] if named.recipe and named.recipe.model else []
+        models = tuple(dict.fromkeys([*own, *request.models]))
+        resolved.append(ResolvedTarget(named.recipe, models, chain, with_files))
     return Resolution(tuple(resolved), pins, lock)
 
 
 def _complete_pins(
     workspace: Workspace, lock: Lock, all_chains: Sequence[chains.Chain], request: BuildRequest
 ) -> dict[str, pinning.ResolvedPins]:
-    """The pins of all definitions by name, with the patches that they name."""
     pins = chains.resolve_missing(workspace, lock, all_chains, request.update)
     if faults := [fault for completed in pins.values() for fault in completed.faults]:
         raise pinning.error_of(faults)
     if request.local_base:
         pins = _on_local_bases(workspace, all_chains, pins)
     say_older(workspace, lock, all_chains, pins, request)
-    return {name: _with_patches(workspace, named, pins[name]) for name, named in _definitions(all_chains).items()}
+    completed = {}
+    for name, definition in _definitions(all_chains).items():
+        patches = pins[name].patches
+        # Patches that images.lock pins and the project does not have.
+        fetched = vendored.refetch_pull(workspace.project, definition, pins[name].pins, patches, workspace.report)
+        completed[name] = replace(pins[name], patches={**patches, **fetched})
+    return completed
 
 
 def _definitions(all_chains: Sequence[chains.Chain]) -> dict[str, ImageDefinition]:
@@ -148,8 +150,8 @@ def say_older(
     pins: Mapping[str, pinning.ResolvedPins],
     request: BuildRequest,
 ) -> None:
-    """Reports each package and source that goes back to an older version. Raises SourceError where the request does not
-    allow that."""
+    """Reports each package and source that goes back to an older version. Raises SourceError where that is not
+    allowed."""
     settings = git.read_index_settings(workspace.environment)
     older: list[pinning.OlderVersion] = []
     for definition in _definitions(all_chains).values():
@@ -164,31 +166,6 @@ def say_older(
         raise SourceError(
             f"{names}{more} would go back to older versions", hint="`--allow-older` takes the older versions"
         )
-
-
-def _with_patches(
-    workspace: Workspace, definition: ImageDefinition, resolved: pinning.ResolvedPins
-) -> pinning.ResolvedPins:
-    """``resolved`` with the patches that images.lock pins and the project does not have. Raises LockError."""
-    fetched = vendored.refetch_pull(workspace.project, definition, resolved.pins, resolved.patches, workspace.report)
-    return replace(resolved, patches={**resolved.patches, **fetched}) if fetched else resolved
-
-
-def _models(recipe: Recipe | None, request: BuildRequest) -> tuple[str, ...]:
-    own = [recipe.model] if recipe and recipe.model else []
-    return tuple(dict.fromkeys([*own, *request.models]))
-
-
-def _require_a_definition(named: Target) -> None:
-    """Raises UsageError for a recipe that names a numbered image, which is never built again."""
-    if named.recipe and named.recipe.number:
-        raise UsageError(
-            f"{named.recipe.file} serves {named.recipe.container}, an image that is there already",
-            hint=f"to build another, name the repository alone: `container: {named.recipe.repository}`",
-        )
-
-
-# The second step of a build: the plan of each image, compared with the images that exist.
 
 
 @dataclass(frozen=True)
@@ -224,18 +201,15 @@ class PlannedImage:
         return tuple(model for model in self.models if model not in self.lock.models)
 
     def is_paired(self, model: str, name: ImageName) -> bool:
-        """True if ``name`` serves the model already."""
         return model in self.lock.models and self.lock.models[model].pairing.image == name
 
     @property
     def kept_steps(self) -> int:
-        """The number of first steps that are the same as in the number that it is compared with."""
         return rules.common_steps(self.comparison.before, self.plan.steps)
 
     @property
     def is_recorded(self) -> bool:
-        """True if images.lock records everything about the existing image: all pairings, and the pins as they are
-        now."""
+        """True if images.lock has all pairings of the existing image, and the pins as they are now."""
         return not self.unpaired and all(
             self.lock.pins_of(part.definition.name, part.definition.platform) == part.pins for part in self.plan.chain
         )
@@ -258,13 +232,10 @@ def plan_all(workspace: Workspace, resolution: Resolution) -> tuple[PlannedImage
 def split(
     planned: Sequence[PlannedImage], *, force: bool
 ) -> tuple[list[tuple[PlannedImage, ImageName]], list[PlannedImage]]:
-    """Parts the plans with nothing to build, each with the number that is there, from those to build: all, if
-    ``force``."""
-    existing = [(image, image.comparison.existing) for image in planned]
-    return (
-        [(image, number) for image, number in existing if number is not None and not force],
-        [image for image, number in existing if number is None or force],
-    )
+    """Parts the plans with nothing to build, each with its number, from those to build: all, if ``force``."""
+    existing = [(image, None if force else image.comparison.existing) for image in planned]
+    built = [(image, number) for image, number in existing if number is not None]
+    return built, [image for image, number in existing if number is None]
 
 
 def _plan(workspace: Workspace, lock: Lock, resolution: Resolution, resolved: ResolvedTarget) -> PlannedImage:

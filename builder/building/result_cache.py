@@ -1,9 +1,7 @@
 """The cached results of builds that had nothing to do, by what was typed and the state of all files.
 
 As in git's index, files are identified by their time of change (ctime), size and inode: writing to a file or replacing
-it changes the first, which no program can set. What the engine has is looked up each time. The cache lies in the
-project's state folder, which may be deleted at any time.
-"""
+it changes the first, which no program can set. What the engine has is looked up each time."""
 
 from __future__ import annotations
 
@@ -51,12 +49,8 @@ class CacheKey:
 
 
 def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
-    """Returns the key of ``request`` in the project as it is now.
-
-    None for a request that always needs planning (it updates, forces, pushes, leaves out a check, moves pointers
-    anyway, or is for a candidate), where the project has too many files or one that cannot be read, and where a build
-    is running or was killed.
-    """
+    """Returns the key of ``request`` in the project as it is now; None for a request that always needs planning, where
+    the project has too many files or one that cannot be read, and where a build is running or was killed."""
     always = request.update or request.force or request.push or request.candidate
     if always or request.without_checks or request.promote_anyway or workspace.project.unfinished:
         return None
@@ -80,8 +74,7 @@ def cache_key(workspace: Workspace, request: BuildRequest) -> CacheKey | None:
 
 
 def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | None:
-    """Returns the results stored under ``key``; None if there are none, or if the files or the images in the engine
-    have changed since."""
+    """Returns the results stored under ``key``; None unless the files and the images in the engine are unchanged."""
     try:
         stored = json.loads(files.read_plain_file(key.path, _LARGEST))
     except (OSError, ValueError, RecursionError):
@@ -99,11 +92,9 @@ def look_up(workspace: Workspace, key: CacheKey) -> tuple[AlreadyBuilt, ...] | N
 
 
 def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[AlreadyBuilt]) -> None:
-    """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes.
-
-    They do not if something was just recorded, if a later number of the same inputs may come back into the engine, if
-    a recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time.
-    """
+    """Stores the ``results`` of plans that are all built already, if they stay valid as long as nothing changes. They
+    do not if something was just recorded, if a later number of the same inputs may come back into the engine, if a
+    recipe lies outside the project's recipes/, or if evidence is missing, which may be recorded any time."""
     images: dict[str, str] = {}
     if any(outcome.state == "waiting" for result in results for outcome in result.models):
         return
@@ -132,19 +123,14 @@ def store(key: CacheKey, planned: Sequence[PlannedImage], results: Sequence[Alre
 
 
 def _files(project: Project) -> Iterator[Path]:
-    """Lists everything that a plan is made from, the program included. The state of the project's folder itself changes
-    when a recipe is added to it."""
+    """Lists all that a plan is made from, the program included. A new recipe changes the state of the project's
+    folder."""
     yield from (project.root, project.lock)
-    for folder in (project.dockerfiles, project.mods, project.recipes):
-        yield from _walk(folder)
-    yield from (path for path in _walk(_PROGRAM) if path.suffix != ".pyc")
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    for path, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        yield Path(path)
-        yield from (Path(path, name) for name in sorted(names))
+    for top in (project.dockerfiles, project.mods, project.recipes, _PROGRAM):
+        for path, folders, names in os.walk(top, followlinks=True):
+            folders.sort()
+            yield Path(path)
+            yield from (Path(path, name) for name in sorted(names) if top != _PROGRAM or not name.endswith(".pyc"))
 
 
 def _state(path: Path) -> os.stat_result:

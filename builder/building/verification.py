@@ -1,8 +1,6 @@
 """The fourth step of a build checks that the image contains everything that was planned.
 
-The step as a whole comes first, then the checks of mods, on a GPU, and of chat templates. The GPU checks run
-only where the engine has a GPU, and the record of the image says which one they ran on.
-"""
+The GPU checks run only where the engine has a GPU, and the record of the image says which one they ran on."""
 
 from __future__ import annotations
 
@@ -91,11 +89,8 @@ def _keep_record(engine: Endpoint, baked: BakedImage) -> None:
 
 
 def require_pinned_base(endpoint: Endpoint, plan: Plan, baked: BakeResult, built: images.ImageDetails) -> None:
-    """Raises BuildFailedError where the image was built on another base than the pinned one.
-
-    A digest is compared with those that BuildKit reports; the layers of a base that only this engine has must be the
-    lowest ones of the image.
-    """
+    """Raises BuildFailedError where the image was built on another base than the pinned one. A digest is compared with
+    those that BuildKit reports; the layers of a base that only this engine has must be the lowest ones of the image."""
     pin = plan.chain[0].pins.base
     if pin is None:
         return
@@ -122,12 +117,10 @@ def run_checks(
     templates: Sequence[ExpectedTemplate] = (),
     without: Collection[str] = (),
 ) -> None:
-    """Runs every check of ``plan``, those of its parents included, in one container of ``image``, without a network,
-    and looks for the ``templates``. The checks ``without`` do not run.
-
-    An image for another platform than the engine's is checked where the engine can emulate it (by QEMU), and vLLM is
-    not imported then; what is left out is reported. Raises BuildFailedError naming every check that fails.
-    """
+    """Runs every check of ``plan`` but those ``without``, those of its parents included, in one container of ``image``,
+    without a network, and looks for the ``templates``. An image for another platform than the engine's is checked where
+    the engine can emulate it (by QEMU), and vLLM is not imported then; what is left out is reported. Raises
+    BuildFailedError naming every check that fails."""
     if not plan.checks and not templates and "vllm" not in plan.versions:
         return
     platform = plan.definition.platform
@@ -149,7 +142,7 @@ def run_checks(
         if TEMPLATE not in without:
             require_usable(container, python, templates)
         wanted = (check for check in plan.checks if not check.check.gpu and check.owner not in without)
-        failures = _mod_failures(container, wanted, CHECK_SECONDS)
+        failures = {check: text for check in wanted if (text := _failure(container, check, CHECK_SECONDS))}
     if failures:
         owners = dict.fromkeys(check.owner for check in failures)
         folders = ", ".join(f"mods/{owner}" for owner in owners)
@@ -159,8 +152,7 @@ def run_checks(
 
 def _require_version(container: containers.Container, python: str, pinned: str) -> None:
     result = container.run([python, "-c", _VERSION], timeout=CHECK_SECONDS)
-    output = "" if result.exit_code else result.output
-    installed = (output.strip().splitlines() or ["of no version"])[-1]
+    installed = ("" if result.exit_code else result.last_line) or "of no version"
     if installed.partition("+")[0] != pinned.partition("+")[0]:
         message = f"check {VERSION}: the image holds vLLM {installed}, while {pinned} is pinned"
         raise failed(message, "", [VERSION])
@@ -171,9 +163,6 @@ def _import_vllm(container: containers.Container, python: str) -> None:
     if result.exit_code:
         message = f"check {IMPORT}: vLLM cannot be imported in the image:\n{_last_lines(result.output)}"
         raise failed(message, "", [IMPORT])
-
-
-# The names of checks, and the checks of mods.
 
 
 def left_out(plan: Plan, without: Mapping[str, str]) -> dict[str, str]:
@@ -199,17 +188,11 @@ def failed(message: str, hint: str, names: Iterable[str]) -> BuildFailedError:
     return BuildFailedError(message, hint=f"{hint}; {wrong}" if hint else wrong)
 
 
-def _mod_failures(container: Container, checks: Iterable[ImageCheck], seconds: float) -> dict[ImageCheck, str]:
-    """Runs each check for at most ``seconds``, and describes those that fail."""
-    return {check: failure for check in checks if (failure := _failure(container, check, seconds))}
-
-
 def _last_lines(output: str) -> str:
     return "\n".join(f"  {line}" for line in output.rstrip().splitlines()[-10:])
 
 
 def _failure(container: Container, image_check: ImageCheck, seconds: float) -> str:
-    """Runs a check, and describes its failure; empty if it passes."""
     check = image_check.check
     if image_check.script is not None:
         argv, failure = ["bash", "-c", image_check.script], f"{check.run} fails"
@@ -224,20 +207,13 @@ def _failure(container: Container, image_check: ImageCheck, seconds: float) -> s
     return f"check of mod {image_check.owner}: {failure}\n{_last_lines(result.output)}".rstrip()
 
 
-# The checks that need a GPU.
-
 # A mod's kernels are compiled by their first call.
 KERNEL_SECONDS = 1800
-_NO_MEMORY = "out of memory"
-_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 
 
 def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
-    """Checks an image on the engine's GPU, and returns which that is; None where nothing was checked, which is told.
-    The checks ``without`` do not run.
-
-    Raises BuildFailedError naming every check that fails.
-    """
+    """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None where
+    nothing was checked, which is told. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
         return None
@@ -262,8 +238,7 @@ def check_gpu(
     devices: containers.Devices = containers.ALL_GPUS,
     entrypoint: tuple[str, ...] = (),
 ) -> str | None:
-    """Checks ``image`` in a container that has ``devices``, by commands that ``entrypoint`` runs; otherwise as
-    `run_gpu_checks`."""
+    """Checks ``image`` in a container with ``devices``, by commands that ``entrypoint`` runs, as `run_gpu_checks`."""
     report(Message("checking the image on the GPU"))
     try:
         with containers.running(
@@ -273,12 +248,12 @@ def check_gpu(
             failing = [(GPU, problem) for problem in gpu_problems(facts, plan)]
             if facts.capability:
                 wanted = (image_check for image_check in plan.checks if image_check.check.gpu)
-                failures = _mod_failures(container, wanted, KERNEL_SECONDS)
-                failing += [(failed.owner, problem) for failed, problem in failures.items()]
+                tried = ((check.owner, _failure(container, check, KERNEL_SECONDS)) for check in wanted)
+                failing += [(owner, problem) for owner, problem in tried if problem]
     except (EngineHTTPError, ImageStateError) as error:
         report(Message(f"checks on the GPU not run: {error.message}; `builder doctor` may say why"))
         return None
-    if any(_NO_MEMORY in problem.lower() for _, problem in failing):
+    if any("out of memory" in problem.lower() for _, problem in failing):
         report(
             Message("checks on the GPU not finished: it had no memory left; `builder stop` what is served, build again")
         )
@@ -291,7 +266,6 @@ def check_gpu(
 
 
 def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
-    """Everything that the facts tell against the image."""
     for part, text in facts.failures.items():
         yield {
             "torch": f"torch cannot be asked for the GPU: {text}",
@@ -300,7 +274,7 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
         }.get(part, f"{part}: {text}")
     if not facts.capability:
         if "torch" not in facts.failures:
-            yield "torch.cuda.is_available() is false: torch is none for CUDA, or the driver is older than it wants"
+            yield "torch.cuda.is_available() is false: torch is not built for CUDA, or the driver is too old for it"
     elif not any(runs_on(architecture, facts.capability) for architecture in facts.architectures):
         named = ", ".join(facts.architectures) or "nothing"
         yield f"torch has kernels for {named}, and the card is {facts.card} ({facts.capability})"
@@ -309,12 +283,10 @@ def gpu_problems(facts: GpuFacts, plan: Plan) -> Iterator[str]:
 
 def runs_on(architecture: str, capability: str) -> bool:
     """True if kernels for ``architecture`` (``sm_120``, ``sm_121a``, ``compute_90``) run on a card of ``capability``.
-
-    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with
-    ``f`` on its family. PTX is compiled for any later card:
-    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability
-    """
-    match = _ARCHITECTURE.fullmatch(architecture)
+    Machine code runs on cards of its major version and at least its minor one; with ``a`` on that very card, with ``f``
+    on its family. PTX is compiled for any later card:
+    https://docs.nvidia.com/cuda/cuda-c-programming-guide/#gpu-feature-availability"""
+    match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
     if match is None:
         return False
     kind, major, minor, suffix = match[1], int(match[2]), int(match[3]), match[4]
@@ -367,8 +339,8 @@ for path in sys.argv[1:]:
 
 @dataclass(frozen=True)
 class ExpectedTemplate:
-    """A chat template that a recipe names: its ``path`` in the image, relative to the folder that the server starts in,
-    and where the recipe says so."""
+    """A chat template that a recipe names at ``location``: its ``path`` in the image, relative to the server's
+    folder."""
 
     path: str
     location: Location

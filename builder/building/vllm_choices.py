@@ -35,8 +35,7 @@ _PACKAGE = "vllm"
 
 @dataclass(frozen=True)
 class VllmChoices:
-    """The values that the vLLM called ``label`` takes for some of its options, by option without dashes; an option
-    whose values cannot be told is left out."""
+    """The values that the vLLM called ``label`` takes, by option without dashes, where they can be told."""
 
     label: str
     values: Mapping[str, frozenset[str]]

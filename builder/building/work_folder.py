@@ -1,8 +1,7 @@
 """Folders of builds and proofs in progress, below ``.builder/work/``, and the removal of those that killed ones left.
 
 A folder is locked by the process that works in it. One that is not locked is stale: it is removed together with its
-temporary tag and its containers.
-"""
+temporary tag and its containers."""
 
 from __future__ import annotations
 
@@ -38,8 +37,8 @@ _EXTRA_TAG = re.compile(r"[a-z0-9][^\s:]*:adopting-[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class WorkFolder:
-    """The folder of one build in progress. ``directory`` becomes the build directory; ``tag`` is the temporary tag of
-    the image, until it has a number."""
+    """The folder of one build in progress. ``directory`` becomes the build directory; ``tag`` is the image's for that
+    time."""
 
     name: str
     path: Path
@@ -59,25 +58,19 @@ class WorkFolder:
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels of its containers."""
         return {LABEL: self.name, claims.PROJECT: self.project_id}
 
     @property
-    def _extra_tag_file(self) -> Path:
-        return self.path / "also"
-
-    @property
     def extra_tag(self) -> str | None:
-        """Another tag that is removed together with the folder, if there is one; only such as are made for that time.
-        Anybody may have written the file."""
+        """Another tag that is removed together with the folder. Anybody may have written the file."""
         with suppress(OSError, UnicodeDecodeError):
-            tag = read_plain_file(self._extra_tag_file, _LONGEST_TAG).decode()
+            tag = read_plain_file(self.path / "also", _LONGEST_TAG).decode()
             return tag if _EXTRA_TAG.fullmatch(tag) else None
         return None
 
     def note_extra_tag(self, tag: str) -> None:
         """Notes a tag that is going to be made, whole or not at all: half a name may be that of another tag."""
-        write_atomically(self._extra_tag_file, tag.encode())
+        write_atomically(self.path / "also", tag.encode())
 
 
 @contextmanager
@@ -115,8 +108,8 @@ def _create_locked(project: Project, repository: str, locks: ExitStack) -> WorkF
 
 
 def require_writable(project: Project, repository: str) -> None:
-    """Raises OSError where this user may not write what the next number of ``repository`` takes; found out only after
-    the build, it would have been for nothing."""
+    """Raises OSError where this user may not write what the next number takes, before a build that would be for
+    nothing."""
     for folder in (project.root, project.journal, project.builds / repository):
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(existing, os.W_OK | os.X_OK):
@@ -134,11 +127,7 @@ def remove_stale(workspace: Workspace) -> None:
     """Removes the folders that killed builds left behind. Those of builds that are running are locked, and stay."""
     project = workspace.project
     own_id = claims.existing_identity(project)
-    # Earlier programs made a work folder beside, and left BuildKit's record of a build, proxies and all, with the logs.
-    for record in (project.state / "logs").glob("*.log.metadata.json"):
-        with suppress(OSError):
-            record.unlink()
-    for folder in sorted([*project.work.glob("*"), *project.state.glob("new-*")]):
+    for folder in sorted(project.work.glob("*")):
         try:
             with folder_locked(folder):
                 _remove(workspace.engine, project, WorkFolder(folder.name, folder, own_id))
@@ -158,7 +147,6 @@ def _remove_late_containers(workspace: Workspace, own_id: str) -> None:
 
 
 def write_work_folder(directory: Path, files: Mapping[str, StagedFile]) -> None:
-    """Writes ``files`` into a folder that is made for them, with the folders in it."""
     for name, file in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)

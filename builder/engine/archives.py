@@ -1,7 +1,4 @@
-"""This page moves whole images into and out of an engine as archives.
-
-The OCI image layout comes first, then the archives over the engine's API.
-"""
+"""Whole images move into and out of an engine as archives in the OCI image layout."""
 
 from __future__ import annotations
 
@@ -11,7 +8,8 @@ import re
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import TransferError
 from builder.engine import client
@@ -34,7 +32,7 @@ DOCKER_INDEX = "manifest.json"
 LAYOUT_CONTENT = b'{"imageLayoutVersion":"1.0.0"}'
 _BLOBS = "blobs/sha256/"
 _DIGEST = re.compile(DIGEST)
-_INDEX_TYPES = (
+INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
@@ -52,7 +50,6 @@ class Descriptor:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The descriptor as it stands in a manifest or an index."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
 
@@ -65,7 +62,6 @@ class Manifest:
 
 
 def blob_name(digest: str) -> str:
-    """Returns the file name of a blob in an archive."""
     return _BLOBS + digest.removeprefix("sha256:")
 
 
@@ -83,11 +79,6 @@ def descriptor(value: Mapping[str, Any]) -> Descriptor:
     return Descriptor(str(value["mediaType"]), digest, size)
 
 
-def is_index(media_type: str) -> bool:
-    """True if this is the media type of an index, of either standard."""
-    return media_type in _INDEX_TYPES
-
-
 def is_attestation(entry: Mapping[str, Any]) -> bool:
     """True if this entry of an index is BuildKit's attestation of another one
     (https://docs.docker.com/build/metadata/attestations/attestation-storage/)."""
@@ -96,16 +87,13 @@ def is_attestation(entry: Mapping[str, Any]) -> bool:
 
 def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]]:
     """Returns the only image below ``top``, and the size of each of its blobs by digest, with all manifests and
-    attestations.
-
-    Raises ValueError, KeyError or TypeError for a manifest that is invalid and where there are several images, and
-    whatever ``get`` raises.
-    """
+    attestations. Raises ValueError, KeyError or TypeError for an invalid manifest or several images, and whatever
+    ``get`` raises."""
     content = json.loads(get(top.digest))
     sizes = {top.digest: top.size}
     images = []
-    for entry in content["manifests"] if is_index(top.media_type) else [top.json]:
-        if is_index(entry["mediaType"]):
+    for entry in content["manifests"] if top.media_type in INDEX_TYPES else [top.json]:
+        if entry["mediaType"] in INDEX_TYPES:
             raise ValueError("an index within an index")
         own = descriptor(entry)
         value = json.loads(get(own.digest))
@@ -119,23 +107,14 @@ def read_image(top: Descriptor, get: ReadBlob) -> tuple[Manifest, dict[str, int]
 
 
 def index_files(top: Descriptor, image: Manifest, tag: str) -> dict[str, bytes]:
-    """Returns the files that make an archive of these blobs load under the name ``tag``."""
     repository, version = split_tag(tag)
-    annotations = {
-        "io.containerd.image.name": f"{with_registry(repository)}:{version}",
-        "org.opencontainers.image.ref.name": version,
-    }
-    index = {
-        "schemaVersion": 2,
-        "mediaType": _INDEX_TYPES[0],
-        "manifests": [{**top.json, "annotations": annotations}],
-    }
-    docker = {
-        "Config": blob_name(image.config.digest),
-        "RepoTags": [tag],
-        "Layers": [blob_name(layer.digest) for layer in image.layers],
-    }
-    return {INDEX: json.dumps(index).encode(), DOCKER_INDEX: json.dumps([docker]).encode()}
+    full = f"{with_registry(repository)}:{version}"
+    annotations = {"io.containerd.image.name": full, "org.opencontainers.image.ref.name": version}
+    entries = [{**top.json, "annotations": annotations}]
+    index = {"schemaVersion": 2, "mediaType": INDEX_TYPES[0], "manifests": entries}
+    blobs = [blob_name(layer.digest) for layer in image.layers]
+    docker = [{"Config": blob_name(image.config.digest), "RepoTags": [tag], "Layers": blobs}]
+    return {INDEX: json.dumps(index).encode(), DOCKER_INDEX: json.dumps(docker).encode()}
 
 
 # Images as archives that an engine loads and saves, over its API. https://docs.docker.com/reference/api/engine/
@@ -150,24 +129,15 @@ _LARGEST_MANIFEST = 1 << 20
 
 
 def load_archive(endpoint: Endpoint, size: int, pieces: Iterable[bytes]) -> None:
-    """Loads an archive of ``size`` bytes, given in ``pieces``.
-
-    Raises TransferError where the engine refuses the archive, and whatever ``pieces`` raise: no image has a name then.
-    """
-    status, body = client.upload(endpoint, "/images/load?quiet=1", size, pieces, "application/x-tar", LOAD_IDLE)
-    message = _error_message(body)
+    """Loads an archive of ``size`` bytes, given in ``pieces``. Raises TransferError where the engine refuses the
+    archive, and whatever ``pieces`` raise: no image has a name then."""
+    status, body = client.upload(endpoint, "/images/load?quiet=1", size, pieces, LOAD_IDLE)
+    values = [client.parse_json_line(line) or {} for line in body.splitlines()]
+    message = next((str(error) for value in values if (error := value.get("error") or value.get("message"))), "")
     if status < 400 and not message:
         return
     hint = NO_ROOM_HINT if NO_ROOM in message.lower() else ""
     raise TransferError(f"the engine did not load the image: {message or f'status {status}'}", hint=hint)
-
-
-def _error_message(body: bytes) -> str:
-    for line in body.splitlines():
-        value = client.parse_json_line(line) or {}
-        if error := value.get("error") or value.get("message"):
-            return str(error)
-    return ""
 
 
 def save_archive(
@@ -176,14 +146,11 @@ def save_archive(
     receive: Callable[[str, int, Iterator[bytes]], None],
     on_bytes: Callable[[int], None],
 ) -> tuple[Descriptor, Manifest]:
-    """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once. Returns the
-    image's descriptor and its manifest; ``on_bytes`` gets the number of bytes that the engine has sent.
-
-    The classic image store keeps layers unpacked: there a layer's digest is that of the unpacked layer.
-
-    Raises TransferError where the engine stops midway; ValueError, KeyError and TypeError where the archive does not
-    hold exactly the blobs that its manifest names.
-    """
+    """Saves an image: ``receive`` gets the digest, the size and the pieces of every blob, each once, and ``on_bytes``
+    the number of bytes that the engine has sent. Returns the image's descriptor and its manifest. The classic image
+    store keeps layers unpacked: there a layer's digest is that of the unpacked layer. Raises TransferError where the
+    engine stops midway; ValueError, KeyError and TypeError where the archive does not hold exactly the blobs that its
+    manifest names."""
     small: dict[str, bytes] = {}
     large: set[str] = set()
     top: Descriptor | None = None
@@ -197,7 +164,7 @@ def save_archive(
                     small[digest] = file.read()
                 elif file and digest and digest not in large:
                     large.add(digest)
-                    receive(digest, info.size, _chunks(file))
+                    receive(digest, info.size, iter(partial(file.read, _CHUNK), b""))
                 elif file and info.name == INDEX:
                     top = descriptor(json.loads(file.read())["manifests"][0])
     except (tarfile.TarError, EOFError):
@@ -215,11 +182,6 @@ def save_archive(
     return top, image
 
 
-def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk
-
-
 class StreamFile(io.RawIOBase):
     """A readable file over the pieces of a stream."""
 
@@ -230,7 +192,6 @@ class StreamFile(io.RawIOBase):
         self._received = 0
 
     def read(self, size: int = -1, /) -> bytes:
-        """Returns up to ``size`` bytes, none at the end."""
         if not self._rest:
             self._rest = next((piece for piece in self._pieces if piece), b"")
             self._received += len(self._rest)

@@ -1,8 +1,6 @@
 """BuildKit builds images through docker buildx bake.
 
-The buildx process comes first, then the build, and the build cache.
-The result has temporary names until every check of the image has passed.
-"""
+The result has temporary names until every check of the image has passed."""
 
 from __future__ import annotations
 
@@ -30,8 +28,6 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# The buildx process: read while it runs, and never left behind.
-
 _STOP_WAIT = 5.0
 
 
@@ -44,20 +40,21 @@ def run_buildx(
     on_event: Callable[[Event], None],
 ) -> tuple[BuildProgress, tuple[StepMemory, ...]]:
     """Runs buildx with ``arguments`` in ``directory``, writes its log and passes on its events; returns the end state,
-    and the memory of the steps that compiled.
-
-    ``environ`` is the whole environment. Raises BuildFailedError, and EngineError where the engine or buildx is gone.
-    Any exception, ^C above all, ends buildx too.
-    """
+    and the memory of the steps that compiled. ``environ`` is the whole environment. Raises BuildFailedError, and
+    EngineError where the engine or buildx is gone. Any exception, ^C above all, ends buildx too."""
     import subprocess
+    from shutil import which
 
+    program = which(endpoint.buildx[0])
+    if program is None:
+        raise EngineError(f"{endpoint.buildx[0]}, which builds images, was not found", hint=START_HINT)
     progress = BuildProgress()
     other_lines: list[str] = []
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(log_path) as file:
         log = BuildLog(file)
         process = subprocess.Popen(
-            [*tied_to_parent(), _program(endpoint), *endpoint.buildx[1:], *arguments],
+            [*tied_to_parent(), program, *endpoint.buildx[1:], *arguments],
             cwd=directory,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
@@ -98,14 +95,6 @@ def _opened(path: Path) -> Iterator[TextIO]:
             file.close()
 
 
-def _program(endpoint: Endpoint) -> str:
-    from shutil import which
-
-    if program := which(endpoint.buildx[0]):
-        return program
-    raise EngineError(f"{endpoint.buildx[0]}, which builds images, was not found", hint=START_HINT)
-
-
 def _end(process: subprocess.Popen[str]) -> None:
     """Ends a process that still runs: interrupts, waits, kills. Its output is read meanwhile, so it cannot block."""
     import signal
@@ -135,6 +124,16 @@ _LOADED = "type=docker"
 _BY_DIGEST = "type=image,compression=zstd,push=true,push-by-digest=true,name-canonical=true"
 
 
+_ENVIRONMENT = {
+    # With the default attestations the same build gets a new digest every time.
+    "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
+    # Otherwise buildx runs git in the project, whose repository may name programs for it.
+    "BUILDX_GIT_INFO": "false",
+    # Since buildx 0.20 bake asks before it reads outside its directory, where secrets and contexts are on purpose.
+    "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
+}
+
+
 @dataclass(frozen=True)
 class Secret:
     """A secret for RUN --mount=type=secret: from a file, or from a variable of the build's environment."""
@@ -154,8 +153,8 @@ class Material:
 
 @dataclass(frozen=True)
 class BakeResult:
-    """A finished build: the engine's id of the image, the duration in seconds, the steps, the memory of those that
-    compiled, and the materials."""
+    """A finished build: the engine's id of the image, the duration, the steps, what compiling took, and the
+    materials."""
 
     id: str
     seconds: float
@@ -178,19 +177,14 @@ def bake_targets(
     cache: Mapping[str, str] | None = None,
     pushed: Mapping[str, str] | None = None,
 ) -> dict[str, BakeResult]:
-    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``.
-
-    ``secrets``, ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every
-    target, in addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may
-    list.
+    """Builds targets of ``directory``/bake.json at once, each tagged with its name in ``names``. ``secrets``,
+    ``contexts`` (named build contexts: name -> folder, address or image) and build ``args`` apply to every target, in
+    addition to what the bake file says; the values of ``args`` are no arguments of buildx, which anybody may list.
     ``cache`` is the build cache's source and destination (``from``, ``to``: as buildx writes them). Targets in
-    ``pushed`` (with a repository of a registry for each) are pushed there by their digests, and not loaded into the
-    engine. ``environ`` is the whole environment of the build. ``log_path`` gets the readable log while the build runs,
-    ``on_event`` every event.
-
-    Raises BuildFailedError, and EngineError where the engine stopped. The names are temporary: after a failure or an
-    interruption they are removed, since BuildKit names an image before its last step that may fail (unpacking).
-    """
+    ``pushed`` are pushed to that repository of a registry by their digests, and not loaded into the engine. ``environ``
+    is the whole environment of the build; ``log_path`` gets the readable log while the build runs, ``on_event`` every
+    event. Raises BuildFailedError, and EngineError where the engine stopped. After a failure or an interruption the
+    names are removed, since BuildKit names an image before its last step that may fail (unpacking)."""
     from contextlib import suppress
 
     began = time.monotonic()
@@ -203,9 +197,8 @@ def bake_targets(
     try:
         targets = json.loads((directory / BAKE_FILE).read_bytes())["target"]
         arguments = _arguments(targets, outputs, secrets, contexts, args, metadata, cache or {})
-        progress, compiled = run_buildx(
-            endpoint, directory, arguments, _environment(endpoint, {**environ, **args}), log_path, on_event
-        )
+        every = {**environ, **args, **environment(endpoint), **_ENVIRONMENT}
+        progress, compiled = run_buildx(endpoint, directory, arguments, every, log_path, on_event)
         results = json.loads(metadata.read_bytes())
     except (KeyboardInterrupt, BuilderError):
         for name in names.values():
@@ -216,10 +209,13 @@ def bake_targets(
         metadata.unlink(missing_ok=True)
     seconds = time.monotonic() - began
     steps = tuple(progress.steps.values())
-    return {
-        target: BakeResult(_image_id(results[target]), seconds, steps, compiled, _materials(results[target]))
-        for target in names
-    }
+    built = {}
+    for target in names:
+        result = results[target]
+        # The engine's id is the manifest's digest on the containerd store, else the config's.
+        image_id = str(result.get("containerimage.digest") or result["containerimage.config.digest"])
+        built[target] = BakeResult(image_id, seconds, steps, compiled, _materials(result))
+    return built
 
 
 def _arguments(
@@ -237,12 +233,8 @@ def _arguments(
         for direction, location in cache.items():
             arguments += ["--set", f"{target}.cache-{direction}={location}"]
     # `--set` replaces the secrets that a target has in the bake file.
-    given = [
-        ",".join(
-            map(_field, (f"id={secret.id}", f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}"))
-        )
-        for secret in secrets
-    ]
+    sources = [f"src={secret.src}" if secret.src else f"env={secret.env or secret.id}" for secret in secrets]
+    given = [f"{_field(f'id={secret.id}')},{_field(source)}" for secret, source in zip(secrets, sources, strict=True)]
     for target, definition in targets.items():
         for option in (*definition.get("secret", ()), *given):
             arguments += ["--set", f"{target}.secrets={option}"]
@@ -256,24 +248,6 @@ def _arguments(
 def _field(text: str) -> str:
     """Quotes a field of a line that buildx reads as CSV."""
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in ',"\n') else text
-
-
-def _environment(endpoint: Endpoint, environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        **environ,
-        **environment(endpoint),
-        # With the default attestations the same build gets a new digest every time.
-        "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
-        # Otherwise buildx runs git in the project, whose repository may name programs for it.
-        "BUILDX_GIT_INFO": "false",
-        # Since buildx 0.20 bake asks before it reads outside its directory, where secrets and contexts are on purpose.
-        "BUILDX_BAKE_ENTITLEMENTS_FS": "0",
-    }
-
-
-def _image_id(result: Mapping[str, Any]) -> str:
-    """Returns the engine's id of the image: the manifest's digest on the containerd store, else the config's."""
-    return str(result.get("containerimage.digest") or result["containerimage.config.digest"])
 
 
 def _materials(result: Mapping[str, Any]) -> tuple[Material, ...]:
@@ -300,11 +274,8 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class CacheRecord:
-    """A record of the build cache.
-
-    ``step`` is the command or instruction that it came from, empty for any other origin; ``size`` is in bytes;
-    ``shared`` marks a layer that an image uses as well.
-    """
+    """A record of the build cache. ``step`` is the command or instruction that it came from, empty for any other
+    origin; ``size`` is in bytes; ``shared`` marks a layer that an image uses as well."""
 
     id: str
     step: str
@@ -314,18 +285,13 @@ class CacheRecord:
 
 
 def records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:
-    """Returns all records of the engine's own BuildKit."""
     usage = request(endpoint, "GET", "/system/df", query={"type": "build-cache"}, timeout=_WAIT)
-    return tuple(
-        CacheRecord(
-            id=record["ID"],
-            step=_step(record.get("Description") or ""),
-            size=record.get("Size") or 0,
-            shared=bool(record.get("Shared")),
-            in_use=bool(record.get("InUse")),
-        )
-        for record in usage.get("BuildCache") or ()
-    )
+    collected = []
+    for record in usage.get("BuildCache") or ():
+        step, size = _step(record.get("Description") or ""), record.get("Size") or 0
+        flags = bool(record.get("Shared")), bool(record.get("InUse"))
+        collected.append(CacheRecord(record["ID"], step, size, *flags))
+    return tuple(collected)
 
 
 def settled_records(endpoint: Endpoint) -> tuple[CacheRecord, ...]:

@@ -1,7 +1,4 @@
-"""The output of a build becomes events, an error or a readable log.
-
-The memory of the steps comes first, then the progress as events, the error of a failed build, and the full log.
-"""
+"""The output of a build becomes events, an error or a readable log."""
 
 from __future__ import annotations
 
@@ -22,9 +19,6 @@ if TYPE_CHECKING:
 
     from builder.engine.client import Endpoint
 
-
-# The memory of the steps of a build: how much the compilers took, and the signs that a process was killed for want of
-# it.
 
 # What the steps that compile say of themselves (dockerfiles/_parts/wheels.j2).
 _COMPILING = re.compile(
@@ -82,20 +76,15 @@ _POSITION = re.compile(r"^\[((?:[^\] ]+ )*?)(?:stage-\d+ )?((?:[^\] ]+ )?\d+/\d+
 _PROXY_SECRETS = re.compile(
     r"(?:--mount=type=secret,id=\w+_PROXY,env=\w+_proxy )|(?:--mount=type=secret,id=(\w+_PROXY),env=\1 )"
 )
-_EXIT_CODE = re.compile(r"exit code: (\d+)")
 
 
-@dataclass(frozen=True)
-class NamedStep:
-    """A step by BuildKit's digest of it, and by its ``name`` there: ``[2/3] RUN make``."""
-
-    step: str
+class _Named:
     name: str
 
     @property
     def internal(self) -> bool:
         """True for BuildKit's own work, which the user need not see."""
-        return is_internal(self.name)
+        return bool(_INTERNAL.match(self.name))
 
     @property
     def title(self) -> str:
@@ -105,21 +94,25 @@ class NamedStep:
     @property
     def label(self) -> str:
         """The title without the step's position, by which its times are remembered."""
-        return _label(self.name)
+        position = _POSITION.match(self.name)
+        return title(self.name[position.end() :] if position else self.name)
 
 
 @dataclass(frozen=True)
-class StepStarted(NamedStep):
-    """The start of a step."""
+class StepStarted(_Named):
+    """The start of a step: BuildKit's digest of it, and its ``name`` there, ``[2/3] RUN make``."""
+
+    step: str
+    name: str
 
 
 @dataclass(frozen=True)
-class StepFinished(NamedStep):
-    """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled.
+class StepFinished(_Named):
+    """The end of a step after ``seconds``; ``error`` is empty unless it failed or was cancelled. A few internal steps
+    end more than once: the last end counts."""
 
-    A few internal steps end more than once: the last end counts.
-    """
-
+    step: str
+    name: str
     cached: bool
     seconds: float
     error: str = ""
@@ -148,7 +141,7 @@ Event = StepStarted | StepFinished | StepOutput | StepProgress
 
 
 @dataclass(frozen=True)
-class BuildStep:
+class BuildStep(_Named):
     """The state of a step; ``seconds`` is 0 for one that was cached or has not ended."""
 
     name: str
@@ -157,24 +150,13 @@ class BuildStep:
     error: str = ""
 
     @property
-    def internal(self) -> bool:
-        """True for BuildKit's own work, which the user need not see."""
-        return is_internal(self.name)
-
-    @property
-    def label(self) -> str:
-        """The title without the step's position, by which its times are remembered."""
-        return _label(self.name)
-
-    @property
     def cancelled(self) -> bool:
         """True if it ended only because another step failed or the user stopped the build."""
         return "context canceled" in self.error
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of the step's command, if the step failed by it."""
-        match = _EXIT_CODE.search(self.error)
+        match = re.search(r"exit code: (\d+)", self.error)
         return int(match[1]) if match else None
 
 
@@ -199,7 +181,10 @@ class BuildProgress:
                 done="completed" in status,
             )
         for log in message.get("logs") or ():
-            yield self._log(log)
+            # A character of several bytes may be cut between two messages.
+            key = (log.get("vertex", ""), int(log.get("stream") or 1))
+            decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
+            yield StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
 
     def _vertex(self, vertex: Mapping[str, Any]) -> Iterator[Event]:
         digest, started, completed = vertex["digest"], vertex.get("started"), vertex.get("completed")
@@ -218,43 +203,20 @@ class BuildProgress:
         self._running[digest] = completed
         step = self.steps[digest]
         cached = bool(vertex.get("cached"))
-        seconds = 0.0 if cached else step.seconds + _seconds(started, completed)
+        begin, end = map(datetime.fromisoformat, (started, completed))
+        seconds = 0.0 if cached else step.seconds + max((end - begin).total_seconds(), 0.0)
         self.steps[digest] = replace(step, cached=cached, seconds=seconds, error=vertex.get("error") or "")
         yield StepFinished(digest, name, cached, seconds, vertex.get("error") or "")
 
-    def _log(self, log: Mapping[str, Any]) -> StepOutput:
-        # A character of several bytes may be cut between two messages.
-        key = (log.get("vertex", ""), int(log.get("stream") or 1))
-        decoder = self._decoders.setdefault(key, codecs.getincrementaldecoder("utf-8")("replace"))
-        return StepOutput(key[0], decoder.decode(b64decode(log.get("data") or "")))
-
 
 def title(name: str) -> str:
-    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest
-    of a base image is left out."""
+    """A step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. No digest of a
+    base."""
     position = _POSITION.match(name)
     instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
     return (f"[{position[1]}{position[2]}] " if position else "") + (comment[1] if comment else instruction)
 
-
-def _label(name: str) -> str:
-    """Returns a step's title without its position, so that it stays the same when steps are added before it."""
-    position = _POSITION.match(name)
-    return title(name[position.end() :] if position else name)
-
-
-def is_internal(name: str) -> bool:
-    """True if a step of this name is BuildKit's own work and no instruction of a Dockerfile."""
-    return bool(_INTERNAL.match(name))
-
-
-def _seconds(started: str, completed: str) -> float:
-    begin, end = (datetime.fromisoformat(text) for text in (started, completed))
-    return max((end - begin).total_seconds(), 0.0)
-
-
-# The error of a failed build, from its progress and buildx's output.
 
 _ANSWER_WAIT = 5.0
 _NAME_WIDTH = 120
@@ -262,8 +224,6 @@ _CANCELLED = 130
 _KILLED = 137
 # What buildx itself writes for a build: in the folder that the build works in.
 _LOCAL_FILE = re.compile(rf"(/\S+/\.builder/work)/\S+: {NO_ROOM}", re.IGNORECASE)
-_TREE = re.compile(r"load git source (\S+)$")
-_BASE = re.compile(r"load metadata for \S+@sha256:[0-9a-f]{64}$")
 # A registry that does not answer, or has dropped the image, is all the same to whoever pinned it.
 _BASE_HINT = (
     "look at the network and at `docker login`; `builder lock --update base` pins the base again: what the registry, "
@@ -274,11 +234,8 @@ _BASE_HINT = (
 def build_error(
     endpoint: Endpoint, progress: BuildProgress, log: BuildLog, other_lines: Sequence[str], exit_code: int, path: str
 ) -> BuilderError:
-    """Returns the error for a buildx that ended with ``exit_code``; ``other_lines`` are its output besides progress.
-
-    It names the failed step, its exit code and its last lines, else buildx's own message; it is an EngineError where
-    the engine no longer answers.
-    """
+    """Returns the error for a buildx that ended with ``exit_code``: the failed step, its exit code and its last lines,
+    else buildx's own message (``other_lines``); an EngineError where the engine no longer answers."""
     errors = [line.removeprefix("ERROR: ") for line in other_lines if line.startswith("ERROR: ")]
     last_line = next((line for line in reversed(other_lines) if line.strip()), f"buildx ended with {exit_code}")
     reason = errors[-1] if errors else last_line
@@ -300,13 +257,13 @@ def build_error(
         return BuildFailedError("the build was cancelled", log=path)
     excerpt = _excerpt(other_lines)
     for digest, step in failed:
-        if tree := _TREE.search(step.name):
+        if tree := re.search(r"load git source (\S+)$", step.name):
             message = f"the source tree {tree[1]} cannot be fetched: {' '.join(step.error.split())}"
             return TreeGoneError(message, address=tree[1], log=path)
         lines = [f"the build failed in step {_short(step.name)}: {step.error}", *excerpt]
         lines += [f"  {line}" for line in log.tail(digest)]
         failure = _failed(lines, step.error, log.memory(digest).after(step.error), path)
-        if _BASE.search(step.name) and type(failure) is BuildFailedError:
+        if re.search(r"load metadata for \S+@sha256:[0-9a-f]{64}$", step.name) and type(failure) is BuildFailedError:
             return BaseGoneError(failure.message, log=path, hint=_BASE_HINT)
         return failure
     return _failed([f"the build failed: {reason}", *excerpt], reason, StepMemory().after(reason), path)
@@ -323,29 +280,21 @@ def _excerpt(lines: Sequence[str]) -> list[str]:
     return list(lines[max(rules[-2] - 1, 0) : rules[-1]]) if len(rules) >= 2 else []
 
 
-def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str, hint: str = "") -> BuildFailedError:
-    """The error with these lines and the advice that fits the ``output``; ``hint`` where none does."""
-    message = "\n".join(lines)
+def _failed(lines: Sequence[str], output: str, memory: StepMemory, path: str) -> BuildFailedError:
+    message, hint = "\n".join(lines), ""
     if NO_ROOM in output.lower():
-        return DiskFullError(message, log=path, hint=_room_hint(output))
-    return BuildFailedError(message, log=path, hint=_memory_hint(memory) or hint)
-
-
-def _room_hint(output: str) -> str:
-    if match := _LOCAL_FILE.search(output):
-        return f"make room on the disk that holds {match[1]}, and build again"
-    return "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
-
-
-def _memory_hint(memory: StepMemory) -> str:
-    if not memory.killed:
-        return ""
-    if memory.jobs > 1:
-        return (
+        hint = "the engine's disk is full: `docker buildx prune` frees build cache, `builder prune` old images"
+        if match := _LOCAL_FILE.search(output):
+            hint = f"make room on the disk that holds {match[1]}, and build again"
+        return DiskFullError(message, log=path, hint=hint)
+    if memory.killed and memory.jobs > 1:
+        hint = (
             f"{memory.jobs} compilers at once were too many: `--set build_jobs={memory.jobs // 2}` runs fewer, and the "
             "build goes on with what is finished"
         )
-    return "free memory on the machine that builds: stop a model that is served there, or add swap"
+    elif memory.killed:
+        hint = "free memory on the machine that builds: stop a model that is served there, or add swap"
+    return BuildFailedError(message, log=path, hint=hint)
 
 
 def _end(memory: StepMemory) -> str:
@@ -372,18 +321,21 @@ class BuildLog:
     _memory: dict[str, StepMemory] = field(default_factory=dict)
 
     def write(self, event: Event) -> None:
-        """Appends the lines of an event."""
         number = self._numbers.setdefault(event.step, len(self._numbers) + 1)
         match event:
             case StepStarted():
                 self._lines(number, [event.name])
             case StepOutput():
-                self._output(number, event)
+                text = self._unfinished.get(event.step, "") + event.text
+                *lines, self._unfinished[event.step] = text.split("\n")
+                self._append(number, event.step, lines)
             case StepFinished():
                 if unfinished := self._unfinished.pop(event.step, ""):
                     self._append(number, event.step, [unfinished])
                 # An internal step may end more than once: only a change is worth a line.
-                if self._ends.get(event.step) != (end := _end_line(event)):
+                end = "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"
+                end = f"ERROR after {event.seconds:.1f}s: {event.error}" if event.error else end
+                if self._ends.get(event.step) != end:
                     self._ends[event.step] = end
                     self._lines(number, [end])
             case _:
@@ -397,21 +349,14 @@ class BuildLog:
         self.file.flush()
 
     def tail(self, step: str) -> list[str]:
-        """Returns the last lines that a step wrote."""
         return [*self._tails.get(step, ()), *filter(None, [redacted(self._unfinished.get(step, ""))])]
 
     def memory(self, step: str) -> StepMemory:
-        """Returns what the output of a step tells of its memory."""
         return self._memory.get(step, StepMemory())
 
     @property
     def compiled(self) -> tuple[StepMemory, ...]:
-        """The memory of the steps that compiled a source and measured it."""
         return tuple(memory for memory in self._memory.values() if memory.mib)
-
-    def _output(self, number: int, event: StepOutput) -> None:
-        *lines, self._unfinished[event.step] = (self._unfinished.get(event.step, "") + event.text).split("\n")
-        self._append(number, event.step, lines)
 
     def _append(self, number: int, step: str, lines: Iterable[str]) -> None:
         # A progress bar redraws its line after \r: only its last state is kept.
@@ -423,9 +368,3 @@ class BuildLog:
 
     def _lines(self, number: int, lines: Iterable[str]) -> None:
         self.file.writelines(f"#{number} {redacted(line)}\n" for text in lines for line in text.split("\n"))
-
-
-def _end_line(event: StepFinished) -> str:
-    if event.error:
-        return f"ERROR after {event.seconds:.1f}s: {event.error}"
-    return "CACHED" if event.cached else f"DONE {event.seconds:.1f}s"

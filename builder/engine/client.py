@@ -1,8 +1,6 @@
-"""This page sends requests to a Docker engine and reads its streams.
+"""Requests to a Docker engine, its streams, and the choice of the engine.
 
-Errors and ssh come first, then the connection, HTTP and the API, the choice of endpoint, and two stream formats.
-HTTP is written by hand, because existing libraries take too long to import.
-"""
+HTTP is written by hand, because existing libraries take too long to import."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import socket
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
-# The errors of a connection to an engine, each with a hint where the user can do something.
-
 START_HINT = "start Docker (`sudo systemctl start docker`), or start a private engine with `scripts/engine up`"
 
 NO_ROOM = "no space left"  # in whatever case an engine or a registry says it
@@ -30,22 +27,19 @@ NO_ROOM_HINT = "make room on the disk of that engine (`docker system df` there),
 
 
 class EngineHTTPError(EngineError):
-    """An HTTP error status from the engine: ``status`` is 400 or above, ``explanation`` the engine's own message."""
+    """An HTTP error status from the engine, 400 or above; ``explanation`` is the engine's own message."""
 
-    def __init__(self, status: int, explanation: str) -> None:
+    def __init__(self, explanation: str) -> None:
         super().__init__(f"the Docker engine says: {explanation}")
-        self.status = status
         self.explanation = explanation
 
-    @property
-    def is_not_found(self) -> bool:
-        """True if the engine has no such image, container or other object."""
-        return self.status == 404
 
-    @property
-    def is_conflict(self) -> bool:
-        """True if the request conflicts with the object's state: a name taken, an image in use."""
-        return self.status == 409
+class EngineMissingError(EngineHTTPError):
+    """The engine has no such image, container or other object."""
+
+
+class EngineConflictError(EngineHTTPError):
+    """The request conflicts with the object's state: a name taken, an image in use."""
 
 
 class EngineTimeoutError(EngineError):
@@ -61,7 +55,6 @@ class EngineAnswerTooLargeError(EngineError):
 
 
 def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> EngineTimeoutError:
-    """Returns the error for no response within ``timeout`` seconds."""
     return EngineTimeoutError(
         f"the engine at {endpoint.host} has not answered for {timeout:g} seconds",
         partial=partial,
@@ -70,7 +63,6 @@ def timeout_error(endpoint: Endpoint, timeout: float, partial: bytes = b"") -> E
 
 
 def unreachable_error(endpoint: Endpoint, error: Exception) -> EngineError:
-    """Returns the error for an engine that cannot be reached, with the reason from ``error``."""
     where = f"{endpoint.host} (from {endpoint.origin})"
     if isinstance(error, PermissionError):
         return EngineError(
@@ -90,14 +82,11 @@ def not_an_engine_error(endpoint: Endpoint, detail: str = "") -> EngineError:
     )
 
 
-# The ssh command for a node's machine: the user's own, with their keys and their configuration.
-
 _FORM = "an address is ssh://HOST, with USER@ before the host and :PORT behind it where they are not the usual ones"
 
 
 def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[str]:
-    """Returns the argument vector that runs ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises
-    EngineError for any other address."""
+    """The arguments that run ``command`` on the machine of ``ssh://[USER@]HOST[:PORT]``. Raises EngineError."""
     try:
         address = urlsplit(host)
         name, port = address.hostname or "", address.port
@@ -105,18 +94,9 @@ def ssh_argv(host: str, options: Sequence[str], command: Sequence[str]) -> list[
         raise EngineError(f"{host} is not an address: {error}", hint=_FORM) from None
     if not name or name.startswith("-"):
         raise EngineError(f"{host} is not an address: it names no machine", hint=_FORM)
-    return [
-        "ssh",
-        *options,
-        *(("-l", address.username) if address.username else ()),
-        *(("-p", str(port)) if port else ()),
-        "--",
-        name,
-        *command,
-    ]
+    user = ("-l", address.username) if address.username else ()
+    return ["ssh", *options, *user, *(("-p", str(port)) if port else ()), "--", name, *command]
 
-
-# A connection to an engine's socket: unix, TCP, TLS, or through ssh.
 
 _SSH_WAIT = 2.0
 _PORT, _TLS_PORT = 2375, 2376
@@ -124,15 +104,17 @@ _PORT, _TLS_PORT = 2375, 2376
 
 @contextmanager
 def connected(endpoint: Endpoint, timeout: float) -> Iterator[tuple[socket.socket, Callable[[], str]]]:
-    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output.
-
-    Raises OSError where the engine cannot be reached, EngineError for text that is not an address.
-    """
+    """Opens a connection within ``timeout`` seconds; yields it with a function that returns ssh's error output. Raises
+    OSError where the engine cannot be reached, EngineError for text that is not an address."""
     if endpoint.host.startswith("ssh://"):
         with _through_ssh(endpoint) as connection_and_errors:
             yield connection_and_errors
     else:
-        with _connect(endpoint, timeout) as connection:
+        try:
+            opened = _connect(endpoint, timeout)
+        except TimeoutError as error:  # an OSError, too, and one that callers take for a slow answer
+            raise unreachable_error(endpoint, error) from None
+        with opened as connection:
             yield connection, str
 
 
@@ -212,146 +194,69 @@ def _through_ssh(endpoint: Endpoint) -> Iterator[tuple[socket.socket, Callable[[
 # so that its end ends the body.
 
 _CHUNK = 1 << 18
+_END = b"\r\n\r\n"
 
 
 def exchange(
     endpoint: Endpoint,
     method: str,
     target: str,
-    body: bytes,
+    body: Iterable[bytes],
     headers: Mapping[str, str],
     timeout: float,
+    *,
+    is_whole: bool = True,
     largest: int | None = None,
 ) -> tuple[int, bytes]:
-    """Sends a request; returns status and body of the response, all within ``timeout`` seconds. Raises
+    """Sends a request with the pieces of its body; returns status and body of the response. All of it may take
+    ``timeout`` seconds; unless ``is_whole``, that is only how long the engine may be silent. An exception from
+    ``body``, which must not be an OSError, ends the request: the engine then has a part of it. Raises
     EngineAnswerTooLargeError for a response of more than ``largest`` bytes."""
-    request = _request(method, target, body, headers)
-    try:
-        with connected(endpoint, timeout) as (connection, error_output):
-            response = _send_and_receive(endpoint, connection, request, timeout, largest)
-            if not response:
-                raise not_an_engine_error(endpoint, error_output())
-    except OSError as error:
-        raise unreachable_error(endpoint, error) from None
-    return _parse(endpoint, response)
-
-
-def open_stream(
-    endpoint: Endpoint,
-    target: str,
-    timeout: float,
-    *,
-    method: str = "GET",
-    headers: Mapping[str, str] | None = None,
-    idle: float | None = None,
-) -> Iterator[tuple[int, bytes]]:
-    """Yields the status of the response with each piece of its body, until the engine ends it.
-
-    The status has to come within ``timeout`` seconds; after that the engine may be silent for ``idle`` seconds, without
-    a limit where that is None. Closing the generator closes the connection, which ends what the engine does.
-    """
+    deadline = time.monotonic() + timeout
+    response = bytearray()
     try:
         with connected(endpoint, timeout) as (connection, error_output):
             connection.settimeout(timeout)
-            connection.sendall(_request(method, target, b"", headers or {}))
-            begun = b""
-            while b"\r\n\r\n" not in begun and (piece := connection.recv(_CHUNK)):
-                begun += piece
-            if not begun:
-                raise not_an_engine_error(endpoint, error_output())
-            status, piece = _parse(endpoint, begun)
-            connection.settimeout(idle)
-            yield status, piece
-            while piece := connection.recv(_CHUNK):
-                yield status, piece
-    except TimeoutError:
-        raise timeout_error(endpoint, timeout if idle is None else idle) from None
-    except OSError as error:
-        raise unreachable_error(endpoint, error) from None
-
-
-def upload(
-    endpoint: Endpoint,
-    target: str,
-    size: int,
-    pieces: Iterable[bytes],
-    media_type: str,
-    idle: float,
-    *,
-    method: str = "POST",
-) -> tuple[int, bytes]:
-    """Sends ``size`` bytes in ``pieces``; returns status and body of the response.
-
-    The engine may be silent for ``idle`` seconds. An exception from ``pieces``, which must not be an OSError, ends the
-    upload: the engine then has a part of it.
-    """
-    request = _request(method, target, b"", {"Content-Type": media_type, "Content-Length": str(size)})
-    try:
-        with connected(endpoint, idle) as (connection, error_output):
-            connection.settimeout(idle)
-            # An engine that refuses the upload stops reading; its response says why.
+            # An engine that refuses an upload stops reading; its response says why.
             with suppress(ConnectionResetError, BrokenPipeError):
-                connection.sendall(request)
-                for piece in pieces:
+                for piece in chain([_head(method, target, headers)], body):
                     connection.sendall(piece)
-            response = b""
-            with suppress(ConnectionResetError):
+            # What did arrive may be a whole response.
+            with suppress(ConnectionResetError, BrokenPipeError):
                 while piece := connection.recv(_CHUNK):
                     response += piece
+                    if largest is not None and len(response) > largest:
+                        message = f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
+                        raise EngineAnswerTooLargeError(message)
+                    connection.settimeout(max(deadline - time.monotonic(), 0.001) if is_whole else timeout)
             if not response:
                 raise not_an_engine_error(endpoint, error_output())
     except TimeoutError:
-        raise timeout_error(endpoint, idle) from None
+        raise timeout_error(endpoint, timeout, bytes(response).partition(_END)[2]) from None
     except OSError as error:
         raise unreachable_error(endpoint, error) from None
-    return _parse(endpoint, response)
+    return _parse(endpoint, bytes(response))
 
 
-def _request(method: str, target: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    head = f"{method} {target} HTTP/1.0\r\nHost: docker\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    if body:
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"\r\n" + body
+def upload(
+    endpoint: Endpoint, target: str, size: int, pieces: Iterable[bytes], idle: float, *, method: str = "POST"
+) -> tuple[int, bytes]:
+    """Sends an archive of ``size`` bytes as `exchange` does; the engine may be silent for ``idle`` seconds."""
+    headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
+    return exchange(endpoint, method, target, pieces, headers, idle, is_whole=False)
 
 
-def _send_and_receive(
-    endpoint: Endpoint, connection: socket.socket, request: bytes, timeout: float, largest: int | None
-) -> bytes:
-    deadline = time.monotonic() + timeout
-    received = 0
-    pieces: list[bytes] = []
-    try:
-        connection.settimeout(timeout)
-        connection.sendall(request)
-        while piece := connection.recv(_CHUNK):
-            pieces.append(piece)
-            received += len(piece)
-            if largest is not None and received > largest:
-                raise EngineAnswerTooLargeError(
-                    f"the engine at {endpoint.host} answers with more than {largest:,} bytes"
-                )
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
-    except TimeoutError:
-        raise timeout_error(endpoint, timeout, _split(b"".join(pieces))[1]) from None
-    except (ConnectionResetError, BrokenPipeError):
-        # What did arrive may be a whole response.
-        pass
-    return b"".join(pieces)
+def _head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.0", "Host: docker", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join(lines).encode() + _END
 
 
 def _parse(endpoint: Endpoint, response: bytes) -> tuple[int, bytes]:
-    """Splits a response into status and body."""
-    head, body = _split(response)
+    head, _, body = response.partition(_END)
     words = head.split(b"\r\n", 1)[0].split(b" ", 2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
         raise not_an_engine_error(endpoint)
     return int(words[1]), body
-
-
-def _split(response: bytes) -> tuple[bytes, bytes]:
-    head, _, body = response.partition(b"\r\n\r\n")
-    return head, body
 
 
 # Requests to the engine's API, with JSON in and out. API reference: https://docs.docker.com/reference/api/engine/
@@ -375,12 +280,9 @@ def request(
     headers: Mapping[str, str] | None = None,
     timeout: float = 60,
 ) -> Any:
-    """Sends a request; returns the response's body as parsed JSON, None if it is empty.
-
-    ``path`` is quoted by the caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises
-    EngineHTTPError for every status of 400 and above, EngineTimeoutError when the time is over, and EngineError where
-    no engine answers.
-    """
+    """Sends a request; returns the response's body as parsed JSON, None if it is empty. ``path`` is quoted by the
+    caller (see `quoted`); ``timeout`` is for the whole exchange, in seconds. Raises EngineHTTPError for every status of
+    400 and above, EngineTimeoutError when the time is over, and EngineError where no engine answers."""
     data = raw(endpoint, method, path, query=query, body=body, headers=headers, timeout=timeout)
     if not data.strip():
         return None
@@ -408,8 +310,10 @@ def raw(
     the engine asks to send again is sent again. Raises EngineAnswerTooLargeError for a response beyond ``largest``
     bytes."""
     content = b"" if body is None else json.dumps(body).encode()
+    json_headers = {"Content-Type": "application/json", "Content-Length": str(len(content))} if content else {}
     for pause in (*_PAUSES, 0.0):
-        status, data = exchange(endpoint, method, _target(path, query), content, headers or {}, timeout, largest)
+        target, every = _target(path, query), {**(headers or {}), **json_headers}
+        status, data = exchange(endpoint, method, target, [content], every, timeout, largest=largest)
         if status < 400 or _CHANGED_MEANWHILE not in data:
             break
         time.sleep(pause)
@@ -428,19 +332,28 @@ def stream(
     headers: Mapping[str, str] | None = None,
     idle: float | None = None,
 ) -> Iterator[bytes]:
-    """Sends a request; yields the body of the response as it comes, until the engine ends it.
-
-    It has to begin within ``timeout`` seconds, and with ``idle`` may not pause for longer. Raises as `request` does.
-    """
-    error_body = b""
-    target = _target(path, query)
-    for status, piece in open_stream(endpoint, target, timeout, method=method, headers=headers, idle=idle):
-        if status < 400:
-            yield piece
-            continue
-        error_body += piece
-    if error_body:
-        raise _http_error(status, error_body, f"{method} {path}")
+    """Sends a request; yields the body of the response as it comes, until the engine ends it. It has to begin within
+    ``timeout`` seconds, and with ``idle`` may not pause for longer. Closing the generator closes the connection, which
+    ends what the engine does. Raises as `request` does."""
+    try:
+        with connected(endpoint, timeout) as (connection, error_output):
+            connection.settimeout(timeout)
+            connection.sendall(_head(method, _target(path, query), headers or {}))
+            begun = b""
+            while _END not in begun and (piece := connection.recv(_CHUNK)):
+                begun += piece
+            if not begun:
+                raise not_an_engine_error(endpoint, error_output())
+            status, first = _parse(endpoint, begun)
+            connection.settimeout(idle)
+            pieces = chain([first] if first else [], iter(lambda: connection.recv(_CHUNK), b""))
+            if status >= 400:
+                raise _http_error(status, b"".join(pieces), f"{method} {path}")
+            yield from pieces
+    except TimeoutError:
+        raise timeout_error(endpoint, timeout if idle is None else idle) from None
+    except OSError as error:
+        raise unreachable_error(endpoint, error) from None
 
 
 def quoted(reference: str) -> str:
@@ -453,18 +366,14 @@ def _target(path: str, query: Mapping[str, str | int] | None) -> str:
 
 
 def _http_error(status: int, body: bytes, request_line: str) -> EngineHTTPError:
-    return EngineHTTPError(status, _explanation(body) or f"status {status} for {request_line}")
-
-
-def _explanation(body: bytes) -> str:
     try:
         value = json.loads(body)
+        explanation = str(value.get("message", "")) if isinstance(value, dict) else ""
     except ValueError:
-        return body.decode(errors="replace").strip()
-    return str(value.get("message", "")) if isinstance(value, dict) else ""
+        explanation = body.decode(errors="replace").strip()
+    kinds = {404: EngineMissingError, 409: EngineConflictError}
+    return kinds.get(status, EngineHTTPError)(explanation or f"status {status} for {request_line}")
 
-
-# The Docker engine to use, from the environment and docker's configuration, and buildx's variables for it.
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 _PLUGIN = ("docker", "buildx")
@@ -473,13 +382,10 @@ OWN_BUILDER = "default"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The address of an engine, and the buildx that builds in it.
-
-    ``host`` is an address as DOCKER_HOST takes it (unix://, tcp://, ssh://); ``buildx`` is the argument vector that
-    starts buildx; ``origin`` names the source of the address, for messages. ``tls`` is the folder of ca.pem, cert.pem
-    and key.pem, empty for a connection without TLS. ``instance`` is the buildx instance that builds: the engine's own,
-    or another, which may be another machine's.
-    """
+    """The address of an engine, and the buildx that builds in it. ``host`` is an address as DOCKER_HOST takes it
+    (unix://, tcp://, ssh://); ``buildx`` is the argument vector that starts buildx; ``origin`` names the source of the
+    address, for messages. ``tls`` is the folder of ca.pem, cert.pem and key.pem, empty without TLS. ``instance`` is the
+    buildx instance that builds: the engine's own, or another, which may be another machine's."""
 
     host: str
     buildx: tuple[str, ...]
@@ -496,21 +402,21 @@ class Endpoint:
 
 def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
     """Returns the engine that the environment variables and docker's configuration select, without connecting to it.
-
     The order is the docker command's own (DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket), with
     the private engine of ``scripts/engine`` before the current context: that script starts one only if no engine with
-    buildx answered. Raises EngineError for a context that does not exist.
-    """
-    private = "unix://" + str(_private_socket(environ))
+    buildx answered. Raises EngineError for a context that does not exist."""
+    private = _private(environ, "the private engine of scripts/engine")
     if host := environ.get("DOCKER_HOST"):
-        if host == private:
+        if host == private.host:
             return _private(environ, "DOCKER_HOST")
-        tls = _tls_folder(environ)
-        return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, bool(environ.get("DOCKER_TLS_VERIFY")))
+        verify = bool(environ.get("DOCKER_TLS_VERIFY"))
+        folder = environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
+        tls = folder if verify or environ.get("DOCKER_TLS") else ""
+        return Endpoint(host, _PLUGIN, "DOCKER_HOST", tls, verify)
     if context := environ.get("DOCKER_CONTEXT"):
         return _context(environ, context, "DOCKER_CONTEXT")
-    if _private_socket(environ).is_socket():
-        return _private(environ, "the private engine of scripts/engine")
+    if Path(private.host.removeprefix("unix://")).is_socket():
+        return private
     config = _config_folder(environ) / "config.json"
     current = _json(config).get("currentContext")
     if isinstance(current, str) and current:
@@ -520,21 +426,15 @@ def find_endpoint(environ: Mapping[str, str]) -> Endpoint:
 
 def of_node(environ: Mapping[str, str], name: str, engine: str) -> Endpoint:
     """Returns the engine of the node ``name``: ``engine`` is an address (unix://, tcp://, ssh://) or a docker context.
-
-    Only a context has certificates. Raises EngineError for a context that does not exist.
-    """
+    Only a context has certificates. Raises EngineError for a context that does not exist."""
     origin = f"node {name}"
-    if "://" in engine:
-        return Endpoint(engine, _PLUGIN, origin)
-    return _context(environ, engine, origin)
+    return Endpoint(engine, _PLUGIN, origin) if "://" in engine else _context(environ, engine, origin)
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
-    """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``.
-
-    The user may have made another builder (a container, a cluster) the current one: images built there are not in the
-    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own.
-    """
+    """Returns the variables that make a buildx process build in this engine, or in the endpoint's ``instance``. The
+    user may have made another builder (a container, a cluster) the current one: images built there are not in the
+    engine, and local base images are not seen. With DOCKER_HOST set, the builder ``default`` is the engine's own."""
     variables = {"DOCKER_HOST": endpoint.host, "BUILDX_BUILDER": endpoint.instance}
     if endpoint.tls:
         variables |= {"DOCKER_CERT_PATH": endpoint.tls, "DOCKER_TLS": "1"}
@@ -543,30 +443,19 @@ def environment(endpoint: Endpoint) -> dict[str, str]:
     return variables
 
 
-def _private_socket(environ: Mapping[str, str]) -> Path:
-    return Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
-
-
 def _private(environ: Mapping[str, str], origin: str) -> Endpoint:
+    """The private engine of ``scripts/engine``, which may not run."""
+    socket_file = Path(environ.get("BUILDER_ENGINE_RUN") or "/run/builder-engine") / "docker.sock"
     home = Path(environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine")
-    return Endpoint(f"unix://{_private_socket(environ)}", (str(home / "bin" / "docker-buildx"),), origin)
+    return Endpoint(f"unix://{socket_file}", (str(home / "bin" / "docker-buildx"),), origin)
 
 
 def _config_folder(environ: Mapping[str, str]) -> Path:
-    if folder := environ.get("DOCKER_CONFIG"):
-        return Path(folder)
-    home = environ.get("HOME")
-    return (Path(home) if home else Path.home()) / ".docker"
-
-
-def _tls_folder(environ: Mapping[str, str]) -> str:
-    if not (environ.get("DOCKER_TLS_VERIFY") or environ.get("DOCKER_TLS")):
-        return ""
-    return environ.get("DOCKER_CERT_PATH") or str(_config_folder(environ))
+    home = Path(environ.get("HOME") or Path.home())
+    return Path(environ.get("DOCKER_CONFIG") or home / ".docker")
 
 
 def _context(environ: Mapping[str, str], name: str, origin: str) -> Endpoint:
-    """Returns the endpoint of a docker context, from the files that `docker context create` writes."""
     if name == "default":
         return Endpoint(DEFAULT_HOST, _PLUGIN, origin)
     from hashlib import sha256
@@ -599,9 +488,6 @@ def _json(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# JSON lines, the form of the engine's and BuildKit's streams: one object a line.
-
-
 def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
     """Returns the object of a line; None for text that is no JSON object."""
     try:
@@ -612,11 +498,8 @@ def parse_json_line(line: str | bytes) -> dict[str, Any] | None:
 
 
 def objects(pieces: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yields the object of each line, however the stream was cut into ``pieces``.
-
-    Raises json.JSONDecodeError (a ValueError) for a line that is not JSON, such as the last line of a stream that broke
-    off.
-    """
+    """Yields the object of each line, however the stream was cut into ``pieces``. Raises json.JSONDecodeError (a
+    ValueError) for a line that is not JSON, such as the last line of a stream that broke off."""
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")
@@ -633,8 +516,7 @@ _HEADER = 8
 
 
 def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the content of each frame, however the stream was cut into ``pieces``; of an incomplete last frame, the
-    part that came."""
+    """Yields the content of each frame, however the stream was cut; of an incomplete last frame, the part that came."""
     buffer = b""
     for piece in pieces:
         buffer += piece
@@ -651,5 +533,4 @@ def payloads(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def text(stream: bytes) -> str:
-    """Returns the whole output, standard output and standard error as they came."""
     return b"".join(payloads([stream])).decode(errors="replace")

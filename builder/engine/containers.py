@@ -1,8 +1,6 @@
-"""The engine runs short-lived containers for checks and long-lived ones for serving.
+"""Short-lived containers for checks, long-lived ones for serving, and volumes that act as marks.
 
-Short-lived containers come first, then files inside a container, servers, and empty volumes that act as marks.
-Everything goes over the engine's API, so it works on another machine as well.
-"""
+Everything goes over the engine's API, so it works on another machine as well."""
 
 from __future__ import annotations
 
@@ -19,7 +17,9 @@ from builder.engine import client
 from builder.engine.client import (
     DISK_SECONDS,
     EngineAnswerTooLargeError,
+    EngineConflictError,
     EngineHTTPError,
+    EngineMissingError,
     EngineTimeoutError,
     quoted,
     raw,
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from builder.engine.client import Endpoint
 
-
-# Short-lived containers, in which the checks of a finished image run.
 
 # What a container asks the engine for beside its image: https://docs.docker.com/reference/api/engine/
 Devices = tuple[dict[str, Any], ...]
@@ -54,6 +52,10 @@ class ExecResult:
     exit_code: int
     output: str
 
+    @property
+    def last_line(self) -> str:
+        return (self.output.strip().splitlines() or [""])[-1]
+
 
 @dataclass(frozen=True)
 class Container:
@@ -64,38 +66,25 @@ class Container:
     entrypoint: tuple[str, ...] = ()
 
     def run(self, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None) -> ExecResult:
-        """Runs a command and waits for it, ``timeout`` seconds at most.
-
-        Raises BuildFailedError when the time is over, or for more output than anything here writes: the container and
-        everything in it is then killed.
-        """
+        """Runs a command and waits for it, ``timeout`` seconds at most. Raises BuildFailedError when the time is over,
+        or for more output than anything here writes: the container and everything in it is then killed."""
         try:
             return execute(self.endpoint, self.id, [*self.entrypoint, *argv], timeout, env)
         except EngineTimeoutError as error:
-            _kill(self.endpoint, self.id)
-            output = client.text(error.partial).rstrip()
-            message = f"`{_shortened(argv)}` had not ended after {timeout:g} seconds and was stopped"
-            raise BuildFailedError(f"{message}\n{output}" if output else message) from None
+            why = f"had not ended after {timeout:g} seconds and was stopped\n{client.text(error.partial)}".rstrip()
         except EngineAnswerTooLargeError:
-            _kill(self.endpoint, self.id)
-            message = f"`{_shortened(argv)}` wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
-            raise BuildFailedError(message) from None
-
-
-def _shortened(argv: Sequence[str]) -> str:
-    """A command on one line: of a script, the first."""
-    first, *more = " ".join(argv).splitlines() or [""]
-    return f"{first} …" if more else first
+            why = f"wrote more than {_LARGEST_OUTPUT >> 20} MiB and was stopped"
+        with suppress(EngineHTTPError):  # it may have ended at this very moment
+            request(self.endpoint, "POST", f"/containers/{self.id}/kill")
+        first, *more = " ".join(argv).splitlines() or [""]
+        raise BuildFailedError(f"`{first}{' …' if more else ''}` {why}")
 
 
 def execute(
     endpoint: Endpoint, container_id: str, argv: Sequence[str], timeout: float, env: Mapping[str, str] | None = None
 ) -> ExecResult:
-    """Runs a command in a running container.
-
-    Raises EngineTimeoutError after ``timeout`` seconds, EngineAnswerTooLargeError for an output of 64 MiB: command and
-    container may then go on.
-    """
+    """Runs a command in a running container. Raises EngineTimeoutError after ``timeout`` seconds,
+    EngineAnswerTooLargeError for an output of 64 MiB: command and container may then go on."""
     body = {
         "Cmd": list(argv),
         "Env": [f"{key}={value}" for key, value in (env or {}).items()],
@@ -109,10 +98,9 @@ def execute(
     return ExecResult(int(exit_code), client.text(output))
 
 
-def start_container(container: Container, argv: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+def start_container(container: Container, argv: Sequence[str]) -> None:
     """Starts a command in a running container and leaves it to itself: it ends with the container at the latest."""
-    body = {"Cmd": list(argv), "Env": [f"{key}={value}" for key, value in (env or {}).items()]}
-    exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body=body)["Id"]
+    exec_id = request(container.endpoint, "POST", f"/containers/{container.id}/exec", body={"Cmd": list(argv)})["Id"]
     raw(container.endpoint, "POST", f"/exec/{exec_id}/start", body={"Detach": True})
 
 
@@ -130,7 +118,7 @@ def running(
     image: str,
     *,
     labels: Mapping[str, str],
-    workdir: str | None = None,
+    workdir: str = "",
     network: str = "none",
     mounts: Mapping[str, str] | None = None,
     platform: str = "",
@@ -139,38 +127,24 @@ def running(
     entrypoint: tuple[str, ...] = (),
 ) -> Iterator[Container]:
     """Starts a container of ``image`` that only sleeps, for `Container.run`, and removes it in every case, also on ^C.
-
     ``network`` is Docker's network mode, ``mounts`` maps folders of the engine's machine to their paths inside; a
     container with mounts runs as root. ``platform`` chooses one of an image of several; ``devices`` are what it gets of
-    the machine; ``memory`` is the most that it may take in bytes, 0 for what may take all. The image's own entrypoint
-    does not run, but ``entrypoint`` runs each command. A process that is killed leaves the container behind:
-    `remove_labelled` with one of its ``labels`` finds it. Raises ImageStateError for a missing image.
-    """
-    body: dict[str, Any] = {
+    the machine; ``memory`` is the most that it may take in bytes, 0 for all. The image's own entrypoint does not run,
+    but ``entrypoint`` runs each command. A process that is killed leaves the container behind: `remove_labelled` with
+    one of its ``labels`` finds it. Raises ImageStateError for a missing image."""
+    binds = [{"Type": "bind", "Source": source, "Target": target} for source, target in (mounts or {}).items()]
+    host = {"Init": True, "NetworkMode": network, "AutoRemove": True, "Mounts": binds, "DeviceRequests": list(devices)}
+    body = {
         "Image": image,
         "Entrypoint": ["sleep", str(_LONGEST_LIFE)],
         "Cmd": [],
         "Labels": dict(labels),
+        "User": "0" if mounts else "",  # empty: the image's own
+        "WorkingDir": workdir,
         # An image's own health check would run commands beside ours.
         "Healthcheck": {"Test": ["NONE"]},
-        "HostConfig": {
-            "Init": True,
-            "NetworkMode": network,
-            "AutoRemove": True,
-            "PidsLimit": _MOST_PROCESSES,
-            "Memory": memory,
-            "MemorySwap": memory,
-        },
+        "HostConfig": {**host, "PidsLimit": _MOST_PROCESSES, "Memory": memory, "MemorySwap": memory},
     }
-    if workdir is not None:
-        body["WorkingDir"] = workdir
-    if mounts:
-        body["User"] = "0"
-        body["HostConfig"]["Mounts"] = [
-            {"Type": "bind", "Source": source, "Target": target} for source, target in mounts.items()
-        ]
-    if devices:
-        body["HostConfig"]["DeviceRequests"] = list(devices)
     container_id = _create(endpoint, body, platform)
     try:
         request(endpoint, "POST", f"/containers/{container_id}/start", timeout=DISK_SECONDS)
@@ -191,27 +165,24 @@ def created(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> Iterat
         remove_container(endpoint, container_id)
 
 
-def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "") -> str:
-    query = {"platform": platform} if platform else {}
+def _create(endpoint: Endpoint, body: Mapping[str, Any], platform: str = "", name: str = "") -> str:
+    query = {key: value for key, value in (("platform", platform), ("name", name)) if value}
     try:
         made = request(endpoint, "POST", "/containers/create", query=query, body=body, timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
+    except EngineMissingError:
         raise ImageStateError(f"the engine has no image {body['Image']}") from None
     return str(made["Id"])
 
 
 def container_listing(endpoint: Endpoint, label: str = "", timeout: float = 60) -> list[dict[str, Any]]:
-    """Returns every container, running or not, as the engine lists it; only those with ``label`` (``key`` or
-    ``key=value``) if given."""
+    """Returns every container, running or not, as the engine lists it, or those with ``label`` (``key``,
+    ``key=value``)."""
     filters = json.dumps({"label": [label]} if label else {})
     query: dict[str, str | int] = {"all": 1, "filters": filters}
     return request(endpoint, "GET", "/containers/json", query=query, timeout=timeout) or []
 
 
 def output(endpoint: Endpoint, container_id: str) -> str:
-    """Returns the last lines that a container wrote; empty if it no longer exists."""
     query: dict[str, str | int] = {"stdout": 1, "stderr": 1, "tail": 20}
     try:
         return client.text(raw(endpoint, "GET", f"/containers/{container_id}/logs", query=query))
@@ -220,39 +191,20 @@ def output(endpoint: Endpoint, container_id: str) -> str:
 
 
 def remove_labelled(endpoint: Endpoint, label: str) -> int:
-    """Removes every container with this label (``key`` or ``key=value``), running or not; returns how many."""
     containers = container_listing(endpoint, label)
     for container in containers:
         remove_container(endpoint, container["Id"])
     return len(containers)
 
 
-def _kill(endpoint: Endpoint, container_id: str) -> None:
-    # It may have ended at this very moment.
-    with suppress(EngineHTTPError):
-        request(endpoint, "POST", f"/containers/{container_id}/kill")
-
-
 def remove_container(endpoint: Endpoint, container_id: str) -> None:
     """Kills and removes a container; does nothing if it no longer exists."""
-    try:
-        query = {"force": 1, "v": 1}
-        request(endpoint, "DELETE", f"/containers/{container_id}", query=query, timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if error.is_conflict:  # it is being removed already
-            _await_removal(endpoint, container_id)
-        elif not error.is_not_found:
-            raise
-
-
-def _await_removal(endpoint: Endpoint, container_id: str) -> None:
-    """Waits for the engine to finish removing a container that it began to remove when its process ended."""
-    try:
-        query = {"condition": "removed"}
-        request(endpoint, "POST", f"/containers/{container_id}/wait", query=query, timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
+    path, query = f"/containers/{container_id}", {"force": 1, "v": 1}
+    with suppress(EngineMissingError):
+        try:
+            request(endpoint, "DELETE", path, query=query, timeout=DISK_SECONDS)
+        except EngineConflictError:  # the engine removes it already, since its process ended
+            request(endpoint, "POST", f"{path}/wait", query={"condition": "removed"}, timeout=DISK_SECONDS)
 
 
 # Files put into a container and read from an image over the engine's API: that way they reach another machine as
@@ -265,19 +217,15 @@ _FOLDER, _FILE = 0o777, 0o644  # whoever the image's user is writes beside them
 
 def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[str, str], largest: int) -> bytes | None:
     """Returns the content of a file of ``image``, None where it has none of that path. Nothing of the image runs.
-
-    Raises ImageStateError for what is no file, or has more than ``largest`` bytes.
-    """
+    Raises ImageStateError for what is no file, or has more than ``largest`` bytes."""
     import tarfile
 
     with created(endpoint, image, labels) as container_id:
         try:
             target = f"/containers/{container_id}/archive"
             packed = raw(endpoint, "GET", target, query={"path": path}, largest=largest + _TAR_MARGIN)
-        except EngineHTTPError as error:
-            if error.is_not_found:
-                return None
-            raise
+        except EngineMissingError:
+            return None
         except EngineAnswerTooLargeError:
             raise ImageStateError(f"{path} of {image} has more than {largest} bytes") from None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -291,16 +239,6 @@ def read_image_file(endpoint: Endpoint, image: str, path: str, labels: Mapping[s
 def put_file(container: Container, files: Mapping[PurePosixPath, bytes]) -> None:
     """Writes files at their absolute paths, with the folders that they need, but for those that are there. Raises
     ImageStateError where the engine refuses, as for a path through a file."""
-    archive = _archive(files)
-    target = f"/containers/{quoted(container.id)}/archive?path=/"
-    status, body = client.upload(
-        container.endpoint, target, len(archive), [archive], "application/x-tar", _IDLE, method="PUT"
-    )
-    if status >= 400:
-        raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
-
-
-def _archive(files: Mapping[PurePosixPath, bytes]) -> bytes:
     import tarfile
 
     buffer = io.BytesIO()
@@ -313,25 +251,22 @@ def _archive(files: Mapping[PurePosixPath, bytes]) -> bytes:
             entry = tarfile.TarInfo(str(path).lstrip("/"))
             entry.size, entry.mode = len(content), _FILE
             archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    packed, target = buffer.getvalue(), f"/containers/{quoted(container.id)}/archive?path=/"
+    status, body = client.upload(container.endpoint, target, len(packed), [packed], _IDLE, method="PUT")
+    if status >= 400:
+        raise ImageStateError(f"files cannot be put into the container: {body.decode(errors='replace').strip()}")
 
-
-# Long-lived containers, which serve models: found by name or label, started, read and stopped.
 
 # Time for the engine to kill a container and to respond, beyond the time that the container has to end.
 _STOP_SLACK = 60
-_RECONNECT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Service:
-    """The present state of a container.
-
-    ``image`` is the name it was created from, ``image_id`` the engine's id of the image of that name at the time.
-    ``status`` is the engine's word (created, running, restarting, exited …), so is ``health`` (starting, healthy,
-    unhealthy), which is empty without a health check. ``started`` is RFC 3339; ``restarts`` counts the engine's own
-    restarts; ``exit_code`` is that of the last end.
-    """
+    """The present state of a container. ``image`` is the name it was created from, ``image_id`` the engine's id of the
+    image of that name at the time. ``status`` is the engine's word (created, running, restarting, exited …), so is
+    ``health`` (starting, healthy, unhealthy), which is empty without a health check. ``started`` is RFC 3339;
+    ``restarts`` counts the engine's own restarts; ``exit_code`` is that of the last end."""
 
     id: str
     name: str
@@ -367,19 +302,14 @@ class LogLine:
 
 
 def find_container(endpoint: Endpoint, name: str) -> Service | None:
-    """Returns the container of this name or id; None where there is none."""
-    try:
+    with suppress(EngineMissingError):
         service = _service(request(endpoint, "GET", f"/containers/{quoted(name)}/json"))
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return None
-        raise
-    # The engine also accepts the beginning of an id.
-    return service if name in {service.name, service.id} else None
+        if name in {service.name, service.id}:  # the engine also accepts the beginning of an id
+            return service
+    return None
 
 
 def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
-    """Returns the process of a container. Raises EngineHTTPError where there is no such container."""
     configured = request(endpoint, "GET", f"/containers/{quoted(container)}/json")["Config"]
     argv = (*(configured.get("Entrypoint") or ()), *(configured.get("Cmd") or ()))
     variables = (variable.partition("=") for variable in configured.get("Env") or ())
@@ -387,7 +317,6 @@ def service_process(endpoint: Endpoint, container: str) -> ContainerProcess:
 
 
 def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Service, ...]:
-    """Returns every container with this label (``key`` or ``key=value``), running or not, by name."""
     listing = container_listing(endpoint, label, timeout)
     # A container may be removed while the others are inspected.
     services = [service for container in listing if (service := find_container(endpoint, container["Id"]))]
@@ -395,23 +324,13 @@ def labelled(endpoint: Endpoint, label: str, timeout: float = 60) -> tuple[Servi
 
 
 def create(endpoint: Endpoint, name: str, body: Mapping[str, Any]) -> Service:
-    """Creates a container without starting it; ``body`` is the request body of the engine's API.
-
-    Raises ImageStateError for a missing image, ConflictError where another container has the name.
-    """
+    """Creates a container without starting it; ``body`` is the request body of the engine's API. Raises
+    ImageStateError for a missing image, ConflictError where another container has the name."""
     try:
-        container_id = request(
-            endpoint, "POST", "/containers/create", query={"name": name}, body=body, timeout=DISK_SECONDS
-        )["Id"]
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            raise ImageStateError(f"the engine has no image {body['Image']}") from None
-        if error.is_conflict:
-            raise ConflictError(
-                f"another container is called {name}",
-                hint=f"`docker rm -f {name}` removes it, or give the recipe another name",
-            ) from None
-        raise
+        container_id = _create(endpoint, body, name=name)
+    except EngineConflictError:
+        hint = f"`docker rm -f {name}` removes it, or give the recipe another name"
+        raise ConflictError(f"another container is called {name}", hint=hint) from None
     return _service(request(endpoint, "GET", f"/containers/{container_id}/json"))
 
 
@@ -421,10 +340,7 @@ def start_service(endpoint: Endpoint, container: str) -> None:
 
 
 def stop_container(endpoint: Endpoint, container: str, seconds: int) -> Service | None:
-    """Stops a container by its own stop signal, kills it after ``seconds``, and removes it.
-
-    Returns its state at the end; None where it did not exist any more.
-    """
+    """Stops a container by its own signal, kills it after ``seconds``, and removes it; returns its state at the end."""
     _stop(endpoint, container, seconds)
     ended = find_container(endpoint, container)
     remove_container(endpoint, container)
@@ -436,21 +352,15 @@ def halt_container(endpoint: Endpoint, container: str, seconds: int) -> None:
     which starts those of this restart policy
     (https://docs.docker.com/engine/containers/start-containers-automatically/)."""
     path, policy = f"/containers/{container}/update", {"RestartPolicy": {"Name": "always"}}
-    try:
+    with suppress(EngineMissingError):
         request(endpoint, "POST", path, body=policy)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
     _stop(endpoint, container, seconds)
 
 
 def _stop(endpoint: Endpoint, container: str, seconds: int) -> None:
-    try:
+    with suppress(EngineMissingError):
         query = {"t": seconds}
         request(endpoint, "POST", f"/containers/{container}/stop", query=query, timeout=seconds + _STOP_SLACK)
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
 
 
 def container_log(
@@ -461,8 +371,7 @@ def container_log(
 
 
 def follow_log(endpoint: Endpoint, container: str, *, tail: int | None = None) -> Iterator[LogLine]:
-    """Yields the last ``tail`` lines of the log, and then each line as it is written, across restarts, until the
-    container is stopped or removed."""
+    """Yields the last ``tail`` lines of the log and each new one, across restarts, until the container is stopped."""
     after = ""
     while True:
         for line in _lines(endpoint, container, {"follow": 1}, after, None if after else tail):
@@ -473,7 +382,7 @@ def follow_log(endpoint: Endpoint, container: str, *, tail: int | None = None) -
         if service is None or not service.is_up:
             return
         after = after or service.started
-        time.sleep(_RECONNECT_SECONDS)
+        time.sleep(0.5)
 
 
 def _lines(
@@ -481,18 +390,14 @@ def _lines(
 ) -> Iterator[LogLine]:
     parameters = {**query, "stdout": 1, "stderr": 1, "timestamps": 1, "tail": "all" if tail is None else tail}
     if after:
-        parameters["since"] = _timestamp(after)
+        # The engine's form of a time: seconds since 1970 with nanoseconds, which `datetime` drops.
+        seconds, _, nanoseconds = after.removesuffix("Z").partition(".")
+        parameters["since"] = f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
     for payload in client.payloads(stream(endpoint, f"/containers/{container}/logs", query=parameters)):
         written, _, text = payload.decode(errors="replace").partition(" ")
         # `since` includes the moment itself; two lines never have the same one.
         if written != after:
             yield LogLine(written, text.rstrip("\r\n"))
-
-
-def _timestamp(written: str) -> str:
-    """Converts RFC 3339 in UTC to the engine's form, seconds since 1970 with nanoseconds, which `datetime` drops."""
-    seconds, _, nanoseconds = written.removesuffix("Z").partition(".")
-    return f"{int(datetime.fromisoformat(f'{seconds}+00:00').timestamp())}.{nanoseconds or 0}"
 
 
 def _service(description: Mapping[str, Any]) -> Service:
@@ -520,21 +425,15 @@ def create_volume(endpoint: Endpoint, name: str, labels: Mapping[str, str]) -> M
     """Creates the volume ``name`` unless there is one; returns the labels of the one that there is now."""
     try:
         volume = request(endpoint, "POST", "/volumes/create", body={"Name": name, "Labels": dict(labels)})
-    except EngineHTTPError as error:
-        if not error.is_conflict:  # some engines refuse the second one, in place of answering with the first
-            raise
+    except EngineConflictError:  # some engines refuse the second one, in place of answering with the first
         return find_volume(endpoint, name) or {}
     return volume.get("Labels") or {}
 
 
 def find_volume(endpoint: Endpoint, name: str) -> Mapping[str, str] | None:
-    """Returns the labels of a volume; None if no volume has that name."""
-    try:
+    with suppress(EngineMissingError):
         return request(endpoint, "GET", f"/volumes/{quoted(name)}").get("Labels") or {}
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return None
-        raise
+    return None
 
 
 def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Mapping[str, str]]:
@@ -546,10 +445,7 @@ def labelled_volumes(endpoint: Endpoint, labels: Iterable[str]) -> dict[str, Map
 
 def remove_volume(endpoint: Endpoint, name: str) -> bool:
     """Removes a volume; False if no volume has that name, or a container uses it."""
-    try:
+    with suppress(EngineMissingError, EngineConflictError):
         request(endpoint, "DELETE", f"/volumes/{quoted(name)}")
-    except EngineHTTPError as error:
-        if error.is_not_found or error.is_conflict:
-            return False
-        raise
-    return True
+        return True
+    return False

@@ -1,14 +1,13 @@
-"""This page reads images in the engine: their names, content, identity and disk space.
+"""Images in the engine: their names, content, identity and disk space.
 
-The cache file comes first, then image references, the images, and the disk usage.
-The fingerprint covers what a container of the image sees, and nothing else. An engine's id does not identify content.
-"""
+The fingerprint covers what a container of the image sees, and nothing else. An engine's id is no identity."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,14 @@ from builder.base import files
 from builder.base.errors import ConflictError, ImageStateError
 from builder.base.words import sha256_of
 from builder.engine import containers
-from builder.engine.client import DISK_SECONDS, EngineHTTPError, quoted, request
+from builder.engine.client import (
+    DISK_SECONDS,
+    EngineConflictError,
+    EngineHTTPError,
+    EngineMissingError,
+    quoted,
+    request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,11 +49,8 @@ def load_cache(path: Path) -> dict[str, Any]:
 
 
 def store_cache(path: Path, section: str, content: dict[str, Any]) -> None:
-    """Replaces one section; the others stay as they are in the file now.
-
-    Atomic for a reader. Of two writers at once the later one wins, and the other's facts are asked for again. A folder
-    that cannot be written to is no error: the next run is only slower.
-    """
+    """Replaces one section; the others stay as they are in the file now. Of two writers at once the later one wins. A
+    folder that cannot be written to is no error: the next run is only slower."""
     value = {**load_cache(path), "version": _VERSION, section: content}
     files.write_state(path, json.dumps(value).encode())
 
@@ -68,16 +71,12 @@ def split_tag(name: str) -> tuple[str, str]:
 
 
 def repository(reference: str) -> str:
-    """Returns the reference without its tag and digest."""
     return split_tag(reference.partition("@")[0])[0]
 
 
 def familiar(reference: str) -> str:
     """Returns the reference as engines show it: without ``docker.io/`` and ``library/``."""
-    for prefix in ("docker.io/", "index.docker.io/"):
-        if reference.startswith(prefix):
-            return reference.removeprefix(prefix).removeprefix("library/")
-    return reference.removeprefix("library/")
+    return re.sub(r"^(?:(?:index\.)?docker\.io/)?(?:library/)?", "", reference)
 
 
 def with_registry(repository_name: str) -> str:
@@ -89,41 +88,27 @@ def with_registry(repository_name: str) -> str:
     return repository_name if has_registry else f"docker.io/{repository_name}"
 
 
-# Images in the engine: their tags, their content, and their identity. An engine's id of an image depends on its image
-# store, and on the containerd store it changes with attestations and compression. The fingerprint covers what a
-# container of the image sees, and nothing else.
+# An engine's id of an image depends on its image store, and on the containerd store it changes with attestations and
+# compression.
 
 _SECTION = "fingerprints"
 _LARGEST_CACHE = 5000
 _LISTING_WAIT = 300.0
 _PAUSES = (0.0, 0.02, 0.1, 0.2, 0.5, 1.0, 2.0)  # seconds between listings, while others remove many images
-_GONE = "code = NotFound"
 # What decides how a container of the image runs; labels are about the image and not part of its behaviour.
-_RUNTIME = (
-    "Env",
-    "Entrypoint",
-    "Cmd",
-    "WorkingDir",
-    "User",
-    "ExposedPorts",
-    "Volumes",
-    "StopSignal",
-    "Shell",
-    "Healthcheck",
-)
+_RUNTIME = ["Env", "Entrypoint", "Cmd", "WorkingDir", "User", "ExposedPorts", "Volumes", "StopSignal", "Shell"]
+_RUNTIME += ["Healthcheck"]
 # The only variant of arm64 there is; engines and tools leave it out or write it as they like.
 _IMPLIED_VARIANTS = {"arm64": "v8"}
 
 
 @dataclass(frozen=True)
 class ImageDetails:
-    """The description of an image by its engine.
-
-    ``id`` is the engine's own and no identity across engines; ``size`` is in bytes, as the engine counts them (packed
-    layers on the containerd store, unpacked ones on the classic one); ``created`` is RFC 3339; ``layers`` are the
-    digests of the unpacked layers, lowest first; ``config`` is the runtime configuration without empty values;
-    ``digests`` are its names by digest, which on the containerd store include those that no registry ever had.
-    """
+    """The description of an image by its engine. ``id`` is the engine's own and no identity across engines; ``size`` is
+    in bytes, as the engine counts them (packed layers on the containerd store, unpacked ones on the classic one);
+    ``created`` is RFC 3339; ``layers`` are the digests of the unpacked layers, lowest first; ``config`` is the runtime
+    configuration without empty values; ``digests`` are its names by digest, which on the containerd store include those
+    that no registry ever had."""
 
     id: str
     platform: str
@@ -137,28 +122,23 @@ class ImageDetails:
 
 
 def image_listing(endpoint: Endpoint, filters: Mapping[str, Sequence[str]] | None = None) -> list[dict[str, Any]]:
-    """Returns the images that match the filters of the engine's API (ImageList), as the engine lists them.
-
-    An engine with the containerd store fails it where an image is removed at that moment: it is asked again.
-    """
+    """The images that match the filters of the engine's API (ImageList), as the engine lists them. An engine with the
+    containerd store fails it where an image is removed at that moment: it is asked again."""
     query = {"filters": json.dumps(filters or {})}
     for pause in _PAUSES:
         try:
             return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
         except EngineHTTPError as error:
-            if not error.is_not_found and _GONE not in error.explanation:
+            if not isinstance(error, EngineMissingError) and "code = NotFound" not in error.explanation:
                 raise
             time.sleep(pause)
     return request(endpoint, "GET", "/images/json", query=query, timeout=_LISTING_WAIT) or []
 
 
 def image_tags(endpoint: Endpoint, references: Iterable[str] = ()) -> dict[str, str]:
-    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any.
-
-    A reference is a repository (all its tags), ``repository:tag``, or a pattern of them (``vllm-node-*``). On the
-    containerd store this takes 1 ms a layer, seconds for hundreds of images; `tag_cache.cached_tags` only asks for
-    changes.
-    """
+    """Returns every tag (``repository:tag``) with the engine's id of its image; only those of ``references``, if any: a
+    repository, ``repository:tag``, or a pattern (``vllm-node-*``). On the containerd store this takes 1 ms a layer,
+    seconds for hundreds of images; `tag_cache.cached_tags` only asks for changes."""
     patterns = list(references)
     images = image_listing(endpoint, {"reference": patterns} if patterns else {})
     return {tag: image["Id"] for image in images for tag in image["RepoTags"] or () if not tag.startswith("<none>")}
@@ -171,14 +151,9 @@ def disk_size(endpoint: Endpoint, name: str) -> int:
 
 
 def inspect_image(endpoint: Endpoint, reference: str) -> ImageDetails | None:
-    """Returns the image of this tag, digest or id; None where the engine has none."""
-    try:
-        description = request(endpoint, "GET", f"/images/{quoted(reference)}/json")
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return None
-        raise
-    return parse_details(description)
+    with suppress(EngineMissingError):
+        return parse_details(request(endpoint, "GET", f"/images/{quoted(reference)}/json"))
+    return None
 
 
 def last_tagged(endpoint: Endpoint, name: str) -> str:
@@ -189,7 +164,6 @@ def last_tagged(endpoint: Endpoint, name: str) -> str:
 
 
 def parse_details(description: Mapping[str, Any]) -> ImageDetails:
-    """Parses the engine API's description of an image."""
     config = description.get("Config") or {}
     return ImageDetails(
         id=description["Id"],
@@ -206,22 +180,17 @@ def parse_details(description: Mapping[str, Any]) -> ImageDetails:
 
 
 def fingerprint(image: ImageDetails) -> str:
-    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration.
-
-    The same content has the same fingerprint on either image store, with or without attestations, however compressed,
-    whatever its labels, tags and date.
-    """
+    """Returns the image's identity: ``sha256:…`` over its platform, unpacked layers and runtime configuration. It is
+    the same on either image store, with or without attestations, however compressed, whatever its labels, tags and
+    date."""
     content = {"platform": image.platform, "layers": image.layers, "config": image.config}
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256_of(canonical.encode())
 
 
 def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[str, str]:
-    """Returns the fingerprint of each image id; an id without an image in the engine is left out.
-
-    An id is a digest over the content, so its fingerprint never changes: it is stored in the file ``cache``, and only
-    ids that are not in there are inspected.
-    """
+    """Returns the fingerprint of each image id; an id without an image in the engine is left out. An id is a digest
+    over the content, so its fingerprint never changes: only ids that are not in the file ``cache`` are inspected."""
     from concurrent.futures import ThreadPoolExecutor
 
     cached = load_cache(cache).get(_SECTION, {})
@@ -237,44 +206,31 @@ def fingerprints(endpoint: Endpoint, ids: Iterable[str], cache: Path) -> dict[st
 
 
 def tag_image(endpoint: Endpoint, image: str, name: str) -> None:
-    """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it.
-
-    Raises ImageStateError where there is no such image.
-    """
+    """Gives ``image`` (tag, digest or id) the further tag ``name``, taking it from another image that has it. Raises
+    ImageStateError where there is no such image."""
     repository, new_tag = split_tag(name)
     try:
         request(endpoint, "POST", f"/images/{quoted(image)}/tag", query={"repo": repository, "tag": new_tag})
-    except EngineHTTPError as error:
-        if not error.is_not_found:
-            raise
+    except EngineMissingError:
         raise ImageStateError(f"the engine has no image {image}") from None
 
 
 def remove_extra_tag(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag from an image that has others; returns True if it did.
-
-    Does nothing where no image has the tag, and where it is the image's last one: without it the image would be
-    deleted, which is for `remove_image`.
-    """
+    """Removes a tag from an image that has others; returns True if it did. An image's last tag stays: without it the
+    image would be deleted, which is for `remove_image`."""
     image = inspect_image(endpoint, name)
-    if image is None or len(image.tags) < 2:
-        return False
-    return remove_image(endpoint, name)
+    return image is not None and len(image.tags) > 1 and remove_image(endpoint, name)
 
 
 def remove_image(endpoint: Endpoint, name: str) -> bool:
-    """Removes a tag, and with its last tag the image; returns False where no image has the tag.
-
-    Raises ConflictError where a container uses the image: it is then not deleted.
-    """
+    """Removes a tag, and with its last tag the image; returns False where no image has the tag. Raises ConflictError
+    where a container uses the image: it is then not deleted."""
     try:
         request(endpoint, "DELETE", f"/images/{quoted(name)}", timeout=DISK_SECONDS)
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return False
-        if error.is_conflict:
-            raise ConflictError(f"{name} is in use: {error.explanation}", hint="stop the container first") from None
-        raise
+    except EngineMissingError:
+        return False
+    except EngineConflictError as error:
+        raise ConflictError(f"{name} is in use: {error.explanation}", hint="stop the container first") from None
     return True
 
 
@@ -301,7 +257,6 @@ NO_LAYER = re.compile(
 
 
 def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
-    """Returns all images of the engine, those without a tag included."""
     from concurrent.futures import ThreadPoolExecutor
 
     listing = image_listing(endpoint)
@@ -311,12 +266,10 @@ def all_images(endpoint: Endpoint) -> tuple[ImageDetails, ...]:
 
 
 def dangling(endpoint: Endpoint, label: str) -> frozenset[str]:
-    """Returns the ids of the images that have this label (``key`` or ``key=value``) and no tag."""
     return frozenset(image["Id"] for image in image_listing(endpoint, {"dangling": ["true"], "label": [label]}))
 
 
 def layers(image: ImageDetails) -> tuple[Layer, ...]:
-    """Returns the layers of an image, the lowest first."""
     return tuple(image.layers[:end] for end in range(1, len(image.layers) + 1))
 
 
@@ -337,13 +290,9 @@ def layer_sizes(endpoint: Endpoint, of_images: Iterable[ImageDetails]) -> dict[L
 
 def history(endpoint: Endpoint, image: ImageDetails) -> list[Mapping[str, object]]:
     """Returns the history of an image, oldest step first; empty for one that was removed since it was listed."""
-    try:
-        steps = request(endpoint, "GET", f"/images/{quoted(image.id)}/history")
-    except EngineHTTPError as error:
-        if error.is_not_found:
-            return []
-        raise
-    return list(reversed(steps or []))
+    with suppress(EngineMissingError):
+        return list(reversed(request(endpoint, "GET", f"/images/{quoted(image.id)}/history") or []))
+    return []
 
 
 def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
@@ -357,7 +306,6 @@ def _sizes(steps: Sequence[Mapping[str, object]], count: int) -> list[int]:
 
 
 def containers_by_image(endpoint: Endpoint) -> dict[str, tuple[str, ...]]:
-    """Returns the names of the containers, running or not, that use each image, by the image's id."""
     names: dict[str, tuple[str, ...]] = {}
     for container in containers.container_listing(endpoint):
         name = next(iter(container.get("Names") or ()), container["Id"][:12]).lstrip("/")

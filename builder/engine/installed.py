@@ -1,8 +1,6 @@
-"""This page reads what an image contains, whoever built it.
+"""The contents of an image, whoever built it: its base, its GPU software, its packages and its files.
 
-The base image comes first, then the GPU probe, the Python packages, the system packages, and all files.
-The list of files needs no start of the image. The probe and the packages are read in a container.
-"""
+The list of files needs no start of the image. The probe and the packages are read in a container."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import base64
 import json
 import re
 import signal
-import struct
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -28,20 +26,16 @@ if TYPE_CHECKING:
     from builder.engine.containers import Container
 
 
-# Base images, resolved to a registry's digest, or to the fingerprint of an image that only this engine has.
-
 # Where a firewall drops packets, a registry never answers; the user waits this long and no longer.
 REGISTRY_WAIT = 8.0
 LOCAL = "local:"
 
 
 def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: float = REGISTRY_WAIT) -> str:
-    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one).
-
-    The engine asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no
-    registry has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
-    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``).
-    """
+    """Resolves ``reference`` to the registry's digest (``sha256:…``, of the whole index where there is one). The engine
+    asks, with its network, proxies and mirrors and the user's login, for ``wait`` seconds at most. Where no registry
+    has it or answers, but the engine has such an image, the result is ``local:`` and its fingerprint. Raises
+    SourceError where neither has it, and where the registry's image is not for ``platform`` (``linux/arm64``)."""
     try:
         path = f"/distribution/{quoted(reference)}/json"
         distribution = request(endpoint, "GET", path, headers=registry.auth_headers(reference), timeout=wait)
@@ -62,10 +56,8 @@ def resolve_base(endpoint: Endpoint, reference: str, platform: str, *, wait: flo
 
 
 def local_fingerprint(endpoint: Endpoint, reference: str, platform: str = "") -> str | None:
-    """Returns the fingerprint of the engine's own image of this reference; None where it has none.
-
-    Raises SourceError where ``platform`` is given and the image is for another.
-    """
+    """Returns the fingerprint of the engine's own image of this reference; None where it has none. Raises SourceError
+    where ``platform`` is given and the image is for another."""
     image = inspect_image(endpoint, reference)
     if image is None:
         return None
@@ -89,8 +81,6 @@ def _same_platform(requested: str, offered: str) -> bool:
     """True if both name the same platform; a variant counts only where both have one."""
     return all(part == other for part, other in zip(requested.split("/"), offered.split("/"), strict=False))
 
-
-# A look at the GPU from inside an image: the card, the software that is to use it, and one of vLLM's own kernels.
 
 # Importing vLLM reads some gigabytes from a cold disk, and a kernel may be compiled first.
 PROBE_SECONDS = 900
@@ -159,21 +149,17 @@ def read_gpu(container: Container, python: str) -> GpuFacts:
     """Asks the ``python`` of a running container that has the GPU. Raises ImageStateError where it gives no answer."""
     result = container.run([python, "-B", "-c", _PROBE], timeout=PROBE_SECONDS)
     try:
-        return parse_gpu_facts(json.loads((result.output.strip().splitlines() or [""])[-1]))
+        answer = json.loads(result.last_line)
+        return GpuFacts(
+            card=" ".join(str(answer["card"]).split()),
+            capability=str(answer["capability"]),
+            architectures=tuple(map(str, answer["architectures"])),
+            versions={str(name): str(version) for name, version in answer["versions"].items()},
+            wanted=tuple(map(str, answer["wanted"])),
+            failures={str(name): str(text) for name, text in answer["failures"].items()},
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ImageStateError(f"its Python does not answer; it ended with:\n{result.output.strip()[-2000:]}") from None
-
-
-def parse_gpu_facts(answer: Mapping[str, Any]) -> GpuFacts:
-    """The facts of an answer. Raises KeyError or TypeError for another text."""
-    return GpuFacts(
-        card=" ".join(str(answer["card"]).split()),
-        capability=str(answer["capability"]),
-        architectures=tuple(map(str, answer["architectures"])),
-        versions={str(name): str(version) for name, version in answer["versions"].items()},
-        wanted=tuple(map(str, answer["wanted"])),
-        failures={str(name): str(text) for name, text in answer["failures"].items()},
-    )
 
 
 # The software that an image brings: its Python, the packages, and which vLLM and FlashInfer these are. Read in a
@@ -245,18 +231,15 @@ print(json.dumps(files))
 
 # setuptools-scm: commit_id = 'gb1388b1fb'; FlashInfer: __git_version__ = "768c…"; a local version: +gb1388b1fb.d2026
 _COMMIT = re.compile(r"(?:commit_id|__git_version__) *= *['\"]g?([0-9a-f]{7,40})['\"]")
-_LOCAL_COMMIT = re.compile(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)")
 # Anything else is no package that pip can have installed.
 _PACKAGE_NAME = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _PACKAGE_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9.!+_~-]*")
-_WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SOURCES = {"vllm": "vllm", "flashinfer": "flashinfer-python"}  # the package of each
 
 
 @dataclass(frozen=True)
 class InstalledPackage:
-    """A package in an image: its version, and the first digits (7 to 40) of the commit that it was built from, None
-    where the image does not tell."""
+    """A package in an image: its version, and the first digits (7 to 40) of its commit, None where nothing tells."""
 
     version: str
     commit: str | None = None
@@ -265,8 +248,7 @@ class InstalledPackage:
 @dataclass(frozen=True)
 class InstalledSoftware:
     """The software in an image: the version and the path of its Python, each package's version by canonical name, vLLM
-    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the keys of its build-metadata.yaml that have one
-    plain value."""
+    and FlashInfer (``vllm``, ``flashinfer``) where it has them, and the plain values of its build-metadata.yaml."""
 
     python: str
     executable: str
@@ -279,11 +261,8 @@ def read_installed(
     endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = "", seconds: float = READ_SECONDS
 ) -> InstalledSoftware:
     """Reads the software of ``image`` in a container with these ``labels``, without a network; ``platform`` chooses one
-    of an image of several. Finding its Python takes at most ``seconds``, and so does reading.
-
-    Raises ImageStateError where the engine lacks the image, ImageContentsError where it cannot run its programs or
-    finds no Python in it.
-    """
+    of an image of several. Finding its Python takes at most ``seconds``, and so does reading. Raises ImageStateError
+    where the engine lacks the image, ImageContentsError where it cannot run its programs or finds no Python in it."""
     with containers.running(endpoint, image, labels=labels, platform=platform) as container:
         executable = require_python(container, image, seconds=seconds)
         answer = _answer(container, image, [executable, "-B", "-c", _READ_ALL, METADATA], seconds)
@@ -291,9 +270,8 @@ def read_installed(
 
 
 def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    """Returns the software that the answer of the Python ``executable`` of an image tells of. A package whose name or
-    version is none is left out; raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another
-    form."""
+    """The software that the answer of an image's Python tells of; a package without a valid name or version is left
+    out. Raises ImageStateError where that is vLLM or FlashInfer, and for an answer of another form."""
     try:
         return _software(executable, data)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
@@ -302,7 +280,9 @@ def parse(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
 
 
 def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
-    metadata = _plain_values(data["metadata"])
+    metadata, python = _plain_values(data["metadata"]), data["python"]
+    if not _PACKAGE_VERSION.fullmatch(python):
+        raise ValueError(python)
     named = {
         re.sub(r"[-_.]+", "-", name).lower(): version
         for name, version in data["packages"].items()
@@ -311,14 +291,14 @@ def _software(executable: str, data: Mapping[str, Any]) -> InstalledSoftware:
     packages = {name: version for name, version in named.items() if _PACKAGE_VERSION.fullmatch(version)}
     for name in _SOURCES.values():
         if name in named and name not in packages:
-            raise ImageStateError(f"its {name} says that it is version {ascii(named[name])[:100]}, which is none")
+            raise ImageStateError(f"its {name} has the version {ascii(named[name])[:100]}, which is not a valid one")
     commits = {
         "vllm": _commit_of(packages.get("vllm", ""), data["vllm"], data["commit"], metadata.get("vllm_commit", "")),
         "flashinfer": _commit_of("", data["flashinfer"], metadata.get("flashinfer_commit", "")),
     }
     versions = {name: packages.get(package) for name, package in _SOURCES.items()}
     return InstalledSoftware(
-        python=_python_version(data["python"]),
+        python=python,
         executable=executable,
         packages=dict(sorted(packages.items())),
         sources={name: InstalledPackage(version, commits[name]) for name, version in versions.items() if version},
@@ -349,7 +329,7 @@ def read_files(
 def find_python(container: Container, seconds: float = READ_SECONDS) -> str:
     """Returns the path of the Python in a container that has vLLM, or of another where none has; empty without any."""
     result = container.run(["sh", "-c", _FIND_PYTHON], timeout=seconds)
-    return (result.output.strip().splitlines() or [""])[-1] if result.exit_code == 0 else ""
+    return "" if result.exit_code else result.last_line
 
 
 def require_python(container: Container, image: str, hint: str = "", seconds: float = READ_SECONDS) -> str:
@@ -374,7 +354,7 @@ def require_python(container: Container, image: str, hint: str = "", seconds: fl
 def _answer(container: Container, image: str, argv: list[str], seconds: float = READ_SECONDS) -> dict[str, Any]:
     result = container.run(argv, timeout=seconds)
     try:
-        answer = json.loads((result.output.strip().splitlines() or [""])[-1])
+        answer = json.loads(result.last_line)
     except (ValueError, RecursionError):
         answer = None
     if result.exit_code == _KILLED:
@@ -384,20 +364,14 @@ def _answer(container: Container, image: str, argv: list[str], seconds: float = 
     return answer
 
 
-def _python_version(text: str) -> str:
-    if not _PACKAGE_VERSION.fullmatch(text):
-        raise ValueError(text)
-    return text
-
-
 def _commit_of(version: str, *texts: str) -> str | None:
     """The commit that a package was built from: what it says itself, written out in full where another place of the
     image does so. A place that names another commit is not believed: it may be older than the package."""
-    local = _LOCAL_COMMIT.search(version)
+    local = re.search(r"\+(?:.*\.)?g([0-9a-f]{7,40})(?:\.|$)", version)
     stated = [match[1] for match in (_COMMIT.search(text) for text in texts) if match]
     if local:
         stated.append(local[1])
-    whole = [text for text in texts if _WHOLE_COMMIT.fullmatch(text)]
+    whole = [text for text in texts if re.fullmatch(r"[0-9a-f]{40}", text)]
     first = (*stated, *whole, None)[0]
     if first is None:
         return None
@@ -405,19 +379,14 @@ def _commit_of(version: str, *texts: str) -> str | None:
 
 
 def _plain_values(text: str) -> dict[str, str]:
-    """The keys of a flat YAML file that have one plain value."""
     from builder.base import yaml_file
 
-    try:
+    data: Any = {}
+    with suppress(FileProblemsError):
         data = yaml_file.load(text, METADATA)
-    except FileProblemsError:
-        return {}
-    if not isinstance(data, dict):
-        return {}
-    return {str(key): str(value) for key, value in data.items() if isinstance(value, str | int | float)}
+    entries = data.items() if isinstance(data, dict) else ()
+    return {str(key): str(value) for key, value in entries if isinstance(value, str | int | float)}
 
-
-# The packages of the distribution in an image.
 
 # dpkg-query(1): of the packages that are installed whole, `name:arch` where several processors' are there.
 _LIST = ("dpkg-query", "--show", "--showformat", r"${db:Status-Abbrev}\t${binary:Package}\t${Version}\n")
@@ -426,17 +395,12 @@ _SECONDS = 60.0
 _WORD = re.compile("[A-Za-z0-9][A-Za-z0-9.+:~-]*")
 
 
-def read_system_packages(
-    endpoint: Endpoint, image: str, labels: Mapping[str, str], platform: str = ""
-) -> dict[str, str]:
-    """Returns the versions of the Debian packages in ``image`` by their names; none where it has no dpkg, or its
-    programs do not run here. Raises ImageStateError for a missing image, and BuildFailedError where it does not
-    answer."""
-    with containers.running(endpoint, image, labels=labels, platform=platform) as container:
-        if not containers.can_execute(container):
-            return {}
-        result = container.run(_LIST, timeout=_SECONDS)
-    if result.exit_code:
+def read_system_packages(endpoint: Endpoint, image: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """The versions of the Debian packages in ``image`` by name; none where it has no dpkg, or its programs do not run
+    here. Raises ImageStateError for a missing image, and BuildFailedError where it does not answer."""
+    with containers.running(endpoint, image, labels=labels) as container:
+        result = container.run(_LIST, timeout=_SECONDS) if containers.can_execute(container) else None
+    if result is None or result.exit_code:
         return {}
     rows = (line.split("\t") for line in result.output.splitlines() if line.startswith("ii "))
     return {row[1]: row[2] for row in rows if len(row) == 3 and all(map(_WORD.fullmatch, row[1:]))}
@@ -450,8 +414,6 @@ _CHUNK = 1 << 20
 _WAIT = 900.0  # seconds of silence: the engine unpacks an image first that has not been used
 # What the engine itself puts into a container.
 _OF_CONTAINERS = frozenset({".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"})
-_MOUNTED = ("dev/", "proc/", "sys/")
-_ELF = b"\x7fELF"
 
 
 @dataclass(frozen=True)
@@ -481,38 +443,11 @@ def image_file_listing(endpoint: Endpoint, image: str, labels: Mapping[str, str]
             with tarfile.open(fileobj=StreamFile(pieces, lambda _: None), mode="r|", bufsize=_CHUNK) as archive:
                 for member in archive:
                     path = member.name.removeprefix("./")
-                    if path not in _OF_CONTAINERS and not path.startswith(_MOUNTED):
+                    if path not in _OF_CONTAINERS and not path.startswith(("dev/", "proc/", "sys/")):
                         files[f"/{path}"] = _file(archive, member)
         except tarfile.TarError as error:
             raise ImageStateError(f"the files of {image} cannot be read: {error}") from None
     return files
-
-
-def elf_sections(content: bytes) -> dict[str, str]:
-    """Returns the SHA-256 of each section of a 64-bit ELF file by its name; empty for any other file
-    (https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.sheader.html)."""
-    if not content.startswith(_ELF) or len(content) < 64 or content[4] != 2:
-        return {}
-    order = "<" if content[5] == 1 else ">"
-    try:
-        return _sections(content, order)
-    except (struct.error, ValueError):
-        return {}
-
-
-def _sections(content: bytes, order: str) -> dict[str, str]:
-    table, size, count, names = struct.unpack_from(f"{order}Q10xHHH", content, 40)
-    headers = [struct.unpack_from(f"{order}II16xQQ", content, table + size * each) for each in range(count)]
-    if names >= len(headers):
-        return {}
-    strings = content[headers[names][2] :]
-    return {
-        strings[name : strings.index(b"\0", name)].decode(errors="replace"): sha256(
-            b"" if kind == 8 else content[offset : offset + length]  # 8: takes no place in the file
-        ).hexdigest()
-        for name, kind, offset, length in headers
-        if kind
-    }
 
 
 def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:
@@ -520,7 +455,7 @@ def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> ImageFile:
     file = archive.extractfile(member) if member.isreg() else None
     if file:
         digest, piece = sha256(), file.read(_CHUNK)
-        is_compiled = piece.startswith(_ELF)
+        is_compiled = piece.startswith(b"\x7fELF")
         while piece:
             digest.update(piece)
             piece = file.read(_CHUNK)

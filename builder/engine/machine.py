@@ -1,7 +1,4 @@
-"""This page describes the machine that builds for an engine, and the engine's settings.
-
-Processors, memory and disk come first, then the settings of the Docker daemon.
-"""
+"""The machine that builds for an engine, and the engine's settings."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from builder.engine.client import request
 if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
-
-# The processors, the memory and the disk of the machine that builds for an engine.
 
 _MEMINFO = Path("/proc/meminfo")
 
@@ -39,14 +34,12 @@ def read_build_machine(endpoint: Endpoint, meminfo: Path = _MEMINFO) -> MachineR
     if endpoint.builds_elsewhere:
         return None
     info = request(endpoint, "GET", "/info", timeout=30)
-    total = int(info.get("MemTotal") or 0)
-    free = _free_here(total, meminfo) if endpoint.host.startswith("unix://") else None
-    return MachineResources(
-        processors=int(info.get("NCPU") or 1),
-        total=total,
-        free=free,
-        data_root=str(info.get("DockerRootDir") or "") if free is not None else "",
-    )
+    total, free, data_root = int(info.get("MemTotal") or 0), None, ""
+    sizes = processes.sizes(processes.text(meminfo))
+    # A socket of this machine may lead into a virtual machine.
+    if endpoint.host.startswith("unix://") and sizes.get("MemTotal") == total and "MemAvailable" in sizes:
+        free, data_root = sizes["MemAvailable"], str(info.get("DockerRootDir") or "")
+    return MachineResources(int(info.get("NCPU") or 1), total, free, data_root)
 
 
 def free_disk(data_root: str) -> int | None:
@@ -57,12 +50,6 @@ def free_disk(data_root: str) -> int | None:
         return shutil.disk_usage(data_root).free if data_root else None
     except OSError:
         return None
-
-
-def _free_here(total: int, meminfo: Path) -> int | None:
-    """The memory that is free on this machine, if it is the engine's: a socket may lead into a virtual machine."""
-    sizes = processes.sizes(processes.text(meminfo))
-    return sizes.get("MemAvailable") if sizes.get("MemTotal") == total else None
 
 
 # The engine's own settings that decide how builds and servers fare: limits of memory, logs and BuildKit's cache.
@@ -85,30 +72,22 @@ class DaemonSettings:
 
 
 def read_daemon_settings(endpoint: Endpoint, file: Path = FILE) -> DaemonSettings:
-    """Reads the settings of the engine at ``endpoint``; ``file`` is the daemon's, for an engine that is here."""
     info = request(endpoint, "GET", "/info", timeout=30)
     return parse(info, _settings(file) if endpoint.host.startswith("unix://") else None)
 
 
 def parse(info: dict[str, Any], settings: dict[str, Any] | None) -> DaemonSettings:
     """The settings that ``/info`` and the daemon's file tell, which is None where it cannot be read."""
+    collection = _mapping(_mapping((settings or {}).get("builder")).get("gc"))
+    # Since engine 28 the first name stands for the second: https://docs.docker.com/build/cache/garbage-collection/
+    kept = [collection.get(key) for key in ("defaultReservedSpace", "defaultKeepStorage", "defaultMaxUsedSpace")]
+    sizes = [size for size in map(_size, kept) if size is not None and collection.get("enabled") is not False]
+    unlimited = settings is not None and "max-size" not in _mapping(settings.get("log-opts"))
     return DaemonSettings(
         limits_memory=bool(info.get("MemoryLimit", True)) and bool(info.get("SwapLimit", True)),
-        endless_logs=info.get("LoggingDriver") == "json-file"
-        and settings is not None
-        and "max-size" not in _mapping(settings.get("log-opts")),
-        build_cache=_kept(_mapping(_mapping((settings or {}).get("builder")).get("gc"))),
+        endless_logs=unlimited and info.get("LoggingDriver") == "json-file",
+        build_cache=max(sizes, default=None),
     )
-
-
-def _kept(collection: dict[str, Any]) -> int | None:
-    if collection.get("enabled") is False:
-        return None
-    # Since engine 28 the first name stands for the second: https://docs.docker.com/build/cache/garbage-collection/
-    sizes = [
-        _size(collection.get(key)) for key in ("defaultReservedSpace", "defaultKeepStorage", "defaultMaxUsedSpace")
-    ]
-    return max((size for size in sizes if size is not None), default=None)
 
 
 def _size(value: object) -> int | None:

@@ -1,7 +1,4 @@
-"""This page reads a registry directly, for the requests that the engine does not offer.
-
-The user's credentials come first, then manifests and configurations. No image is pulled for them.
-"""
+"""Requests to a registry that the engine does not offer. No image is pulled for them."""
 
 from __future__ import annotations
 
@@ -19,14 +16,9 @@ if TYPE_CHECKING:
     from builder.engine.images import ImageDetails
 
 
-# The user's credentials for registries, from Docker's own configuration and credential helpers.
-
-
 def auth_headers(reference: str) -> dict[str, str]:
     """Returns the header that gives the engine the credentials for the registry of ``reference``; empty without any.
-
-    Raises SourceError where Docker's configuration or its credential helper cannot be read.
-    """
+    Raises SourceError where Docker's configuration or its credential helper cannot be read."""
     from docker import auth
     from docker.errors import DockerException
 
@@ -38,8 +30,6 @@ def auth_headers(reference: str) -> dict[str, str]:
     return {"X-Registry-Auth": auth.encode_header(credentials).decode()} if credentials else {}
 
 
-# Manifests and image configurations in a registry, read without pulling the image.
-
 WAIT = 20.0  # seconds
 _BUILDX_WAIT = 60.0
 HINT = "is the registry of builder.yaml running, and are you logged in (`docker login`)?"
@@ -47,10 +37,8 @@ _UNKNOWN = ("manifest unknown", "name unknown", "not found", "no such manifest")
 
 
 def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
-    """Returns the digest of ``reference`` in its registry, which the engine asks with the user's login.
-
-    None where the registry has no such image. Raises TransferError where it does not answer, or refuses the login.
-    """
+    """Returns the digest of ``reference`` in its registry, which the engine asks with the user's login; None where the
+    registry has no such image. Raises TransferError where it does not answer, or refuses the login."""
     try:
         path = f"/distribution/{quoted(reference)}/json"
         distribution = request(endpoint, "GET", path, headers=auth_headers(reference), timeout=WAIT)
@@ -67,34 +55,21 @@ def manifest_digest(endpoint: Endpoint, reference: str) -> str | None:
 
 def manifest_fingerprint(endpoint: Endpoint, reference: str, platform: str) -> str:
     """Returns the fingerprint (`images.fingerprint`) of ``reference`` in its registry, from the image's configuration.
-
-    For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read.
-    """
-    candidates = _platform_images(endpoint, reference)
-    return images.fingerprint(next((image for image in candidates if image.platform == platform), candidates[0]))
-
-
-def _platform_images(endpoint: Endpoint, reference: str) -> tuple[ImageDetails, ...]:
-    """Returns the images of ``reference`` in its registry, one a platform, from their configurations alone.
-
-    The engine's own facts are missing: ``id`` is empty and ``size`` is 0. Raises TransferError where it cannot be read.
-    """
+    For an image of several platforms, the one for ``platform`` counts. Raises TransferError where it cannot be read."""
     output = imagetools_inspect(endpoint, reference, "--format", "{{json .Image}}")
     try:
         configurations = [output] if "rootfs" in output else [output[platform] for platform in sorted(output)]
-        platform_details = tuple(_details(configuration) for configuration in configurations)
+        candidates = tuple(_details(configuration) for configuration in configurations)
     except (KeyError, TypeError, AttributeError):
         raise _unreadable(reference, "that is not an image's configuration") from None
-    if not platform_details:
+    if not candidates:
         raise _unreadable(reference, "it holds no image")
-    return platform_details
+    return images.fingerprint(next((image for image in candidates if image.platform == platform), candidates[0]))
 
 
 def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any:
-    """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output.
-
-    Raises TransferError where the image cannot be read, EngineError where buildx does not run.
-    """
+    """Runs ``docker buildx imagetools inspect`` for ``reference``; returns its parsed JSON output. Raises TransferError
+    where the image cannot be read, EngineError where buildx does not run."""
     result = versions.query_buildx(endpoint, "imagetools", "inspect", reference, *options, timeout=_BUILDX_WAIT)
     if result is None:
         raise EngineError(f"`{' '.join([*endpoint.buildx, 'imagetools'])}` does not run, or does not end")
@@ -106,16 +81,9 @@ def imagetools_inspect(endpoint: Endpoint, reference: str, *options: str) -> Any
 
 def _details(configuration: Mapping[str, Any]) -> ImageDetails:
     """Converts an OCI image configuration (https://github.com/opencontainers/image-spec/blob/main/config.md)."""
-    description = {
-        "Id": "",
-        "Os": configuration.get("os"),
-        "Architecture": configuration.get("architecture"),
-        "Variant": configuration.get("variant"),
-        "Created": configuration.get("created"),
-        "RootFS": {"Layers": configuration["rootfs"]["diff_ids"]},
-        "Config": configuration.get("config"),
-    }
-    return images.parse_details(description)
+    names = {"Os": "os", "Architecture": "architecture", "Variant": "variant", "Created": "created", "Config": "config"}
+    description = {key: configuration.get(name) for key, name in names.items()}
+    return images.parse_details({**description, "Id": "", "RootFS": {"Layers": configuration["rootfs"]["diff_ids"]}})
 
 
 def _unreadable(reference: str, why: str) -> TransferError:

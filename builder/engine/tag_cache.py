@@ -1,8 +1,6 @@
 """The tag cache lists every tag and its image without a slow request to the engine.
 
-The engine's events come first, then the cache that they keep up to date.
-Changes made past the engine are not seen. Callers that must be certain inspect the image instead.
-"""
+Changes made past the engine are not seen. Callers that must be certain inspect the image instead."""
 
 from __future__ import annotations
 
@@ -29,12 +27,8 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class EventMarker:
-    """The identity of an event: its time, in nanoseconds since 1970 by the engine's clock, and the id of its object."""
-
-    nanoseconds: int
-    id: str
+EventMarker = tuple[int, str]
+"""The identity of an event: its time, in nanoseconds since 1970 by the engine's clock, and the id of its object."""
 
 
 @dataclass(frozen=True)
@@ -46,39 +40,21 @@ class EngineEvent:
     action: str
     name: str
 
-    @property
-    def id(self) -> str:
-        """The engine's id of the object."""
-        return self.marker.id
-
 
 def list_since(endpoint: Endpoint, since: EventMarker | None) -> list[EngineEvent] | None:
-    """Lists the events after ``since``, oldest first; None where the record no longer reaches back to it.
-
-    Without ``since``: all events in the record.
-    """
-    events = _record(endpoint, since.nanoseconds if since else 0)
-    if since is None:
-        return events
-    markers = [event.marker for event in events]
-    return events[markers.index(since) + 1 :] if since in markers else None
-
-
-def latest_event(events: Sequence[EngineEvent], before: EventMarker | None = None) -> EventMarker | None:
-    """Returns the marker of the last of these events; ``before`` where there are none."""
-    return events[-1].marker if events else before
-
-
-def _record(endpoint: Endpoint, nanoseconds: int) -> list[EngineEvent]:
+    """Lists the events after ``since``, or all, oldest first; None where the record does not reach back to it."""
     # With an end in the past the engine returns its record and does not wait for more.
-    query = {"since": _timestamp(nanoseconds), "until": _timestamp(time.time_ns())}
-    return [_event(value) for value in client.objects([raw(endpoint, "GET", "/events", query=query, timeout=10)])]
+    query = {"since": _timestamp(since[0] if since else 0), "until": _timestamp(time.time_ns())}
+    answer = raw(endpoint, "GET", "/events", query=query, timeout=10)
+    events = [_event(value) for value in client.objects([answer])]
+    markers = [event.marker for event in events]
+    return events if since is None else events[markers.index(since) + 1 :] if since in markers else None
 
 
 def _event(value: dict[str, Any]) -> EngineEvent:
     actor = value.get("Actor") or {}
     return EngineEvent(
-        marker=EventMarker(int(value.get("timeNano") or 0), str(actor.get("ID", ""))),
+        marker=(int(value.get("timeNano") or 0), str(actor.get("ID", ""))),
         kind=str(value.get("Type", "")),
         action=str(value.get("Action", "")),
         name=str((actor.get("Attributes") or {}).get("name", "")),
@@ -98,7 +74,6 @@ def _timestamp(nanoseconds: int) -> str:
 _SECTION = "tags"
 # Every other action on an image (pull, load, import, prune, a new one) may have changed names it does not mention.
 _HARMLESS = {"push", "save", "create", "mount", "unmount"}
-_NAMING = {"tag", "untag", "delete"}
 
 
 @dataclass(frozen=True)
@@ -111,11 +86,8 @@ class TaggedImages:
 
 
 def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable[str], path: Path) -> TaggedImages:
-    """Returns the images ``names`` (``repository:number``) that the engine has, cached in the file ``path``.
-
-    ``repositories`` are best the same each time: the cache of the tags is for one set of them. Raises EngineError where
-    no engine answers.
-    """
+    """Returns the images ``names`` (``repository:number``) that the engine has. The file ``path`` caches the tags of
+    one set of ``repositories``. Raises EngineError where no engine answers."""
     requested = list(names)
     if not requested:
         return TaggedImages({}, {})
@@ -126,50 +98,45 @@ def find_images(endpoint: Endpoint, repositories: Iterable[str], names: Iterable
 
 
 def cached_tags(endpoint: Endpoint, references: Iterable[str], path: Path) -> dict[str, str]:
-    """Returns the same as `images.image_tags`, cached in the file ``path`` for one set of references.
-
-    The cache is only for an engine on this machine, since the clocks of two machines differ.
-    """
+    """Returns the same as `images.image_tags`, cached in the file ``path`` for one set of references. The cache is only
+    for an engine on this machine, since the clocks of two machines differ."""
     patterns = sorted(references)
     if not endpoint.host.startswith("unix://"):
         return images.image_tags(endpoint, patterns)
     cache = images.load_cache(path).get(_SECTION, {})
     marker = _marker(cache, endpoint, patterns)
     recent = list_since(endpoint, marker) if marker else None
-    if marker is None or recent is None:
+    if recent is None:
         # The marker is taken before the listing, so that events during the listing are not lost.
-        last = latest_event(list_since(endpoint, None) or [])
-        return _store(path, endpoint, patterns, last, images.image_tags(endpoint, patterns))
-    last = latest_event(recent, marker)
-    current: dict[str, str] = cache["tags"]
-    changed = _changed_names(recent, current)
+        recent, changed = list_since(endpoint, None) or [], None
+    else:
+        changed = _changed_names(recent, cache["tags"])
+    last = recent[-1].marker if recent else marker
     if changed is None:
         current = images.image_tags(endpoint, patterns)
-    elif names := [name for name in changed if _matches(name, patterns)]:
-        current = {name: id_ for name, id_ in current.items() if name not in changed} | images.image_tags(
-            endpoint, names
-        )
-    elif last == marker:
-        return current
-    return _store(path, endpoint, patterns, last, current)
+    else:
+        current = {name: id_ for name, id_ in cache["tags"].items() if name not in changed}
+        if names := [name for name in changed if _matches(name, patterns)]:
+            current |= images.image_tags(endpoint, names)
+    if last and (last != marker or changed is None):
+        content = {"host": endpoint.host, "references": patterns, "nanoseconds": last[0], "actor": last[1]}
+        images.store_cache(path, _SECTION, {**content, "tags": current})
+    return current
 
 
 def _changed_names(recent: Sequence[EngineEvent], cached: dict[str, str]) -> set[str] | None:
     """Returns the names whose image may have changed; None where any may have."""
     names: set[str] = set()
     for event in recent:
-        if event.kind == "container" and event.action != "commit":
+        is_of_image = event.kind == "image" or (event.kind == "container" and event.action == "commit")
+        if not is_of_image or event.action in _HARMLESS:
             continue
-        if event.kind != "image" and event.kind != "container":
-            continue
-        if event.action in _HARMLESS:
-            continue
-        if event.action not in _NAMING:
+        if event.action not in {"tag", "untag", "delete"}:
             return None
         names.add(event.name)
         if event.action != "tag":
             # The classic image store gives the image's id as the name of what was untagged.
-            names.update(name for name, id_ in cached.items() if id_ == event.id)
+            names.update(name for name, id_ in cached.items() if id_ == event.marker[1])
     return names
 
 
@@ -193,19 +160,4 @@ def _marker(cache: dict[str, Any], endpoint: Endpoint, patterns: Sequence[str]) 
     nanoseconds, actor = cache.get("nanoseconds"), cache.get("actor")
     if not isinstance(nanoseconds, int) or not isinstance(actor, str) or not isinstance(cache.get("tags"), dict):
         return None
-    return EventMarker(nanoseconds, actor)
-
-
-def _store(
-    path: Path, endpoint: Endpoint, patterns: Sequence[str], marker: EventMarker | None, current: dict[str, str]
-) -> dict[str, str]:
-    if marker:
-        content = {
-            "host": endpoint.host,
-            "references": list(patterns),
-            "nanoseconds": marker.nanoseconds,
-            "actor": marker.id,
-            "tags": current,
-        }
-        images.store_cache(path, _SECTION, content)
-    return current
+    return nanoseconds, actor

@@ -1,8 +1,4 @@
-"""This page copies images between engines and registries.
-
-Pushes and pulls come first, then the temporary registry on loopback, then the ssh tunnel to it.
-Only the layers that the other side lacks are transferred.
-"""
+"""Images are copied between engines and registries; only the layers that the other side lacks are transferred."""
 
 from __future__ import annotations
 
@@ -14,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import words
@@ -30,21 +27,17 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# Pushes and pulls: the engine transfers the layers that the other side lacks.
 # https://docs.docker.com/reference/api/engine/ (ImagePush, ImageCreate); the response is a JSON object a line.
 
-_NO_CREDENTIALS = {"X-Registry-Auth": "e30="}
 # An engine reports its progress several times a second, and repeats itself while a registry hangs.
 IDLE = 120.0
-_TRANSFERRING = ("Downloading", "Pushing")
 # The last status of a push, `7: digest: sha256:… size: 855`, on either image store.
 _PUSHED_DIGEST = re.compile(f"digest: ({DIGEST}) size: ")
 
 
 @dataclass(frozen=True)
 class LayerProgress:
-    """The progress of a transfer, in bytes of the layers that the other side lacks; ``unpacking`` once the engine has
-    them and unpacks them."""
+    """The progress of a transfer, in bytes of the layers that the other side lacks, or ``unpacking`` them."""
 
     current: int
     total: int
@@ -80,7 +73,6 @@ class _Layers:
     changed_at: float = field(default_factory=time.monotonic)
 
     def is_stuck(self, status: Mapping[str, Any]) -> bool:
-        """True if no layer has changed for longer than `IDLE`."""
         layer = status.get("id", "")
         state = (status.get("status"), (status.get("progressDetail") or {}).get("current"))
         if self.last.get(layer) != state:
@@ -93,14 +85,13 @@ class _Layers:
         phase, layer, detail = status.get("status"), status.get("id", ""), status.get("progressDetail") or {}
         if phase == "Pulling fs layer":
             self.lacking.add(layer)
-        if phase in _TRANSFERRING and detail.get("total"):
+        if phase in ("Downloading", "Pushing") and detail.get("total"):
             self.amounts[layer] = (int(detail.get("current") or 0), int(detail["total"]))
         elif phase != "Extracting":
             return None
         return LayerProgress(*self.sums(), unpacking=phase == "Extracting")
 
     def sums(self) -> tuple[int, int]:
-        """Returns the bytes transferred and the bytes in all, of all layers together."""
         return sum(current for current, _ in self.amounts.values()), sum(total for _, total in self.amounts.values())
 
 
@@ -108,9 +99,7 @@ def push_image(
     endpoint: Endpoint, reference: str, auth_headers: Mapping[str, str], on_progress: OnLayerProgress
 ) -> str:
     """Pushes the engine's image of this reference; returns the digest that the reference now has in the registry.
-
-    Raises TransferError where the registry did not take all of it: the next try need not send those layers again.
-    """
+    Raises TransferError where the registry did not take all of it: the next try need not send those layers again."""
     repository, tag = split_tag(reference)
     path = f"/images/{quoted(repository)}/push"
     return _follow(endpoint, path, {"tag": tag}, auth_headers, on_progress, f"{reference} was not pushed").digest
@@ -124,11 +113,8 @@ def pull_layers(
     on_progress: OnLayerProgress,
     platform: str = "",
 ) -> PulledLayers:
-    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``), for ``platform`` if it is given; returns
-    the layers that the engine lacked.
-
-    Raises TransferError where not all of it came, or where the content does not match its digests.
-    """
+    """Pulls the tag or digest ``version`` of ``repository`` (``HOST/NAME``); returns the layers that the engine lacked.
+    Raises TransferError where not all of it came, or where the content does not match its digests."""
     query = {"fromImage": repository, "tag": version, **({"platform": platform} if platform else {})}
     layers = _follow(endpoint, "/images/create", query, auth_headers, on_progress, f"{repository} was not pulled")
     return PulledLayers(len(layers.lacking), layers.sums()[1])
@@ -144,7 +130,7 @@ def _follow(
 ) -> _Layers:
     layers = _Layers()
     where = f"{failed} ({endpoint.origin})"
-    headers = {**_NO_CREDENTIALS, **auth_headers}
+    headers = {"X-Registry-Auth": "e30=", **auth_headers}  # `{}`: no credentials, unless there are some
     body = stream(endpoint, path, query=dict(query), method="POST", headers=headers, timeout=IDLE, idle=IDLE)
     try:
         for status in client.objects(body):
@@ -213,17 +199,19 @@ _START_WAIT = 20.0
 
 @contextmanager
 def serving(endpoint: Endpoint, environ: Mapping[str, str], on_progress: OnLayerProgress) -> Iterator[int]:
-    """Runs a registry during the block; yields its port on 127.0.0.1. BUILDER_REGISTRY_IMAGE names another image.
-
-    Raises TransferError where the engine is not on this machine, or the registry's image cannot be pulled or started.
-    """
+    """Runs a registry (BUILDER_REGISTRY_IMAGE) during the block; yields its port on 127.0.0.1. Raises TransferError
+    where the engine is not on this machine, or the registry's image cannot be pulled or started."""
     if not endpoint.host.startswith("unix://"):
         raise TransferError(
             f"the engine at {endpoint.host} is not on this machine, where a registry would have to be started",
             hint="set `registry:` in builder.yaml: images then go through that one",
         )
-    _remove_orphans(endpoint)
-    port = _free_port()
+    for orphan in containers.container_listing(endpoint, LABEL):  # of a process that was killed
+        if not Path("/proc", orphan["Labels"][LABEL]).exists():
+            containers.remove_container(endpoint, orphan["Id"])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
     container = _create(endpoint, environ.get("BUILDER_REGISTRY_IMAGE") or IMAGE, port, on_progress)
     try:
         try:
@@ -257,30 +245,6 @@ def _create(endpoint: Endpoint, image: str, port: int, on_progress: OnLayerProgr
     return container_id
 
 
-def _remove_orphans(endpoint: Endpoint) -> None:
-    """Removes the registries of processes that were killed."""
-    for container in containers.container_listing(endpoint, LABEL):
-        if not _is_alive(container["Labels"][LABEL]):
-            containers.remove_container(endpoint, container["Id"])
-
-
-def _is_alive(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, ValueError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _await(endpoint: Endpoint, container: str, port: int) -> None:
     deadline = time.monotonic() + _START_WAIT
     while time.monotonic() < deadline:
@@ -293,8 +257,6 @@ def _await(endpoint: Endpoint, container: str, port: int) -> None:
     last_line = containers.output(endpoint, container).strip().splitlines()[-1:] or ["it does not answer"]
     raise TransferError(f"the registry for the copy did not start: {last_line[0]}")
 
-
-# The ssh tunnel from a node's engine to a registry on this machine's loopback.
 
 # ssh's message after it requested any free port of the other machine.
 _ALLOCATED = re.compile(r"Allocated port (\d+) for remote forward")
@@ -321,11 +283,9 @@ def require_route(endpoint: Endpoint) -> None:
 
 @contextmanager
 def to_loopback(endpoint: Endpoint, port: int) -> Iterator[int]:
-    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former.
-
-    A node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises
-    TransferError as `require_route` does, and where ssh fails.
-    """
+    """Forwards a port of the node's own 127.0.0.1 to ``port`` on this machine's during the block; yields the former. A
+    node on this machine (unix://) needs no tunnel; to one behind ssh, a reverse tunnel is opened. Raises TransferError
+    as `require_route` does, and where ssh fails."""
     require_route(endpoint)
     if endpoint.host.startswith("unix://"):
         yield port

@@ -1,7 +1,4 @@
-"""This page reads the versions of the engine and of buildx.
-
-Short buildx commands come first, then the versions and the oldest supported ones.
-"""
+"""The versions of the engine and of buildx, and the oldest supported ones."""
 
 from __future__ import annotations
 
@@ -19,9 +16,6 @@ if TYPE_CHECKING:
     from builder.engine.client import Endpoint
 
 
-# Short buildx commands, run to their end for their output.
-
-
 def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subprocess.CompletedProcess[str] | None:
     """Runs buildx for this engine; None where it does not start, or does not end within ``timeout`` seconds."""
     import os
@@ -34,8 +28,6 @@ def query_buildx(endpoint: Endpoint, *arguments: str, timeout: float) -> subproc
     except (OSError, subprocess.TimeoutExpired):
         return None
 
-
-# The versions of the engine and of buildx, and the oldest ones that are supported.
 
 # 23.0 is the first engine that records the provenance of a build (BuildKit 0.11).
 OLDEST_ENGINE = (23, 0)
@@ -51,11 +43,8 @@ _BUILDX_WAIT = 20.0
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of an engine, its API and buildx, and what the engine can do.
-
-    ``platform`` is the engine's own (``linux/arm64``), ``data_root`` the folder on its machine that holds all its data;
-    ``nvidia`` tells whether it can give a container an NVIDIA GPU.
-    """
+    """The versions of an engine, its API and buildx; the engine's ``platform`` (``linux/arm64``), the folder of all its
+    data on its machine (``data_root``), and whether it can give a container an NVIDIA GPU."""
 
     engine: str
     api: str
@@ -67,8 +56,7 @@ class Versions:
 
 
 def require_engine(endpoint: Endpoint) -> str:
-    """Returns the version of the engine and the platform of its machine, in words. Raises EngineError where it does not
-    answer or is too old."""
+    """The engine's version and platform, in words. Raises EngineError where it does not answer or is too old."""
     version = _version(endpoint)
     return f"Docker {version.get('Version')} on {version.get('Os')}/{version.get('Arch')}"
 
@@ -94,16 +82,16 @@ def require_supported(endpoint: Endpoint) -> Versions:
 
 
 def has_nvidia(endpoint: Endpoint) -> bool:
-    """True if the engine can give a container an NVIDIA GPU."""
     return _nvidia(request(endpoint, "GET", "/info", timeout=30))
 
 
 def _nvidia(info: Mapping[str, Any]) -> bool:
-    return "nvidia" in (info.get("Runtimes") or {}) or _device(info, "nvidia.com/gpu")
+    # By CDI, the Container Device Interface, engines from 28.2 on know devices.
+    devices = [str(device.get("ID", "")) for device in info.get("DiscoveredDevices") or ()]
+    return "nvidia" in (info.get("Runtimes") or {}) or any(each.startswith("nvidia.com/gpu=") for each in devices)
 
 
 def store(endpoint: Endpoint) -> Literal["containerd", "classic"]:
-    """Returns the kind of the engine's image store."""
     return _store(request(endpoint, "GET", "/info", timeout=30))
 
 
@@ -113,13 +101,7 @@ def _store(info: Mapping[str, Any]) -> Literal["containerd", "classic"]:
     return "containerd" if any(value.startswith("io.containerd.snapshotter") for value in status) else "classic"
 
 
-def _device(info: Mapping[str, Any], kind: str) -> bool:
-    """True if the engine knows a device of this kind by CDI (the Container Device Interface; engines from 28.2 on)."""
-    return any(str(device.get("ID", "")).startswith(f"{kind}=") for device in info.get("DiscoveredDevices") or ())
-
-
 def platform(endpoint: Endpoint) -> str:
-    """Returns the platform that the engine runs, ``linux/arm64``."""
     version = request(endpoint, "GET", "/version", timeout=10)
     return f"{version.get('Os')}/{version.get('Arch')}"
 

@@ -2,11 +2,7 @@
 
 It is a tar of an OCI image layout. Its folder ``builder/`` holds the number's build directory (``build/``), its excerpt
 of images.lock, and, written last, ``archive.json`` with its sha256: the image, the sha256 of the other files in the
-folder, and the image's evidence.
-
-The writer comes first, then the reader, the archived build directory, and forbidden file names. Anyone may have made an
-archive, so the reader checks it before it keeps any file.
-"""
+folder, and the image's evidence. Anyone may have made an archive, so the reader checks it before it keeps any file."""
 
 from __future__ import annotations
 
@@ -17,7 +13,6 @@ import re
 import unicodedata
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -110,12 +105,10 @@ def seal_archive(content: bytes) -> bytes:
 
 
 def damaged(path: Path, why: str) -> TransferError:
-    """The error for a file that differs from what was written."""
     return TransferError(f"{path} is damaged: {why}", hint="copy the file again, or export the image again")
 
 
 def refused(path: Path, why: str) -> TransferError:
-    """The error for a file with something in it that no version of this program writes there."""
     return TransferError(
         f"{path} is not taken: {why}",
         hint="`builder export-image` does not write that: ask whoever made the file",
@@ -123,7 +116,6 @@ def refused(path: Path, why: str) -> TransferError:
 
 
 def unreadable(path: Path, error: OSError) -> TransferError:
-    """The error for a file that the disk fails to read."""
     return TransferError(f"{path} cannot be read: {error.strerror}", hint="check the disk that it is on")
 
 
@@ -157,18 +149,14 @@ def load_stream(archive: Archive, file: IO[bytes], path: Path, tag: str) -> tupl
     return sum(parts) + len(tar_stream.END), content()
 
 
-# Reading an archive, which may be damaged, or crafted by anyone.
-
 _OUTSIDE = (archives.LAYOUT, archives.INDEX, archives.DOCKER_INDEX)
 _LARGEST_MANIFEST = 16 << 20
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[Archive, IO[bytes]]]:
-    """Opens an archive: its contents, and the file to read the blobs from.
-
-    Raises UsageError where there is no such file, TransferError where it is not a complete archive of this program.
-    """
+    """Opens an archive: its contents, and the file to read the blobs from. Raises UsageError where there is no such
+    file, TransferError where it is not a complete archive of this program."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is no file", hint="an archive is not read in order: copy it into a file")
     try:
@@ -303,7 +291,7 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
         return f"`{printable(min(folders))}`: git takes this folder for a repository"
     if image.adopted is None and build:
         try:
-            directory = build_directory.parse_build_directory(Path(), "build", partial(_staged_content, build))
+            directory = build_directory.parse_build_directory(Path(), "build", lambda file: _content_of(build, file))
         except FileProblemsError as error:
             return error.message
         if wrong := next(build_directory.deviations(directory, image.platform), ""):
@@ -317,7 +305,7 @@ def build_fault(name: ImageName, image: NumberedImage, build: Mapping[str, Stage
     return "its images.lock is of other images" if _is_of_others(name, image, build, mods.keys()) else ""
 
 
-def _staged_content(build: Mapping[str, StagedFile], file: str) -> bytes:
+def _content_of(build: Mapping[str, StagedFile], file: str) -> bytes:
     if file not in build:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     return build[file].content
@@ -326,9 +314,8 @@ def _staged_content(build: Mapping[str, StagedFile], file: str) -> bytes:
 def _is_of_others(
     name: ImageName, image: NumberedImage, build: Mapping[str, StagedFile], definitions: Collection[str]
 ) -> bool:
-    """True if the part of images.lock that the build wrote tells of more than this number, and the pins of the
-    ``definitions`` that it was built from: the pins are taken up, and all of it is believed on the day that the whole
-    file is lost."""
+    """True if the part of images.lock that the build wrote tells of more than this number and the pins of the
+    ``definitions`` that it was built from: all of it is believed on the day that the whole file is lost."""
     if plan_model.RECORD not in build:
         return False
     try:
@@ -348,18 +335,15 @@ def _is_of_others(
 # Names of files that are not taken from others, because programs obey what they find under them.
 
 _OWN_BY_MODS = frozenset({".gitignore", ".gitkeep", ".gitattributes"})
-_UNFIT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 # With a HEAD beside it, git takes a folder for a bare repository and obeys its settings.
 _OF_A_REPOSITORY = frozenset({"config", "commondir", "objects", "refs"})
 
 
 def unwelcome(path: str) -> str:
-    """The reason why a file of this path in a build directory is not taken, or nothing.
-
-    Folders with a dot are those of version control and of editors: git takes a ``.git`` for a repository wherever it
-    lies, and runs the programs that its settings name.
-    """
-    if _UNFIT.search(path):
+    """The reason why a file of this path in a build directory is not taken, or nothing. Folders with a dot are those of
+    version control and of editors: git takes a ``.git`` for a repository wherever it lies, and runs the programs that
+    its settings name."""
+    if re.search(r"[\x00-\x1f\x7f\ud800-\udfff]", path):
         return "its name holds a control character"
     # File systems ignore case and invisible characters.
     plain = "".join(character for character in path if unicodedata.category(character) != "Cf").casefold()

@@ -1,7 +1,6 @@
-"""This page reads a checkout of spark-vllm-docker: its recipes and mods, its .env, and the origin of its files.
+"""A checkout of spark-vllm-docker: its recipes and mods, its .env, and the origin of its files.
 
-Nothing of .env is run. A value that bash would compute is reported as a problem.
-"""
+Nothing of .env is run. A value that bash would compute is reported as a problem."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ def find_checkout(folder: Path) -> Checkout:
     return Checkout(
         root,
         {path.relative_to(root / "recipes").with_suffix("").as_posix(): path for path in recipes},
-        {name_of_mod(path): path for path in sorted((root / "mods").glob("[!.]*")) if _is_mod(path)},
+        {path.name.removesuffix(".zip"): path for path in sorted((root / "mods").glob("[!.]*")) if _is_mod(path)},
         tuple(sorted(f"examples/{path.name}" for path in (root / "examples").glob("*.sh"))),
         tuple(sorted(path.name for path in root.glob("Dockerfile*"))),
     )
@@ -101,8 +100,7 @@ def name_of_mod(path: Path) -> str:
 
 
 def read_mod(checkout: Checkout, path: Path) -> tuple[PlainFile, ...]:
-    """Reads the files of a mod, sorted by path. Raises FileProblemsError for what is no file of its own, or too
-    large."""
+    """The files of a mod, sorted by path. Raises FileProblemsError for what is no file of its own, or too large."""
     shown = checkout.shown(path)
     if not path.is_file():
         return mod.read_plain_files(path, shown)
@@ -128,8 +126,7 @@ _EXPANSION = re.compile(r"\$[A-Za-z_0-9{(@*#?$!-]|`")
 
 @dataclass(frozen=True)
 class EnvFile:
-    """The values in a file by the names of their variables, and the problems of the lines that are no assignments. A
-    value may be a secret: no message shows it."""
+    """The values by their variables, which may be secrets, and the problems of the lines that are no assignments."""
 
     values: dict[str, str] = field(repr=False)
     problems: tuple[Problem, ...] = ()
@@ -148,25 +145,21 @@ def parse_env_file(text: str, file: str) -> EnvFile:
     """Parses the text of a file that messages call ``file``. Of a name that stands twice the last one counts."""
     values: dict[str, str] = {}
     lines: dict[str, int] = {}
-    problems: dict[int, str] = {}
+    problems: list[Problem] = []
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         if not line or line.startswith("#"):
             continue
-        match = _ASSIGNMENT.fullmatch(line)
-        if match is None:
-            problems[number] = "no assignment NAME=VALUE: left out"
-            continue
-        name = match["name"]
-        try:
-            value = _value(match["value"])
-        except ValueError as error:
-            problems[number] = f"{name}: {error}: left out"
-            continue
-        if name in lines:
-            problems[number] = f"{name} stands in line {lines[name]} already: the last one counts"
-        values[name], lines[name] = value, number
-    located = (Problem(Location(file, number), message) for number, message in problems.items())
-    return EnvFile(values, tuple(located))
+        problem = "no assignment NAME=VALUE: left out"
+        if match := _ASSIGNMENT.fullmatch(line):
+            name = match["name"]
+            problem = f"{name} stands in line {lines[name]} already: the last one counts" if name in lines else ""
+            try:
+                values[name], lines[name] = _value(match["value"]), number
+            except ValueError as error:
+                problem = f"{name}: {error}: left out"
+        if problem:
+            problems.append(Problem(Location(file, number), problem))
+    return EnvFile(values, tuple(problems))
 
 
 def _value(text: str) -> str:
@@ -188,16 +181,13 @@ def _value(text: str) -> str:
     return collected
 
 
-# The origin of the files of a checkout, for those that are as the repository has them that it was cloned from.
-
 # Git never ends where a setting includes a pipe that nobody writes to.
 _SECONDS = 30
 
 
 @dataclass(frozen=True)
 class UpstreamCommit:
-    """The last commit of a checkout that the repository at ``url`` has, on its branch ``ref``; ``blobs`` are the ids of
-    its files by path."""
+    """The last commit of a checkout that ``url`` has on its branch ``ref``, and the ids of its files by path."""
 
     url: str
     ref: str
@@ -214,7 +204,7 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
 
     def output(*arguments: str) -> str:
         result = git.run_local(repository, arguments, seconds=_SECONDS)
-        return result.text if result.status == 0 else ""
+        return "" if result.status else result.output.decode("utf-8", "surrogateescape").strip()
 
     try:
         default = output("symbolic-ref", "refs/remotes/origin/HEAD")
@@ -224,18 +214,16 @@ def find_upstream_commit(root: Path) -> UpstreamCommit | None:
         commit = output("merge-base", "HEAD", branch)
         if not branch.startswith("refs/remotes/") or not url or url.startswith(".") or not commit:
             return None
-        listing = ["ls-tree", "-r", "-z", "--full-tree", commit]
-        listed = git.run_local(repository, listing, seconds=_SECONDS).output
+        listed = output("ls-tree", "-r", "-z", "--full-tree", commit)
     except (BuilderError, OSError):
         return None
-    pairs = (entry.partition(b"\t") for entry in listed.split(b"\0") if entry)
-    blobs = {name.decode("utf-8", "surrogateescape"): meta.split()[2].decode() for meta, _, name in pairs}
+    pairs = (entry.partition("\t") for entry in listed.split("\0") if entry)
+    blobs = {name: meta.split()[2] for meta, _, name in pairs}
     return UpstreamCommit(url, DEFAULT_BRANCH if branch == default else ref, commit, blobs)
 
 
 def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[PlainFile]) -> Origin | None:
-    """The origin of ``files`` at ``path`` of the checkout, where they are what upstream has there; None for what is the
-    user's own, or was edited."""
+    """The origin of ``files`` at ``path`` of the checkout; None for what is the user's own, or was edited."""
     blobs = upstream.blobs if upstream else {}
     there = {name: blob for name, blob in blobs.items() if name == path or name.startswith(f"{path}/")}
     here = {path if path in there else f"{path}/{file.path}": _blob(file.content) for file in files}
@@ -245,8 +233,7 @@ def origin_of_files(upstream: UpstreamCommit | None, path: str, files: Sequence[
 
 
 def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``paths`` in the checkout at ``root`` that are not as upstream has them; without an upstream all that
-    are there."""
+    """Those of ``paths`` in the checkout that are there and not as upstream has them."""
 
     def blob(path: Path) -> str:
         try:
@@ -259,5 +246,4 @@ def edited(upstream: UpstreamCommit | None, root: Path, paths: Sequence[str]) ->
 
 
 def _blob(content: bytes) -> str:
-    """The id of a file's content in git."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

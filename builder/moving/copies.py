@@ -1,8 +1,4 @@
-"""A project can copy mods and recipes from other repositories.
-
-The address comes first, then the origin beside a copy, the compared files, and the plan of copies.
-A copy stays identical to the files in its own repository.
-"""
+"""Mods and recipes are copied from other repositories; a copy stays identical to the files in its own repository."""
 
 from __future__ import annotations
 
@@ -52,11 +48,9 @@ class CopyAddress:
 
 
 def parse_address(text: str) -> CopyAddress:
-    """Parses an address as typed. Raises UsageError for one that names no repository, or a path that leaves it.
-
-    ``//`` ends the repository's address. Of a page such as ``https://github.com/O/R/tree/REF/mods/NAME`` the ref is
-    what stands in that place, so that a branch with a slash in its name needs the other form.
-    """
+    """Parses an address as typed. Raises UsageError for one that names no repository, or a path that leaves it. ``//``
+    ends the repository's address. Of a page such as ``https://github.com/O/R/tree/REF/mods/NAME`` the ref is what
+    stands in that place, so that a branch with a slash in its name needs the other form."""
     if page := _PAGE.fullmatch(text):
         return CopyAddress(page["url"], _path(unquote(page["path"] or ""), text), page["ref"])
     start = _AUTHORITY.match(text) or _SCP.match(text)
@@ -110,7 +104,6 @@ class Origin:
 
     @property
     def address(self) -> str:
-        """The address as `builder mods add` takes it."""
         path = f"//{self.path}" if self.path else ""
         return f"{self.url}{path}" + ("" if self.ref == DEFAULT_BRANCH else f"@{self.ref}")
 
@@ -125,21 +118,22 @@ def origin_digests(files: Iterable[PlainFile]) -> dict[str, str]:
 
 def path_of(project: Project, kind: Kind, name: str) -> Path:
     """The file that holds the origin of the mod or recipe ``name``; it may not be there."""
-    folder = project.mods if kind == "mod" else project.recipes
-    return folder / f"{name}{SUFFIX}"
+    return _folder_of(project, kind) / f"{name}{SUFFIX}"
+
+
+def _folder_of(project: Project, kind: Kind) -> Path:
+    return project.mods if kind == "mod" else project.recipes
 
 
 def copy_names(project: Project, kind: Kind) -> tuple[str, ...]:
-    if kind == "mod":
-        paths = [path.name for path in project.mods.glob(f"*{SUFFIX}")]
-    else:  # recipes lie in folders, too
-        paths = [path.relative_to(project.recipes).as_posix() for path in project.recipes.rglob(f"*{SUFFIX}")]
-    return tuple(sorted(path.removesuffix(SUFFIX) for path in paths))
+    top = _folder_of(project, kind)
+    paths = top.glob(f"*{SUFFIX}") if kind == "mod" else top.rglob(f"*{SUFFIX}")  # recipes lie in folders, too
+    return tuple(sorted(path.relative_to(top).as_posix().removesuffix(SUFFIX) for path in paths))
 
 
 def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
-    """Reads the origin of the mod or recipe ``name``; None where it is no copy. Raises FileProblemsError for a file
-    that holds none."""
+    """The origin of the mod or recipe ``name``; None where it is no copy. Raises FileProblemsError for a damaged
+    file."""
     path = path_of(project, kind, name)
     if not path.is_file():
         return None
@@ -156,7 +150,6 @@ def read_origin(project: Project, kind: Kind, name: str) -> Origin | None:
 
 
 def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> None:
-    """Writes the origin of a copy, whose folder exists."""
     path = path_of(project, kind, name)
     lines = [f"{key}: {json.dumps(getattr(origin, key), ensure_ascii=False)}\n" for key in _KEYS]
     lines += ["files:\n", *(f"  {json.dumps(file)}: {digest}\n" for file, digest in sorted(origin.files.items()))]
@@ -164,13 +157,10 @@ def write_origin(project: Project, kind: Kind, name: str, origin: Origin) -> Non
     write_atomically(path, f"{head}{''.join(lines)}".encode())
 
 
-# The files of a mod or recipe in the project, which are compared with those of a repository, and put in place.
-
 RECIPE = "recipe.yaml"  # a recipe is one file, whatever it is called here and there
 
 
 def place_of(project: Project, kind: Kind, name: str) -> Path:
-    """The folder of a mod, or the file of a recipe."""
     if kind == "mod":
         return project.mods / name
     other = project.recipes / f"{name}.yml"
@@ -196,25 +186,6 @@ def read_copy_files(project: Project, kind: Kind, name: str) -> tuple[PlainFile,
         raise ConflictError(f"{shown} cannot be read: {error.strerror}") from None
 
 
-def is_shipped_copy(project: Project, kind: Kind, name: str, files: Sequence[PlainFile] | None) -> bool:
-    """True if ``files``, those of a mod or recipe of the project, came with this program, were not copied from anywhere
-    since, and nobody edited them: what the user brings may take their place. Raises FileProblemsError for a damaged
-    record of what came with this program."""
-    if files is None or path_of(project, kind, name).exists():
-        return False
-    place = place_of(project, kind, name).relative_to(project.root).as_posix()
-    contents = {place if kind == "recipe" else f"{place}/{file.path}": file.content for file in files}
-    return shipped_files.is_unedited(project, place, contents)
-
-
-def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
-    """The files that are not as they were copied, those that are missing now included."""
-    now = origin_digests(files)
-    return tuple(sorted(path for path in {*now, *copied.files} if now.get(path) != copied.files.get(path)))
-
-
-# The plan of a copy: a mod or recipe of a repository, compared with what the project has under that name.
-
 MOD_FILES = ("run.sh", "mod.yaml")
 _RECIPE_SUFFIXES = (".yaml", ".yml")
 _RECIPE_NAME = re.compile(r"(?:[A-Za-z0-9][A-Za-z0-9._+-]*/)*[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -231,7 +202,6 @@ class Upstream:
 
     @property
     def url(self) -> str:
-        """The address of the repository without credentials."""
         return git.split(self.address.url).url
 
 
@@ -241,10 +211,9 @@ CopyState = Literal["new", "same", "unrecorded", "shipped", "differs", "unfit"]
 @dataclass(frozen=True)
 class PlannedCopy:
     """A copy to be made: the ``files`` that ``name`` gets, and their ``origin``, None where they are the user's own.
-    ``before`` are the files that it replaces, None where there is nothing; ``previous`` is their origin, None where
-    they are no copy; ``edited`` names those that were changed since they were copied; ``is_shipped`` says that they
-    came with this program, and that nobody edited them. ``changes`` are the differences. ``reason`` says why nothing
-    can be copied."""
+    ``before`` are the files that it replaces, ``previous`` their origin, if any; ``edited`` names those that were
+    changed since they were copied; ``is_shipped`` says that they came with this program, and that nobody edited them.
+    ``changes`` are the differences. ``reason`` says why nothing can be copied."""
 
     kind: Kind
     name: str
@@ -284,32 +253,37 @@ class PlannedCopy:
 
 def find_repository(project: Project, address: CopyAddress, notify: Notify) -> Upstream:
     """Looks up a repository. Raises SourceError where it does not answer, or has no such ref."""
-    commit = foreign_files.find_commit(project.mirrors, address.url, address.ref, notify)
-    paths = foreign_files.paths(project.mirrors, address.url, commit, notify)
-    return Upstream(address, commit, paths)
+    return Upstream(address, *foreign_files.find_commit(project.mirrors, address.url, address.ref, notify))
 
 
 def mods_at(upstream: Upstream) -> tuple[str, ...]:
     """The paths of the mods at the address or below it, sorted; raises SourceError where there is none."""
     folders = {posixpath.dirname(path) for path in upstream.paths if posixpath.basename(path) in MOD_FILES}
-    outermost = {folder for folder in folders if not any(_is_below(folder, other) for other in folders - {folder})}
-    within = tuple(sorted(folder for folder in outermost if _is_at(folder, upstream.address.path)))
-    if not within:
-        raise _nothing_there(upstream, "mod", sorted(outermost))
-    return within
+    nested = {folder for folder in folders if any(other and folder.startswith(f"{other}/") for other in folders)}
+    return _at_address(upstream, "mod", sorted(folders - nested), sorted(folders - nested))
 
 
 def recipes_at(upstream: Upstream) -> tuple[str, ...]:
-    """The paths of the recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
-    SourceError where there is none."""
+    """The recipes at the address or below it, sorted; of a whole repository those in ``recipes/``. Raises
+    SourceError."""
     wanted = upstream.address.path
-    everything = [path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES)]
+    everything = sorted(path for path in upstream.paths if path.endswith(_RECIPE_SUFFIXES))
     recipes = [path for path in everything if "recipes" in path.split("/")[:-1]] or everything
     exact = [path for path in everything if path in {wanted, *(f"{wanted}{suffix}" for suffix in _RECIPE_SUFFIXES)}]
-    within = exact or [path for path in (everything if wanted else recipes) if _is_at(path, wanted)]
+    return tuple(exact) or _at_address(upstream, "recipe", everything if wanted else recipes, recipes)
+
+
+def _at_address(upstream: Upstream, kind: Kind, paths: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``paths`` at the address or below it. Raises SourceError where there is none, with the ``others``."""
+    wanted = upstream.address.path
+    within = tuple(path for path in paths if not wanted or path == wanted or path.startswith(f"{wanted}/"))
     if not within:
-        raise _nothing_there(upstream, "recipe", recipes)
-    return tuple(sorted(within))
+        where = f"{wanted} of {upstream.url}" if wanted else upstream.url
+        suggestion = did_you_mean(wanted, others) if others else ""
+        listed = ", ".join(others[:_MOST_LISTED])
+        hint = suggestion or (f"there are: {listed}" if others else "is it another branch? `@REF` at the end names it")
+        raise SourceError(f"there is no {kind} at {where} ({upstream.commit[:12]})", hint=hint)
+    return within
 
 
 def require_one(upstream: Upstream, kind: Kind, paths: Sequence[str]) -> str:
@@ -352,6 +326,12 @@ def plan_copy(project: Project, upstream: Upstream, kind: Kind, path: str, name:
     return compare_copy(project, kind, name, files, origin)
 
 
+def copy_edits(files: Sequence[PlainFile], copied: Origin) -> tuple[str, ...]:
+    """The files that are not as they were copied, those that are missing now included."""
+    now = origin_digests(files)
+    return tuple(sorted(path for path in {*now, *copied.files} if now.get(path) != copied.files.get(path)))
+
+
 def compare_copy(
     project: Project, kind: Kind, name: str, files: tuple[PlainFile, ...], origin: Origin | None
 ) -> PlannedCopy:
@@ -359,17 +339,19 @@ def compare_copy(
     of a mod has its place, FileProblemsError for files and records that cannot be read."""
     before, previous = read_copy_files(project, kind, name), read_origin(project, kind, name)
     edited = copy_edits(before, previous) if before is not None and previous else ()
-    is_shipped = is_shipped_copy(project, kind, name, before)
+    is_shipped = False  # what came with this program, and nobody edited or copied, may be replaced
+    if before is not None and not path_of(project, kind, name).exists():
+        place = place_of(project, kind, name).relative_to(project.root).as_posix()
+        contents = {place if kind == "recipe" else f"{place}/{file.path}": file.content for file in before}
+        is_shipped = shipped_files.is_unedited(project, place, contents)
     differences = tuple(_file_changes(before or (), files))
     return PlannedCopy(kind, name, files, origin, before, previous, edited, is_shipped, differences)
 
 
 def put_in_place(project: Project, planned: PlannedCopy) -> None:
     """Makes a copy as planned, all of its files or none, and then records where it came from: a process that is killed
-    between the two leaves a copy whose next update changes only the record.
-
-    Raises ConflictError where something else is there by now than when it was planned, or nothing can be written.
-    """
+    between the two leaves a copy whose next update changes only the record. Raises ConflictError where something else
+    is there by now than when it was planned, or nothing can be written."""
     kind, name, before, files = planned.kind, planned.name, planned.before, planned.files
     place = place_of(project, kind, name)
     try:
@@ -399,7 +381,6 @@ def put_in_place(project: Project, planned: PlannedCopy) -> None:
 
 
 def _file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> Iterator[FileChange]:
-    """The differences between two versions of a mod or recipe."""
     old, new = {file.path: file for file in before}, {file.path: file for file in after}
     for path in sorted({*old, *new}):
         left, right = old.get(path), new.get(path)
@@ -408,20 +389,3 @@ def _file_changes(before: Sequence[PlainFile], after: Sequence[PlainFile]) -> It
                 yield changes.of_mode(path, executable=right.executable)
             continue
         yield changes.of_contents(left.content if left else None, right.content if right else None, path)
-
-
-def _is_at(path: str, wanted: str) -> bool:
-    return not wanted or path == wanted or _is_below(path, wanted)
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return bool(folder) and path.startswith(f"{folder}/")
-
-
-def _nothing_there(upstream: Upstream, kind: Kind, others: Sequence[str]) -> SourceError:
-    wanted = upstream.address.path
-    where = f"{wanted} of {upstream.url}" if wanted else upstream.url
-    suggestion = did_you_mean(wanted, others) if others else ""
-    listed = ", ".join(others[:_MOST_LISTED])
-    hint = suggestion or (f"there are: {listed}" if others else "is it another branch? `@REF` at the end names it")
-    return SourceError(f"there is no {kind} at {where} ({upstream.commit[:12]})", hint=hint)

@@ -25,10 +25,8 @@ T = TypeVar("T")
 
 
 def engines(project: Project, environ: Mapping[str, str], names: Sequence[str]) -> dict[str, Endpoint]:
-    """The engines of the nodes with these names, or of all nodes if none is named.
-
-    Raises UsageError for a node that builder.yaml does not have, EngineError for a docker context that does not exist.
-    """
+    """The engines of the nodes with these names, or of all nodes if none is named. Raises UsageError for a node that
+    builder.yaml does not have, EngineError for a docker context that does not exist."""
     config = configuration.load_configuration(project)
     nodes = [config.node(name) for name in dict.fromkeys(names)] if names else config.nodes
     return {node.name: endpoints.of_node(environ, node.name, node.engine) for node in nodes}
@@ -63,8 +61,7 @@ def ask_machines(
 
 def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]) -> dict[str, T]:
     """Runs ``work`` for all nodes in parallel and returns its results by node. The first exception is raised at once,
-    so errors of a single node should be returned.
-    """
+    so errors of a single node should be returned."""
     results = _started(machines, work)
     collected: dict[str, T] = {}
     for _ in machines:
@@ -78,11 +75,8 @@ def in_parallel(machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint]
 def _started(
     machines: Mapping[str, Endpoint], work: Callable[[str, Endpoint], T]
 ) -> queue.Queue[tuple[str, T | BaseException]]:
-    """Starts ``work`` for each node in a thread of its own; returns the queue of the results, with exceptions among
-    them.
-
-    The threads are daemons: after ^C nothing waits for a node that hangs, and its connection ends with the process.
-    """
+    """Starts ``work`` for each node in a daemon thread; returns the queue of the results and exceptions. After ^C
+    nothing waits for a node that hangs, and its connection ends with the process."""
     results: queue.Queue[tuple[str, T | BaseException]] = queue.Queue()
 
     def run(node: str, engine: Endpoint) -> None:

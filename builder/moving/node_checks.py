@@ -1,7 +1,4 @@
-"""This page checks a node before it builds or serves.
-
-The link of a node comes first, then the checks of a DGX Spark.
-"""
+"""A node is checked before it builds or serves."""
 
 from __future__ import annotations
 
@@ -17,10 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from builder.definitions.configuration import Node
-    from builder.moving.node_facts import MachineFacts, NetworkInterface, SparkFacts
+    from builder.moving.node_facts import MachineFacts, SparkFacts
 
-
-# Checks of a node's link: that what builder.yaml says of it is what its machine has.
 
 _DISCOVER = "`builder nodes discover` fills it in"
 
@@ -47,17 +42,13 @@ def _interface(node: Node, name: str, facts: MachineFacts) -> Diagnosis:
         return Diagnosis("interface", "error", f"there is no {name}", meant)
     if not interface.is_up:
         return Diagnosis("interface", "error", f"{name} is down", "is the cable in, and the other end up?")
-    return _address(node, interface)
-
-
-def _address(node: Node, interface: NetworkInterface) -> Diagnosis:
     addresses = [str(address.ip) for address in interface.addresses]
     if not addresses:
-        return Diagnosis("interface", "error", f"{interface.name} has no IPv4 address", "give it one (netplan)")
+        return Diagnosis("interface", "error", f"{name} has no IPv4 address", "give it one (netplan)")
     if node.address and _is_ip(node.address) and node.address not in addresses:
-        message = f"{interface.name} has {', '.join(addresses)}, and builder.yaml says {node.address}"
+        message = f"{name} has {', '.join(addresses)}, and builder.yaml says {node.address}"
         return Diagnosis("interface", "error", message, _DISCOVER)
-    return Diagnosis("interface", "ok", f"{interface.name}, {node.address or addresses[0]}")
+    return Diagnosis("interface", "ok", f"{name}, {node.address or addresses[0]}")
 
 
 def _devices(node: Node, facts: MachineFacts) -> Iterator[Diagnosis]:
@@ -129,8 +120,7 @@ _UPDATE = "`sudo apt update && sudo apt full-upgrade`, then restart: DGX OS brin
 
 
 def check_spark(facts: SparkFacts, architectures: Mapping[str, str]) -> Iterator[Diagnosis]:
-    """Checks driver, kernel, GPU, memory, swap and earlyoom. ``architectures`` are the GPU architectures that
-    definitions build for, by definition."""
+    """Checks a Spark; ``architectures`` are the GPU architectures that definitions build for, by definition."""
     yield driver(facts.driver)
     yield kernel(facts.kernel)
     yield from _gpu(facts, architectures)

@@ -1,8 +1,4 @@
-"""The machine of a node reports its own facts, and nothing on it is changed.
-
-The shell on a machine comes first, then the facts of a DGX Spark, the choice of link settings, and other facts.
-The search for other DGX Sparks comes last.
-"""
+"""The machine of a node reports its own facts, and nothing on it is changed."""
 
 from __future__ import annotations
 
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# A shell script run on the machine of a node: by ssh, or here where the node's engine is this machine's own.
-
 # Nothing can be typed here: a password, or a question about a host key, is an answer.
 _OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 HERE = "unix://"
@@ -37,18 +31,14 @@ _SSH_FAILED = 255
 
 
 def is_here(host: str) -> bool:
-    """True if the engine at ``host`` is one of this machine."""
     return host.startswith(HERE)
 
 
 def run_on_machine(
     environ: Mapping[str, str], host: str, script: str, arguments: Sequence[str] = (), timeout: float = 60
 ) -> str:
-    """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns what it prints. ``arguments``
-    must be plain words, as ssh gives them to a shell.
-
-    Raises NodeError where the machine cannot be reached, or the script ends with an error.
-    """
+    """Runs ``script`` with ``sh`` on the machine of the engine at ``host`` and returns its output. ``arguments`` must
+    be plain words, as ssh gives them to a shell. Raises NodeError."""
     command = ["sh", "-s", "--", *arguments]
     if is_here(host):
         argv = command
@@ -103,8 +93,6 @@ def _login(host: str) -> str:
     return f"{f'-p {address.port} ' if address.port else ''}{user}{address.hostname}"
 
 
-# Facts about this machine where it is a DGX Spark, from its /proc and from `nvidia-smi`; nothing is changed.
-
 _MODEL = re.compile(r"^Model:.*\bGB10\b", re.MULTILINE)
 # NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build  …
 _DRIVER = re.compile(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
@@ -149,12 +137,10 @@ def driver_version(text: str) -> str:
 
 
 def is_spark(proc: Path) -> bool:
-    """True if the machine whose /proc is ``proc`` is a DGX Spark."""
     return any(_MODEL.search(processes.text(path)) for path in sorted(proc.glob(processes.GPUS)))
 
 
 def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
-    """The GPU's compute capability, and why it is not known."""
     try:
         output = run_on_machine(environ, HERE, _COMPUTE_CAPABILITY, timeout=_SECONDS)
     except NodeError as error:
@@ -169,7 +155,6 @@ def _compute_capability(environ: Mapping[str, str]) -> tuple[str, str]:
 # (https://build.nvidia.com/spark/connect-two-sparks) and NCCL's environment variables
 # (https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html).
 
-_PAIR = 2
 # The Ethernet and the Wi-Fi interface of a DGX Spark, over which a ring coordinates.
 _COORDINATION = ("enP7s7", "wlP9s9")
 
@@ -189,7 +174,6 @@ class LinkChoice:
 
 
 def choose_link(facts: MachineFacts) -> LinkChoice:
-    """Chooses the settings that fit the links which are up."""
     up = [link for link in facts.links if link.is_up]
     if not up:
         there = "no link of a RoCE device is up" if facts.links else "it has no RoCE device"
@@ -199,7 +183,7 @@ def choose_link(facts: MachineFacts) -> LinkChoice:
     interface = next((each for name in names if (each := facts.interface(name)) and each.addresses), None)
     problems = [] if interface else [f"none of {', '.join(names)} has an IPv4 address"]
     problems += address_problems(facts)
-    if len(up) not in {1, _PAIR, cluster.MESH_DEVICES}:
+    if len(up) not in {1, 2, cluster.MESH_DEVICES}:
         problems.append(f"{len(up)} links are up: a pair or a switch has two, a ring of three machines four")
     return LinkChoice(
         shape="mesh" if is_mesh else "pair or switch",
@@ -291,7 +275,6 @@ class NetworkInterface:
 
     @property
     def address(self) -> str:
-        """Its first address; empty if it has none."""
         return str(self.addresses[0].ip) if self.addresses else ""
 
 
@@ -322,7 +305,6 @@ class MachineFacts:
     driver: str | None = None
 
     def interface(self, name: str) -> NetworkInterface | None:
-        """The interface of that name, if there is one."""
         return next((interface for interface in self.interfaces if interface.name == name), None)
 
     def commits(self, model: str) -> frozenset[str]:

@@ -9,7 +9,6 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parents[1]
 # Written by hatch_build.py when a wheel or a source archive is made.
 COMMIT_FILE = _PACKAGE / "commit"
-_SHORT = 12
 # Names of such an address: https://packaging.python.org/en/latest/specifications/well-known-project-urls/
 _SOURCE_NAMES = frozenset({"source", "repository", "sourcecode", "source code", "github"})
 
@@ -22,7 +21,7 @@ class ProgramRelease:
     commit: str
 
     def __str__(self) -> str:
-        return f"{self.number} ({self.commit[:_SHORT]})" if self.commit else self.number
+        return f"{self.number} ({self.commit[:12]})" if self.commit else self.number
 
 
 def of_this_program() -> ProgramRelease:
@@ -58,8 +57,7 @@ def newer(address: str) -> str:
 
 
 def _is_checkout() -> bool:
-    """True for a checkout of this program; a repository further above has another one."""
-    return (_PACKAGE.parent / ".git").exists()
+    return (_PACKAGE.parent / ".git").exists()  # a repository further above has another program
 
 
 def _commit() -> str:

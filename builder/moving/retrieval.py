@@ -25,11 +25,9 @@ def is_present(endpoint: Endpoint, lock: Lock, name: ImageName) -> bool:
 
 def pull_number(workspace: Workspace, address: str, lock: Lock, name: ImageName) -> PulledLayers:
     """Pulls a number by its digest, or by its tag where it was pushed with another images.lock; returns the layers that
-    this engine lacked. The number is no longer pruned then, and ``latest`` follows if it is the current one.
-
-    Raises TransferError where the pull failed, ImageStateError where it brought other content, or another project in
-    this engine gave the number to other content.
-    """
+    this engine lacked. The number is no longer pruned then, and ``latest`` follows if it is the current one. Raises
+    TransferError where the pull failed, ImageStateError where it brought other content, or another project in this
+    engine gave the number to other content."""
     repository = lock.images[name.repository]
     recorded = repository.numbers[name.number]
     version = recorded.digest or str(name.number)

@@ -1,7 +1,4 @@
-"""The .env of a checkout becomes settings in builder.yaml.
-
-The nodes come first, then all other keys. A key without an equivalent in builder.yaml is reported.
-"""
+"""The .env of a checkout becomes settings in builder.yaml; a key without an equivalent there is reported."""
 
 from __future__ import annotations
 
@@ -39,7 +36,6 @@ _LISTS = {
 _KEYS = {"address": "CLUSTER_NODES", "interface": "ETH_IF", "rdma": "IB_IF"}
 # The launcher's settings of NCCL for three machines in a ring, whose links between two of them have further addresses.
 _RING = "CONTAINER_NCCL_IB_SUBNET_AWARE_ROUTING"
-_VARIABLE = "CONTAINER_"
 _OF_NODES = (*_LISTS, "LOCAL_IP")
 _NOT_HERE = {
     "CONTAINER_NAME": "none: each container is named after its recipe, so that several can serve at once",
@@ -49,8 +45,7 @@ _NOT_HERE = {
 
 @dataclass(frozen=True)
 class SettingsPlan(ConfigurationChange):
-    """builder.yaml before and after, and what each key of ``.env`` becomes, or why nothing. ``error`` says why it stays
-    as it is."""
+    """builder.yaml before and after, what each key of ``.env`` becomes, and an ``error`` that keeps it as it is."""
 
     outcomes: Mapping[str, str]
     error: str = ""
@@ -76,11 +71,8 @@ def settle_nodes(
     env: EnvFile, existing: Sequence[Node], own_engine: str, *, replace: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """The settings, by node, for the machines that ``env`` names, as far as builder.yaml lacks them, and what each key
-    becomes.
-
-    A machine that is a node already keeps its name and, unless ``replace``, every setting that it has. ``own_engine``
-    is the address of this machine's engine.
-    """
+    becomes. A machine that is a node already keeps its name and, unless ``replace``, every setting that it has.
+    ``own_engine`` is the address of this machine's engine."""
     listed = {key: [part for part in map(str.strip, env.value(key).split(",")) if part] for key in _LISTS}
     fit = {key: [part for part in dict.fromkeys(parts) if _LISTS[key].fullmatch(part)] for key, parts in listed.items()}
     hosts, copies, interfaces, rdma = fit.values()
@@ -179,11 +171,10 @@ def _name(address: str, number: int, taken: set[str]) -> str:
 def _variables(
     env: EnvFile, existing: Mapping[str, Any], outcomes: dict[str, str], *, replace: bool
 ) -> dict[str, str | None]:
-    """The variables of all containers that builder.yaml lacks, None for one that is taken from the environment; adds
-    what each key becomes to ``outcomes``."""
+    """The variables that builder.yaml lacks, None for one from the environment; adds to ``outcomes``."""
     variables: dict[str, str | None] = {}
     for key, value in env.values.items():
-        name = key.removeprefix(_VARIABLE)
+        name = key.removeprefix("CONTAINER_")
         if name in (key, "", "NAME"):
             continue
         shell = f"`export {name}=…` in your shell's profile"

@@ -1,8 +1,6 @@
 """A project gets files that come with this program, and can update them later.
 
-The place of the files comes first, then the selection, the record, and the plan of an update.
-The record is committed with the project. It tells which files the user has edited.
-"""
+A record is committed with the project. It tells which files the user has edited."""
 
 from __future__ import annotations
 
@@ -76,7 +74,6 @@ Contents = Literal["all", "spark", "cpu", "minimal"]
 CONTENTS: tuple[Contents, ...] = get_args(Contents)
 # Files that a project may have lines of its own in: what is missing is added at their end.
 LINES = (".gitignore", ".gitattributes")
-_GPUS = {"spark": "all", "cpu": "none"}
 # Those with which this repository itself is developed.
 _OWN_SCRIPTS = frozenset({"scripts/setup", "scripts/test"})
 
@@ -101,7 +98,7 @@ def select(contents: Contents) -> Selection:
     names = tuple(
         name
         for name in image.definition_names(project)
-        if is_all or image.serve_settings(project, name).gpus == _GPUS.get(contents)
+        if is_all or image.serve_settings(project, name).gpus == {"spark": "all", "cpu": "none"}.get(contents)
     )
     efforts = {image.repository_of(project, name): _effort(project, name) for name in names}
     every = [recipe for _, recipe in recipes.readable_recipes(project) if recipe.repository in efforts]
@@ -133,8 +130,7 @@ def select(contents: Contents) -> Selection:
 
 
 def _effort(project: Project, name: str) -> int:
-    """The effort of making an image of the definition ``name``: none where others build it, wheels, or hours of
-    compiling."""
+    """The effort of an image: 0 where others build it, 1 for wheels, 2 for hours of compiling."""
     chain = image.load_chain(project, name, "linux/arm64")
     if any(definition.git_sources for definition in chain):
         return 2
@@ -158,8 +154,7 @@ class InitRecord:
 
 
 def read_shipped_record(project: Project) -> InitRecord | None:
-    """Reads the record; None where the project has none. Raises FileProblemsError for one that cannot be read, or that
-    a newer release wrote."""
+    """Reads the record, if any. Raises FileProblemsError for one that is damaged, or that a newer release wrote."""
     try:
         data = json.loads((project.root / FILE).read_text(encoding="utf-8"))
         version = data["schema_version"]
@@ -177,7 +172,6 @@ def read_shipped_record(project: Project) -> InitRecord | None:
 
 
 def write_shipped_record(project: Project, record: InitRecord) -> None:
-    """Writes the record, in one step. Raises OSError."""
     data = {
         "schema_version": _FORMAT,
         "release": record.release,
@@ -191,8 +185,6 @@ def _damaged(message: str) -> FileProblemsError:
     hint = "take it back from git; or delete it: then every file that differs from this release's counts as edited"
     return FileProblemsError((Problem(Location(FILE), message),), hint=hint)
 
-
-# The plan of an update: the files of a project compared with those that come with this program.
 
 # checkpoints/NAME, dockerfiles/NAME and mods/NAME are one thing each: one that was deleted stays away as a whole.
 _WHOLES = frozenset({"checkpoints", "dockerfiles", "mods"})

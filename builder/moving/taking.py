@@ -1,7 +1,4 @@
-"""This page decides what a project takes over from a checkout and from the engine.
-
-The images that could get a number come first, then recipes and mods beside those that the project has.
-"""
+"""The files that a project takes over from a checkout, and the images from the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from builder.base import words, yaml_file
 from builder.base.errors import BuilderError, BuildFailedError, ImageContentsError, ImageStateError
@@ -77,9 +74,8 @@ class AdoptableImage:
 
 @dataclass(frozen=True)
 class UntaggedImage:
-    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` are those
-    that it most likely served, by the recipes; ``model`` is empty where they do not tell. ``promote`` where that
-    repository has no number yet."""
+    """An image without a name that holds vLLM, with the first digits of its id. ``repository`` and ``model`` (empty if
+    not known) are those that it most likely served; ``promote`` where that repository has no number yet."""
 
     id: str
     size: int
@@ -115,10 +111,8 @@ class ContainerState:
 def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[AdoptableImage, ...]:
     """The images of the engine without a number that ``recipes`` and scripts start: all tags of such a repository, but
     of a registry's only the one that a recipe names. ``latest`` is the first of its repository: whatever gets the first
-    number becomes what that tag means.
-
-    Raises EngineError where no engine answers, LockError for a damaged images.lock.
-    """
+    number becomes what that tag means. Raises EngineError where no engine answers, LockError for a damaged
+    images.lock."""
     containers = {*DEFAULT_NAMES, *(recipe.container for recipe in recipes)}
     references = {
         ":".join(images.split_tag(name)) if "/" in name else images.repository(name)
@@ -135,20 +129,20 @@ def adoptable(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[Adoptabl
     for (repository, _), same in by_image.items():
         tag = min(same, key=lambda tag: (not tag.endswith(":latest"), tag))
         details = images.inspect_image(workspace.engine, tag)
-        if details is not None and not _is_numbered(lock, repository, details):
-            is_first = repository not in lock.images or not lock.images[repository].numbers
+        numbers = lock.images[repository].numbers if repository in lock.images else {}
+        fingerprints = {record.fingerprint for record in numbers.values()}
+        if details is not None and images.fingerprint(details) not in fingerprints:
+            is_first = not numbers
             collected.append(AdoptableImage(tag, details.size, details.created, is_first and tag.endswith(":latest")))
     return tuple(sorted(collected, key=lambda each: (each.repository, not each.tag.endswith(":latest"), each.created)))
 
 
 def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[UntaggedImage, ...], int]:
     """The images without a name that hold vLLM, the newest first, and the number of those that could not be looked into
-    in the time that this may take.
-
-    Left out are what builds of this program have left, its numbers and their bases, and what other images stand on. The
-    others are looked into where anything that is recorded of them names vLLM, or where they are as large as it is:
-    their vLLM is read in a container, for no metadata has its version. Raises as `adoptable` does.
-    """
+    in the time that this may take. Left out are what builds of this program have left, its numbers and their bases, and
+    what other images stand on. The others are looked into where anything that is recorded of them names vLLM, or where
+    they are as large as it is: their vLLM is read in a container, for no metadata has its version. Raises as
+    `adoptable` does."""
     lock = lock_file.read_project_lock(workspace.project)
     listed = {
         entry["Id"]: entry["Size"]
@@ -171,7 +165,6 @@ def untagged(workspace: Workspace, recipes: Sequence[Recipe]) -> tuple[tuple[Unt
 
 
 def untagged_findings(workspace: Workspace, recipes: Sequence[Recipe]) -> Iterator[Diagnosis]:
-    """Tells of the images without a name that hold vLLM. Raises as `untagged` does."""
     holding, unread = untagged(workspace, recipes)
     for each in holding:
         message = f"{each.id} has no name any more, so that `docker image prune` deletes it: {each.contents}"
@@ -204,8 +197,7 @@ def _unknown(workspace: Workspace, lock: Lock, listed: Mapping[str, int]) -> lis
 
 
 def _vllm(workspace: Workspace, details: ImageDetails, shown: str, seconds: float) -> str | None:
-    """The version of vLLM in an image; empty where it has none, or its programs do not run here; None where it could
-    not be read in ``seconds``."""
+    """The version of vLLM in an image; empty without one; None where it could not be read in ``seconds``."""
     workspace.report(Message(f"looking into {shown}, which has no name"))
     marks = {"builder.reading": f"{os.getpid()}-{shown}"}
     try:
@@ -232,8 +224,7 @@ def _likely(lock: Lock, recipes: Sequence[Recipe]) -> tuple[str, str]:
 def container_states(
     workspace: Workspace, recipes: Sequence[Recipe], adoptable_images: Sequence[AdoptableImage], *, ask_engine: bool
 ) -> tuple[ContainerState, ...]:
-    """The state of the container of each of ``recipes``; unless ``ask_engine``, as far as files tell. Raises as
-    `adoptable` does."""
+    """The state of the container of each recipe; unless ``ask_engine``, as far as files tell. Raises as `adoptable`."""
     lock = lock_file.read_project_lock(workspace.project) if ask_engine else Lock()
     counts = Counter(recipe.container for recipe in recipes)
     first = {recipe.container: recipe for recipe in recipes}
@@ -252,18 +243,9 @@ def container_states(
     return tuple(collected)
 
 
-def _is_numbered(lock: Lock, repository: str, details: ImageDetails) -> bool:
-    numbers = lock.images[repository].numbers if repository in lock.images else {}
-    return any(record.fingerprint == images.fingerprint(details) for record in numbers.values())
-
-
-# Recipes and mods of a checkout, compared with what the project has under their names.
-
-
 def plan_part(
     project: Project, checkout: Checkout, kind: Kind, name: str, path: Path, upstream: UpstreamCommit | None
 ) -> PlannedCopy:
-    """Reads the recipe or mod ``name`` at ``path`` of a checkout, and compares it with what the project has."""
     if kind == "mod" and not NAME.fullmatch(name):
         return PlannedCopy("mod", name, reason="a mod's name has letters, digits and . _ + - in it")
     if kind == "recipe" and not path.resolve().is_relative_to(checkout.root):
@@ -283,10 +265,9 @@ def plan_part(
 
 def mods_named(path: Path) -> tuple[str, ...]:
     """The mods that the recipe at ``path`` names, as it writes them; none where it cannot be read."""
-    try:
+    data: Any = {}
+    with suppress(BuilderError):
         data = yaml_file.load(read_text(path, path.name), path.name)
-    except BuilderError:
-        return ()
     mods = data.get("mods") if isinstance(data, dict) else None
-    entries = mods if isinstance(mods, list) else []
-    return tuple(posixpath.normpath(each.strip()) for each in entries if isinstance(each, str) and each.strip())
+    entries = [each.strip() for each in mods if isinstance(each, str)] if isinstance(mods, list) else []
+    return tuple(posixpath.normpath(entry) for entry in entries if entry)

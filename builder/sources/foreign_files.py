@@ -1,8 +1,7 @@
-"""This page reads files from repositories that others may have written.
+"""Files are read from repositories that others may have written: a mirror, or the project's own history.
 
-Files of a mirror come first, then files from the project's own history. Only plain files leave a mirror, at paths that
-stay in their folder. Nothing is checked out, so no hook, filter or submodule of a repository ever runs.
-"""
+Only plain files leave a mirror, at paths that stay in their folder. Nothing is checked out, so no hook, filter or
+submodule of a repository ever runs."""
 
 from __future__ import annotations
 
@@ -23,36 +22,25 @@ if TYPE_CHECKING:
     from builder.sources.mirror import TreeEntry
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN = {"100644": False, "100664": False, "100755": True}
 _LINK = "120000"
-_LONGEST_NAME = 255
 _LFS = b"version https://git-lfs.github.com/spec/"
 _MOST_TOLD = 10
 
 
-def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> str:
-    """Returns the commit that ``ref`` (also ``HEAD``) is now, and keeps it in the mirror. Raises SourceError."""
+def find_commit(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> tuple[str, tuple[str, ...]]:
+    """Returns the commit that ``ref`` (also ``HEAD``) is now, and the sorted paths of all its files that have plain
+    names; keeps the commit in the mirror. Raises SourceError."""
 
-    def find(repository: GitRepository) -> str:
+    def find(repository: GitRepository) -> tuple[str, tuple[str, ...]]:
         commit = ref.lower()
         if not mirror.is_commit(commit):
             commit = mirror.commit_of(repository, mirror.list_refs(repository), ref)
         mirror.ensure_commit(repository, commit)
-        return commit
+        paths = (entry.path for entry in mirror.tree_entries(repository, commit))
+        return commit, tuple(sorted(path for path in paths if not _unfit_path(path)))
 
     return mirror.with_mirror(mirrors, url, find, notify)
-
-
-def paths(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> tuple[str, ...]:
-    """Returns the paths of all files of ``commit`` that have plain names, sorted. Raises SourceError."""
-
-    def listed(repository: GitRepository) -> tuple[str, ...]:
-        mirror.ensure_commit(repository, commit)
-        entries = mirror.tree_entries(repository, commit)
-        return tuple(sorted(entry.path for entry in entries if not _unfit_path(entry.path)))
-
-    return mirror.with_mirror(mirrors, url, listed, notify)
 
 
 def read_foreign_files(
@@ -69,7 +57,11 @@ def read_foreign_files(
             raise SourceError(f"{url} has {len(entries):,} files in {path or 'it'}; at most {MOST_FILES:,} are copied")
         folders = {name[:end] for name in entries for end, letter in enumerate(name) if letter == "/"}
         wrong = dict.fromkeys(folders & set(entries), "a file and a folder at once")
-        wrong |= {name: reason for name, entry in entries.items() if (reason := _unfit_entry(entry))}
+        for name, entry in entries.items():
+            is_file = entry.mode in _PLAIN or entry.mode == _LINK
+            kind = "" if is_file else "a submodule" if entry.mode == mirror.SUBMODULE_MODE else "no plain file"
+            if reason := _unfit_path(name) or kind:
+                wrong[name] = reason
         _refuse(repository, wrong)
         mirror.ensure_blobs(repository, (entry.blob for entry in entries.values()))
         _refuse(repository, _too_large(repository, entries))
@@ -97,31 +89,23 @@ def _unfit_path(path: str) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         return "a path that leads elsewhere"
-    if _CONTROL.search(path) or "\\" in path:
+    if re.search(r"[\x00-\x1f\x7f]", path) or "\\" in path:
         return "a name with a control character or a backslash"
     try:
         longest = max(len(part.encode()) for part in parts)
     except UnicodeEncodeError:
         return "a name that is not UTF-8"
-    return "a name that is too long" if longest > _LONGEST_NAME else ""
-
-
-def _unfit_entry(entry: TreeEntry) -> str:
-    if reason := _unfit_path(entry.path):
-        return reason
-    if entry.mode == mirror.SUBMODULE_MODE:
-        return "a submodule"
-    return "" if entry.mode in _PLAIN or entry.mode == _LINK else "no plain file"
+    return "a name that is too long" if longest > 255 else ""
 
 
 def _too_large(repository: GitRepository, entries: dict[str, TreeEntry]) -> dict[str, str]:
     lines = "".join(f"{entry.blob}\n" for entry in entries.values()).encode()
     listed = run_checked(repository, ["cat-file", "--batch-check=%(objectsize)"], lines).text.split()
     sizes = dict(zip(entries, map(int, listed), strict=True))
-    if large := {name: size for name, size in sizes.items() if size > LARGEST_FILE}:
-        return {name: f"{size:,} bytes; at most {LARGEST_FILE:,} are copied" for name, size in large.items()}
-    total = sum(sizes.values())
-    return {"all files together": f"{total:,} bytes; at most {LARGEST_MOD:,} are copied"} if total > LARGEST_MOD else {}
+    large = [(name, size, LARGEST_FILE) for name, size in sizes.items() if size > LARGEST_FILE]
+    if not large and (total := sum(sizes.values())) > LARGEST_MOD:
+        large = [("all files together", total, LARGEST_MOD)]
+    return {name: f"{size:,} bytes; at most {most:,} are copied" for name, size, most in large}
 
 
 def _followed(name: str, entries: dict[str, TreeEntry], contents: dict[str, bytes], folder: str) -> str | None:
@@ -151,8 +135,8 @@ def _refuse(repository: GitRepository, wrong: dict[str, str]) -> None:
 
 
 def read_file(folder: Path, revision: str, name: str) -> bytes | None:
-    """Returns the file ``name`` of ``folder`` as it was in ``revision``; None where that has no such file. Raises
-    UsageError where the folder is in no git repository, or there is no such revision."""
+    """Returns the file ``name`` of ``folder`` as it was in ``revision``, None without one. Raises UsageError where the
+    folder is in no git repository, or there is no such revision."""
     repository = run_in_project(folder, "rev-parse", "--git-dir")
     if repository.is_without_git:
         raise UsageError("git is not installed", hint="install it: apt-get install git")
@@ -174,9 +158,8 @@ def last_change(folder: Path, name: str, before: str) -> str:
 
 def extract_folder(project: Path, revision: str, name: str, into: Path) -> bool:
     """Writes the files of the folder ``name`` of the project, byte for byte as they were in ``revision``, into the
-    folder ``into``; False where there is no git, no such revision, or no such folder in it. Links, which anybody may
-    have committed, and submodules are left out. `git archive` would run the filters and signature programs that the
-    repository's configuration names."""
+    folder ``into``; False where there is no such folder or revision, or no git. Links and submodules are left out. `git
+    archive` would run the filters and signature programs that the repository's configuration names."""
     listed = run_in_project(project, "ls-tree", "-r", "-z", revision, "--", f"{name}/")
     files: list[tuple[int, str, bytes]] = []
     for entry in filter(None, [] if listed.status else listed.output.split(b"\0")):
@@ -215,5 +198,4 @@ def _line(result: GitResult) -> str:
 
 
 def _verified(folder: Path, revision: str) -> str:
-    """The commit that a revision is; empty where there is none."""
     return _line(run_in_project(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}"))

@@ -1,7 +1,4 @@
-"""This page runs git without prompts and without secrets on the command line.
-
-The user's settings come first, then credentials, the classification of errors, git's environments, and the commands.
-"""
+"""Git is run without prompts and without secrets on the command line, with the user's settings for networks."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 @dataclass(frozen=True)
 class UserSettings:
     """Settings for fetching packages. ``ca_file`` replaces the certificates of the image while a step runs;
-    ``find_links`` are folders or addresses with wheels; ``proxies`` pairs the usual variables, in capitals, with their
-    values."""
+    ``find_links`` are folders or addresses with wheels; ``proxies`` are pairs of a variable, in capitals, and its
+    value."""
 
     ca_file: Path | None = None
     index_url: str = ""
@@ -95,22 +92,8 @@ def split(url: str) -> Address:
     return Address(f"{scheme}://{rest}", unquote(user), unquote(secret))
 
 
-def configuration(address: Address) -> tuple[tuple[str, str], ...]:
-    """Returns the settings that make git ask this helper, and no other one, when the address requires a login."""
-    if not address.user:
-        return ()
-    scheme, _, rest = address.url.partition("://")
-    key = f"credential.{scheme}://{rest.partition('/')[0]}.helper"
-    return ((key, ""), (key, _HELPER))
-
-
-def environment(address: Address) -> dict[str, str]:
-    """Returns the environment variables that the helper reads its answer from."""
-    return {"BUILDER_GIT_USER": address.user, "BUILDER_GIT_SECRET": address.secret} if address.user else {}
-
-
 def scrub(text: str, address: Address) -> str:
-    """Replaces every spelling of the secret in ``text`` with ``***``, as a server may repeat what it was sent."""
+    """Replaces every spelling of the secret in ``text`` with ``***``: a server may repeat what it was sent."""
     from urllib.parse import quote
 
     if not address.secret:
@@ -203,24 +186,17 @@ _RULES = (
         r"|revision walk",
         "the mirror of {url} is damaged",
     ),
+    _Rule("other", "", "git failed on {url}"),
 )
-_OTHER = _Rule("other", "", "git failed on {url}")
 
 
-class GitFailure(NamedTuple):
-    """A failed git command: its ``kind`` (``TRANSIENT`` or that of the rule that matched) and the error to raise."""
-
-    kind: str
-    error: SourceError
-
-
-def classify(stderr: str, url: str, *, tries: int = 1) -> GitFailure:
-    """Classifies a failed command. ``stderr`` is its error output without secrets; ``tries`` how often it was run."""
-    rule = next((rule for rule in _RULES if re.search(rule.pattern, stderr)), _OTHER)
+def classify(stderr: str, url: str, *, tries: int = 1) -> tuple[str, SourceError]:
+    """Returns the kind of a failure (``TRANSIENT``, or that of its rule) and the error to raise. ``stderr`` is git's
+    error output without secrets, ``tries`` how often git was run."""
+    kind, _, message, hint = next(rule for rule in _RULES if re.search(rule[1], stderr))
     times = f" ({tries} tries)" if tries > 1 else ""
-    message = f"{rule.message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}"
-    kinds = {"missing": MissingError, "damaged": DamagedError}
-    return GitFailure(rule.kind, kinds.get(rule.kind, SourceError)(message, hint=rule.hint))
+    error = {"missing": MissingError, "damaged": DamagedError}.get(kind, SourceError)
+    return kind, error(f"{message.format(url=url)}{times}: {shorten(stderr) or 'git said nothing'}", hint=hint)
 
 
 def shorten(stderr: str) -> str:
@@ -234,8 +210,6 @@ def printable(text: str) -> str:
     """Makes text from elsewhere safe to print: what would move the cursor or colour the screen becomes a ``?``."""
     return "".join(letter if letter.isprintable() else "?" for letter in text.strip())
 
-
-# The three environments that git runs in: variables that override those of the user's shell or of a hook.
 
 _NO_HOOKS = ("core.hooksPath", "/dev/null")  # nothing in a mirror is run
 _NO_PROGRAM = "false"  # takes the place of a program that a repository names, and fails
@@ -251,69 +225,63 @@ _NO_PROGRAMS = (
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
 )
-_ISOLATED_SETTINGS = (_NO_HOOKS, ("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))
+
+
+def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
+    """GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n from n = ``first``: as ``-c``, but hidden from other users."""
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (key, value) in enumerate(settings, start=first):
+        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables
+
+
+_ALWAYS = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "",  # set but empty: neither core.askPass nor SSH_ASKPASS opens a window
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+}
 _NO_NETWORK = {
     "GIT_ALLOW_PROTOCOL": "none",  # a missing blob is not fetched silently
     "GIT_NO_LAZY_FETCH": "1",  # the same, for git 2.45 and later
+}
+# No settings of the user, some of which change a diff.
+_ISOLATED = {
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_PARAMETERS": "",
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_DIFF_OPTS": "",
+    **_NO_NETWORK,
+    **config_variables((_NO_HOOKS, ("core.attributesFile", "/dev/null"), ("core.quotePath", "false"))),
 }
 
 
 def _repository_variables(path: Path) -> dict[str, str]:
     """The variables that select this repository, where a hook's variables would select its own."""
     return {
+        **_ALWAYS,
         "GIT_DIR": str(path),
         "GIT_WORK_TREE": str(path),  # there is none; a hook's, above this folder, would shift every path
         "GIT_OBJECT_DIRECTORY": str(path / "objects"),
         "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
         "GIT_NAMESPACE": "",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ASKPASS": "",  # set but empty: neither core.askPass nor SSH_ASKPASS opens a window
-        "GIT_LITERAL_PATHSPECS": "1",
         "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-    }
-
-
-def _isolated_variables() -> dict[str, str]:
-    """The variables that allow no network and no settings of the user, some of which change a diff."""
-    return {
-        "GIT_CONFIG_GLOBAL": "/dev/null",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_PARAMETERS": "",
-        "GIT_ATTR_NOSYSTEM": "1",
-        "GIT_DIFF_OPTS": "",
-        **_NO_NETWORK,
-        **config_variables(_ISOLATED_SETTINGS),
-    }
-
-
-def _project_variables() -> dict[str, str]:
-    """The variables for the repository around a project, which others may have made: no program that its configuration
-    names is run, and nothing is fetched. The user's own settings stay, such as whose repositories are safe."""
-    return {
-        **_NO_NETWORK,
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_ASKPASS": "",
-        "GIT_EXTERNAL_DIFF": "",
-        "GIT_LITERAL_PATHSPECS": "1",
-        "GIT_OPTIONAL_LOCKS": "0",
-        **config_variables(_NO_PROGRAMS, _count_settings()),
     }
 
 
 def _remote_variables(repository: GitRepository) -> dict[str, str]:
     """The variables that keep the user's own settings and add ours."""
-    settings = (
-        _NO_HOOKS,
-        ("http.lowSpeedLimit", "1"),
-        ("http.lowSpeedTime", str(STALLED_SECONDS)),
-        *configuration(repository.address),
-    )
-    variables = {
-        **_repository_variables(repository.path),
-        **environment(repository.address),
-        **config_variables(settings, _count_settings()),
-    }
+    settings = (("http.lowSpeedLimit", "1"), ("http.lowSpeedTime", str(STALLED_SECONDS)))
+    variables = _repository_variables(repository.path)
+    login: tuple[tuple[str, str], ...] = ()
+    if user := repository.address.user:
+        # This helper is asked, and no other one, when the address requires a login.
+        scheme, _, rest = repository.address.url.partition("://")
+        key = f"credential.{scheme}://{rest.partition('/')[0]}.helper"
+        login = ((key, ""), (key, _HELPER))
+        variables |= {"BUILDER_GIT_USER": user, "BUILDER_GIT_SECRET": repository.address.secret}
+    variables |= config_variables((_NO_HOOKS, *settings, *login), _count_settings())
     if ssh := _ssh_command(repository):
         variables["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes -o ConnectTimeout=20"
     ca_file = read_index_settings(os.environ).ca_file
@@ -322,17 +290,7 @@ def _remote_variables(repository: GitRepository) -> dict[str, str]:
     return variables
 
 
-def config_variables(settings: Sequence[tuple[str, str]], first: int = 0) -> dict[str, str]:
-    """Returns the variables GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n for these settings, from n = ``first``: the same as
-    ``-c``, but hidden from other users."""
-    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
-    for number, (key, value) in enumerate(settings, start=first):
-        variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return variables
-
-
 def _count_settings() -> int:
-    """The number of settings that the user's environment has."""
     present = os.environ.get("GIT_CONFIG_COUNT", "")
     return int(present) if present.isdecimal() else 0
 
@@ -361,8 +319,7 @@ def discard(_: str) -> None:
 
 @dataclass(frozen=True)
 class GitRepository:
-    """A local bare repository at ``path``, and the ``address`` of the one that it mirrors. ``notify`` is called before
-    steps that take long."""
+    """A local bare repository, and the ``address`` that it mirrors. ``notify`` is called before what takes long."""
 
     path: Path
     address: Address
@@ -395,15 +352,15 @@ def run_local(
     seconds: float | None = None,
 ) -> GitResult:
     """Runs git on the mirror, without the network. A failure is for the caller to judge, by the status."""
-    variables = {**_repository_variables(repository.path), **_isolated_variables(), **(environ or {})}
+    variables = {**_repository_variables(repository.path), **_ISOLATED, **(environ or {})}
     return _run(repository, _limited(["git", *arguments], seconds), stdin, variables)
 
 
 def run_checked(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, environ: Mapping[str, str] | None = None
 ) -> GitResult:
-    """Runs git as ``run_local`` does, where a failure can only mean that the mirror is damaged (DamagedError) or that
-    this machine has no room (SourceError)."""
+    """Runs git as ``run_local``. Raises DamagedError for a damaged mirror, SourceError where this machine has no
+    room."""
     result = run_local(repository, arguments, stdin, environ=environ)
     if result.status:
         raise _damaged(repository, result)
@@ -413,9 +370,8 @@ def run_checked(
 def run_remote(
     repository: GitRepository, arguments: Sequence[str], stdin: bytes = b"", *, seconds: float | None = None
 ) -> GitResult:
-    """Runs git with the network. ``seconds`` is the longest that one try may take. Raises MissingError if the
-    repository lacks what was requested, DamagedError if the mirror is at fault, and SourceError after a refusal, or
-    after the last try if the network fails."""
+    """Runs git with the network; one try may take ``seconds``. Raises MissingError if the repository lacks what was
+    requested, DamagedError if the mirror is at fault, and SourceError after a refusal or the last try."""
     url = repository.address.url
     command = _limited(["git", *arguments], seconds)
     if which("prlimit"):  # of util-linux: a server decides how long the pack is that it sends, and git has no setting
@@ -433,13 +389,13 @@ def run_remote(
                 f"{url} sends more than {_LARGEST_PACK >> 30} GiB: it is not fetched",
                 hint="is the address right? No repository of source code is that large",
             )
-        failure = classify(result.stderr + timed_out, url, tries=tries)
-        if failure.kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
+        kind, error = classify(result.stderr + timed_out, url, tries=tries)
+        if kind == "other" and run_local(repository, ["rev-list", "--quiet", "--all"]).status:
             raise _damaged(repository, result)
-        if failure.kind != TRANSIENT or tries > len(PAUSES):
-            raise failure.error
+        if kind != TRANSIENT or tries > len(PAUSES):
+            raise error
         pause = PAUSES[tries - 1]
-        repository.notify(f"{failure.error.message}; trying again in {pause:g} s")
+        repository.notify(f"{error.message}; trying again in {pause:g} s")
         time.sleep(pause)
 
 
@@ -448,19 +404,21 @@ def _limited(command: list[str], seconds: float | None) -> list[str]:
 
 
 def _damaged(repository: GitRepository, result: GitResult) -> SourceError:
-    failure = classify(result.stderr, repository.address.url)
-    if failure.kind == "local":
-        return failure.error
+    kind, error = classify(result.stderr, repository.address.url)
+    if kind == "local":
+        return error
     message = f"the mirror of {repository.address.url} in {repository.path} is damaged: {shorten(result.stderr)}"
-    return DamagedError(message, hint=f"delete {repository.path}: it is made anew when it is needed")
+    return DamagedError(message, hint=f"delete {repository.path}: it is made again when it is needed")
 
 
-def run_in_project(folder: Path, *arguments: str, stdin: bytes = b"") -> GitResult:
+def run_in_project(folder: Path, *arguments: str) -> GitResult:
     """Runs git in ``folder``, without the network, so that it obeys no program and no address that the repository there
     names. A failure is for the caller to judge, also where git is not installed."""
     # Settings may include a file that never ends, or a pipe that nobody writes to.
     command = _limited(["git", "--no-pager", *arguments], PROJECT_SECONDS)
-    return _execute(folder, command, stdin, _project_variables())
+    # The user's own settings stay, such as whose repositories are safe.
+    settings = config_variables(_NO_PROGRAMS, _count_settings())
+    return _execute(folder, command, b"", {**_ALWAYS, **_NO_NETWORK, "GIT_EXTERNAL_DIFF": "", **settings})
 
 
 def _run(repository: GitRepository, command: list[str], stdin: bytes, environ: Mapping[str, str]) -> GitResult:

@@ -1,8 +1,6 @@
-"""This page downloads models and files from the Hugging Face hub.
+"""Models and files of the Hugging Face hub are looked up and downloaded.
 
-The lookup of a model comes first, then the download of models, of one file and of a range of a file, then the errors.
-A download is resumed after an interruption, and verified. No error repeats a token or a login in the hub's address.
-"""
+A download is resumed after an interruption, and verified. No error repeats a token or a login in the hub's address."""
 
 from __future__ import annotations
 
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
 
     from huggingface_hub.errors import HfHubHTTPError
 
+
 PUBLIC = "https://huggingface.co"
 LARGEST = 50_000_000_000
 """The size in bytes above which the hub serves a file over its Xet protocol only."""
@@ -42,8 +41,6 @@ CountBytes = Callable[[int], None]
 # Files at a time: enough to use the bandwidth, and few enough that little is left half done.
 _WORKERS = 4
 _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_PARTIAL = 206
-_CHUNK = 1 << 16
 _AGAIN = "run this again: it goes on where it stopped"
 
 
@@ -69,22 +66,25 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """The size of all files, in bytes."""
         return sum(file.size for file in self.files)
 
 
 def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
-    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache.
-
-    Of a model that is named with its quantization only those files of GGUF count.
-
-    Raises SourceError if the hub does not answer or denies access, or if the cache lacks the model in offline mode.
-    """
+    """Looks up ``model`` at ``revision`` (a branch, a tag or a commit) on the hub, or in offline mode in the cache. Of
+    a model that is named with its quantization only those files of GGUF count. Raises SourceError if the hub does not
+    answer or denies access, or if the cache lacks the model in offline mode."""
     if not hub_cache.is_name(revision):
         raise SourceError(f"{model} has no revision `{revision}`", hint="name a branch, a tag or a commit")
     offline = environ.get("HF_HUB_OFFLINE") or environ.get("TRANSFORMERS_OFFLINE") or ""
     if offline.upper() in {"1", "ON", "YES", "TRUE"}:
-        return _cached(environ, model, revision)
+        commit, cached = hub_cache.revision(environ, model, revision), hub_cache.find_model(environ, model)
+        if commit and cached and not cached.incomplete:
+            return Snapshot(model, revision, commit, ())
+        state = "only a part of it is" if cached else "it is not"
+        raise ModelUnavailableError(
+            f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
+            hint="unset HF_HUB_OFFLINE and run this again",
+        )
     from huggingface_hub import HfApi
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
@@ -104,18 +104,6 @@ def find_snapshot(environ: Mapping[str, str], model: str, revision: str) -> Snap
         if {"", ".", ".."} & set(file.path.split("/")) or not _BLOB.fullmatch(file.blob or "0" * 40):
             raise SourceError(f"{_hub_address(environ)} lists a file with an unsafe name: {file.path!r}")
     return Snapshot(model, revision, info.sha, _of_quantization(model, listed))
-
-
-def _cached(environ: Mapping[str, str], model: str, revision: str) -> Snapshot:
-    commit = hub_cache.revision(environ, model, revision)
-    cached = hub_cache.find_model(environ, model)
-    if commit is None or cached is None or cached.incomplete:
-        state = "only a part of it is" if cached else "it is not"
-        raise ModelUnavailableError(
-            f"{model} at `{revision}` is to be taken from the cache (HF_HUB_OFFLINE is set), and {state} there",
-            hint="unset HF_HUB_OFFLINE and run this again",
-        )
-    return Snapshot(model, revision, commit, ())
 
 
 def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFile, ...]:
@@ -140,7 +128,6 @@ def _of_quantization(model: str, listed: tuple[ModelFile, ...]) -> tuple[ModelFi
 
 
 def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
-    """Returns the bytes that are still to be downloaded."""
     folder = hub_cache.folder(environ, snapshot.model)
     present = folder / "snapshots" / snapshot.commit
     return sum(
@@ -152,11 +139,8 @@ def missing_bytes(environ: Mapping[str, str], snapshot: Snapshot) -> int:
 
 def fetch_from_hub(environ: Mapping[str, str], snapshot: Snapshot, count_bytes: CountBytes) -> Path:
     """Downloads the model into the cache, and returns its folder there. ``count_bytes`` is called from several threads
-    as bytes arrive; what arrived before an interruption is not fetched again.
-
-    The cache's name for the revision is set last, so that a reader meanwhile gets the old model, complete. Raises
-    SourceError.
-    """
+    as bytes arrive; what arrived before an interruption is not fetched again. The cache's name for the revision is set
+    last, so that a reader meanwhile gets the old model, complete. Raises SourceError."""
     from multiprocessing.pool import ThreadPool
 
     folder = hub_cache.folder(environ, snapshot.model)
@@ -185,7 +169,7 @@ class StoppedError(Exception):
 
 
 def until_stopped(stopped: threading.Event, count_bytes: CountBytes) -> CountBytes:
-    """Returns ``count_bytes``, extended to end the work of the thread that calls it once ``stopped`` is set."""
+    """Returns ``count_bytes``, which ends the work of the thread that calls it once ``stopped`` is set."""
 
     def count(more: int) -> None:
         if stopped.is_set():
@@ -242,18 +226,11 @@ def _write_ref(folder: Path, snapshot: Snapshot) -> None:
         put_file_in_place(file, temporary, path)
 
 
-# The download of one file, resumed where an earlier process stopped, and verified against its content's id.
-
-
 def download_file(
     environ: Mapping[str, str], url: str, size: int, blob: Path, link: Path, count_bytes: CountBytes
 ) -> None:
-    """Downloads a file of ``size`` bytes to ``blob``, whose name is the id of its content, and makes ``link`` point to
-    it.
-
-    A second process that downloads the same file waits for the first. Raises SourceError if other content arrived, and
-    what huggingface_hub raises.
-    """
+    """Downloads a file to ``blob``, whose name is the id of its content, and makes ``link`` point to it; a second
+    process waits for the first. Raises SourceError if other content arrived, and what huggingface_hub raises."""
     blob.parent.mkdir(parents=True, exist_ok=True)
     if not blob.exists():
         partial = blob.with_name(f"{blob.name}{INCOMPLETE}")
@@ -294,14 +271,14 @@ def _receive(environ: Mapping[str, str], url: str, size: int, file: BinaryIO, co
 
 
 def _content_id(path: Path, like: str) -> str:
-    """Returns the id of a file's content, of the same kind as ``like``."""
-
-    def git() -> hashlib._Hash:
-        # https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage
-        return hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-
+    """The id of a file's content, of the same kind as ``like``: its SHA-256, or the SHA-1 that git gives it
+    (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects#_object_storage)."""
+    if len(like) == SHA256_DIGITS:
+        digest = hashlib.sha256()
+    else:
+        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
     with path.open("rb") as file:
-        return hashlib.file_digest(file, hashlib.sha256 if len(like) == SHA256_DIGITS else git).hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, begin: int, size: int) -> bytes:
@@ -325,19 +302,16 @@ def read_file_range(environ: Mapping[str, str], snapshot: Snapshot, path: str, b
         http_stream_backoff("GET", url, headers=headers, follow_redirects=True, max_retries=3) as response,
     ):
         hf_raise_for_status(response)
-        if begin and response.status_code != _PARTIAL:
+        if begin and response.status_code != 206:
             raise SourceError(
                 f"{_hub_address(environ)} sends whole files only, and a part of {snapshot.model}'s {path} is needed",
                 hint="`builder download` fetches the model; then its headers are read here",
             )
-        for chunk in response.iter_bytes(_CHUNK):
+        for chunk in response.iter_bytes(1 << 16):
             content += chunk
             if len(content) >= size:
                 break
     return bytes(content[:size])
-
-
-# Settings of the hub, and its errors in words for the user.
 
 
 def _endpoint(environ: Mapping[str, str]) -> str | None:
@@ -345,8 +319,7 @@ def _endpoint(environ: Mapping[str, str]) -> str | None:
 
 
 def _hub_address(environ: Mapping[str, str]) -> str:
-    """Returns the address of the hub, without any login in it."""
-    return git.split(_endpoint(environ) or PUBLIC).url
+    return git.split(_endpoint(environ) or PUBLIC).url  # without a login
 
 
 def _token(environ: Mapping[str, str]) -> str | None:
@@ -376,7 +349,6 @@ def translated_errors(environ: Mapping[str, str], model: str, revision: str) -> 
 def _explained(
     environ: Mapping[str, str], error: Exception, model: str, revision: str
 ) -> tuple[type[SourceError], str, str]:
-    """The kind of the error for the user, its message, and the advice."""
     from httpx2 import HTTPError
     from huggingface_hub.errors import HfHubHTTPError
 

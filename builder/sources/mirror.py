@@ -1,11 +1,8 @@
 """A mirror is a local, bare copy of a git repository, without the contents of files until they are needed.
 
-The resolution of refs comes first, then the versions of commits, remote refs, files and commits, preserved source
-trees, and at the end how a mirror is locked, filled, created and repaired.
 Pinned commits stay in the mirror: each has a ref of ours (``refs/builder/pins/COMMIT``,
 ``refs/builder/pulls/NUMBER/COMMIT``), so neither a force-push upstream nor git's own garbage collection removes it.
-A function that takes a ``GitRepository`` needs the mirror's lock (``with_mirror``).
-"""
+A function that takes a ``GitRepository`` needs the mirror's lock (``with_mirror``)."""
 
 from __future__ import annotations
 
@@ -40,21 +37,19 @@ from builder.sources.git import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
 T = TypeVar("T")
 
 
-# Resolution of git refs: a branch, tag or commit becomes one commit with its version and date, kept in a mirror.
-
 _AT_ONCE = 8
 
 
 def resolve_ref(mirrors: Path, url: str, ref: str, notify: Notify = discard) -> GitPin:
-    """Returns the pin of ``ref`` in the repository ``url``, without pull requests, and keeps its commit in the mirror.
-    ``mirrors`` is the folder that holds the mirrors. A full commit that is there already takes no network. Raises
-    SourceError for an unknown or ambiguous ref, an abbreviated commit, no access or no answer."""
+    """Returns the pin of a branch, tag or commit of the repository ``url``, and keeps its commit in the mirror below
+    the folder ``mirrors``. A full commit that is there already takes no network. Raises SourceError for an unknown or
+    ambiguous ref, an abbreviated commit, no access or no answer."""
     return with_mirror(mirrors, url, lambda repository: _pin(repository, ref), notify)
 
 
@@ -88,24 +83,17 @@ def _pin(repository: GitRepository, ref: str) -> GitPin:
     return GitPin(repository.address.url, ref, commit, version, date_of(repository, commit))
 
 
-# The version of a commit, derived from tags as setuptools-scm does when vLLM is built.
-
-_LAST_NUMBER = re.compile(r"(.*?)([0-9]+)")
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<distance>[0-9]+)-g[0-9a-f]{40}")
 _DESCRIBE = ["describe", "--tags", "--long", "--always", "--abbrev=40", "--match=v[0-9]*", "--match=[0-9]*"]
 _UNUSABLE_AT_MOST = 20  # tags that look like versions and are none, before giving up
 
 
 def version_of(repository: GitRepository, commit: str) -> str:
-    """Returns the version (PEP 440) of ``commit``, which the mirror has: that of its tag, if any, and otherwise a
-    development release of the version after the nearest tag's, with the distance and the commit; ``0.1.dev…`` if
-    there is no tag.
-
-    This is setuptools-scm's ``guess-next-dev``, with two exceptions. Tags with a prefix before the version do not
-    count, or FlashInfer's nightly tags would win. A tag that is no version is passed over, where setuptools-scm refuses
-    the repository. The commit has seven digits, because the number that git chooses depends on the number of
-    objects in the repository.
-    """
+    """Returns the version (PEP 440) of ``commit``, which the mirror has: that of its tag, or else a development release
+    of the version after the nearest tag's, with the distance and the commit; ``0.1.dev…`` if there is no tag. This is
+    setuptools-scm's ``guess-next-dev`` with two exceptions. Tags with a prefix before the version, such as FlashInfer's
+    nightly ones, and tags that are no version do not count. The commit has seven digits, because the number that git
+    chooses depends on the number of objects in the repository."""
     exclusions: list[str] = []
     for _ in range(_UNUSABLE_AT_MOST):
         described = _DESCRIBED.fullmatch(run_checked(repository, [*_DESCRIBE, *exclusions, commit]).text)
@@ -119,7 +107,6 @@ def version_of(repository: GitRepository, commit: str) -> str:
 
 
 def date_of(repository: GitRepository, commit: str) -> str:
-    """Returns the commit date of ``commit``, RFC 3339 in UTC."""
     return _rfc3339(run_checked(repository, ["log", "--no-walk", "--format=%ct", commit]).text)
 
 
@@ -134,23 +121,16 @@ def next_version(version: str) -> str:
     release, developing, _ = public.partition(".dev")
     if developing:
         return release
-    number = _LAST_NUMBER.fullmatch(public)
+    number = re.fullmatch(r"(.*?)([0-9]+)", public)
     return f"{number[1]}{int(number[2]) + 1}" if number else public
 
 
 def _highest_version(repository: GitRepository, tag: str) -> str:
-    """The highest version among the tags of the commit that has ``tag``, as a release is often its last candidate, too;
-    empty if none of them is a version."""
+    """The highest version among the tags of the commit of ``tag``: a release is often its last candidate, too."""
     commit = run_checked(repository, ["rev-parse", "--verify", f"refs/tags/{tag}^{{commit}}"]).text
     listed = ["for-each-ref", "--format=%(refname:strip=2)", f"--points-at={commit}", "refs/tags"]
     versions = filter(None, map(parse_version, run_checked(repository, listed).text.splitlines()))
     return str(max(versions, default=""))
-
-
-# Branches and tags of a remote repository, listed with one ``ls-remote``.
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_ABBREVIATED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -181,13 +161,12 @@ def list_refs(repository: GitRepository) -> RemoteRefs:
 
 def is_commit(ref: str) -> bool:
     """True if ``ref`` is a full commit name, which is never looked up."""
-    return bool(_COMMIT.fullmatch(ref))
+    return bool(re.fullmatch(r"[0-9a-f]{40}", ref))
 
 
 def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
-    """Returns the commit of the branch or tag ``ref``; ``refs/heads/NAME`` and the like select one kind, and ``HEAD``
-    is the default branch. Raises MissingError if there is none, SourceError if it is ambiguous or an abbreviated
-    commit."""
+    """Returns the commit of the branch or tag ``ref``, also ``refs/heads/NAME`` or ``HEAD``. Raises MissingError if
+    there is none, SourceError if it is ambiguous or an abbreviated commit."""
     url = repository.address.url
     branch = refs.branches.get(ref.removeprefix("refs/heads/")) if not ref.startswith("refs/tags/") else None
     name = ref.removeprefix("refs/tags/")
@@ -199,7 +178,7 @@ def commit_of(repository: GitRepository, refs: RemoteRefs, ref: str) -> str:
         )
     if commit := branch or tag or (_other_ref(repository, ref) if ref.startswith("refs/") or ref == "HEAD" else None):
         return commit
-    if _ABBREVIATED.fullmatch(ref):
+    if re.fullmatch(r"[0-9a-f]{4,39}", ref, flags=re.IGNORECASE):
         whole = run_local(repository, ["rev-parse", "--quiet", "--verify", f"{ref.lower()}^{{commit}}"]).text
         raise SourceError(
             f"`{ref}` is no branch or tag of {url}, and a commit has 40 digits",
@@ -216,11 +195,7 @@ def _other_ref(repository: GitRepository, ref: str) -> str | None:
     return next((commit for commit, _, name in pairs if name == ref), None)
 
 
-# Files of a commit, its requirements, and the commits between two pins.
-
-_INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)")
 _COMMENT = re.compile(r"(?:^|\s+)#.*")
-_OPTIONS = re.compile(r"\s+--?[a-z].*")
 
 
 @dataclass(frozen=True)
@@ -235,8 +210,8 @@ class Commit:
 @dataclass(frozen=True)
 class CommitRange:
     """The commits that a move from one commit to another brings: ``total`` of them, ``matching`` of which pass the
-    filter, and of these the newest as ``commits``, newest first. ``dropped`` counts the commits of the old history that
-    the new one lacks, after a force-push or on the way back."""
+    filter, and of these the newest as ``commits``, newest first. ``dropped`` counts the commits that only the old
+    history has."""
 
     commits: tuple[Commit, ...]
     total: int
@@ -246,17 +221,12 @@ class CommitRange:
 
 @dataclass(frozen=True)
 class CommitFilter:
-    """A filter for the commits to list: those with ``grep`` in their message, in upper or lower case, that touch one of
-    ``paths``; at most ``limit`` of them."""
+    """The commits to list: at most ``limit`` with ``grep`` in their message, in any case, that touch one of
+    ``paths``."""
 
     grep: str = ""
     paths: tuple[str, ...] = ()
     limit: int = 200
-
-    def arguments(self, commits: str) -> list[str]:
-        """Returns git's arguments for finding them in the range ``commits``."""
-        grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={self.grep}"] if self.grep else []
-        return [*grep, commits, "--", *self.paths]
 
 
 ALL_COMMITS = CommitFilter()
@@ -272,11 +242,7 @@ def commits_between(
     def count_and_list(repository: GitRepository) -> CommitRange:
         for commit in (old, new):
             ensure_commit(repository, commit)
-        counts = run_checked(repository, [*_COUNT_BOTH, f"{old}...{new}"])
-        matching = run_checked(repository, ["rev-list", "--count", *commit_filter.arguments(f"{old}..{new}")]).text
-        dropped, total = map(int, counts.text.split())
-        commits = _listed(repository, commit_filter, f"{old}..{new}")
-        return CommitRange(commits, total=total, dropped=dropped, matching=int(matching))
+        return _range(repository, old, new, commit_filter)
 
     return with_mirror(mirrors, url, count_and_list, notify)
 
@@ -284,14 +250,22 @@ def commits_between(
 def commits_present(mirrors: Path, url: str, old: str, new: str, limit: int) -> CommitRange | None:
     """The same if the mirror has both commits, else None. Takes no network, and changes nothing. Raises SourceError."""
     repository = locate(mirrors, url)
-    if not repository.path.is_dir():
+    if not repository.path.is_dir() or run_local(repository, [*_COUNT_BOTH, f"{old}...{new}"]).status:
         return None
-    counts = run_local(repository, [*_COUNT_BOTH, f"{old}...{new}"])
-    if counts.status:
-        return None
-    dropped, total = map(int, counts.text.split())
-    commits = _listed(repository, CommitFilter(limit=limit), f"{old}..{new}") if total else ()
-    return CommitRange(commits, total=total, dropped=dropped, matching=total)
+    return _range(repository, old, new, CommitFilter(limit=limit))
+
+
+def _range(repository: GitRepository, old: str, new: str, commit_filter: CommitFilter) -> CommitRange:
+    dropped, total = map(int, run_checked(repository, [*_COUNT_BOTH, f"{old}...{new}"]).text.split())
+    text = commit_filter.grep
+    grep = ["--fixed-strings", "--regexp-ignore-case", f"--grep={text}"] if text else []
+    selection = [*grep, f"{old}..{new}", "--", *commit_filter.paths]
+    matching = int(run_checked(repository, ["rev-list", "--count", *selection]).text)
+    options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
+    output = run_checked(repository, ["log", *options, *selection]).output
+    entries = (line.split(" ", 2) for line in output.decode("utf-8", "replace").split("\0") if line)
+    commits = tuple(Commit(commit, _rfc3339(seconds), printable(title)) for commit, seconds, title in entries)
+    return CommitRange(commits, total=total, dropped=dropped, matching=matching)
 
 
 def read_files(
@@ -311,9 +285,8 @@ def read_present(mirrors: Path, url: str, commit: str, paths: Collection[str]) -
 
 
 def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: Notify = discard) -> tuple[str, ...]:
-    """Returns the requirements in the file ``path`` of ``commit``, then those of the files that it includes with
-    ``-r``, each once, without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file
-    is missing."""
+    """Returns the requirements in the file ``path`` of ``commit`` and in those that it includes with ``-r``, each once,
+    without comments and pip's options (indexes, hashes, constraints). Raises SourceError if a file is missing."""
 
     def read_all(repository: GitRepository) -> tuple[str, ...]:
         requirements: dict[str, None] = {}
@@ -337,25 +310,17 @@ def read_requirements(mirrors: Path, url: str, commit: str, path: str, notify: N
 
 
 def parse_requirements(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the files that a requirements.txt includes, and its own requirements, without comments and options. The
-    format is pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/"""
+    """The files that a requirements.txt includes, and its own requirements, without comments and options. The format is
+    pip's: https://pip.pypa.io/en/stable/reference/requirements-file-format/"""
     included: list[str] = []
     requirements: list[str] = []
     for line in text.replace("\\\r\n", " ").replace("\\\n", " ").splitlines():
         content = _COMMENT.sub("", line).strip()
-        if include := _INCLUDE.fullmatch(content):
+        if include := re.fullmatch(r"(?:-r|--requirement)(?:\s*=\s*|\s*)(?P<file>\S+)", content):
             included.append(include["file"])
         elif content and not content.startswith("-"):
-            requirements.append(" ".join(_OPTIONS.sub("", content).split()))
+            requirements.append(" ".join(re.sub(r"\s+--?[a-z].*", "", content).split()))
     return tuple(included), tuple(requirements)
-
-
-def _listed(repository: GitRepository, commit_filter: CommitFilter, commits: str) -> tuple[Commit, ...]:
-    """The commits of a range that pass the filter, the newest first."""
-    options = ["-z", f"--max-count={commit_filter.limit}", "--encoding=UTF-8", "--format=%H %ct %s"]
-    output = run_checked(repository, ["log", *options, *commit_filter.arguments(commits)]).output
-    entries = (line.split(" ", 2) for line in output.decode("utf-8", "replace").split("\0") if line)
-    return tuple(Commit(commit, _rfc3339(seconds), printable(title)) for commit, seconds, title in entries)
 
 
 def _read(repository: GitRepository, commit: str, paths: Collection[str]) -> dict[str, bytes]:
@@ -365,21 +330,16 @@ def _read(repository: GitRepository, commit: str, paths: Collection[str]) -> dic
     return {path: run_checked(repository, ["cat-file", "blob", blob]).output for path, blob in blobs.items()}
 
 
-# Whole source trees in the mirrors, preserved while upstream has them, for the day when it no longer does. BuildKit
-# takes a tree from upstream by its commit, submodules included. The preserved tree is used when it cannot.
+# Whole source trees are preserved while upstream has them. BuildKit takes a tree from upstream by its commit, with its
+# submodules; the preserved tree is used when it cannot.
 
 # Apart from the mirrors: submodules are shallow, and would cut off the history of a source at the same address.
 _SUBMODULES = "submodules"
 _ADDRESSES = ("https://", "http://", "ssh://", "git://", "git@")
 
 
-@dataclass(frozen=True)
-class Submodule:
-    """A submodule at ``path`` of a tree: its address, and the commit that the tree records."""
-
-    path: str
-    url: str
-    commit: str
+Submodule = tuple[str, str, str]
+"""A submodule of a tree: its path, its address, and the commit that the tree records."""
 
 
 def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> None:
@@ -396,16 +356,14 @@ def preserve(mirrors: Path, url: str, commit: str, notify: Notify = discard) -> 
         try:
             _preserve_submodule(mirrors / _SUBMODULES, submodule, notify)
         except SourceError as error:
-            notify(f"the submodule {submodule.path} of {git.split(url).url} is not kept: {error.message}")
+            notify(f"the submodule {submodule[0]} of {git.split(url).url} is not kept: {error.message}")
 
 
-def check_out(mirrors: Path, url: str, commit: str, folder: Path) -> None:
+def check_out(mirrors: Path, url: str, commit: str, folder: Path, submodules: Path | None = None) -> None:
     """Writes the files of ``commit`` and of its submodules, as ``preserve`` fetched them, into ``folder``. Takes no
     network. Raises SourceError if any of them is not in the mirror."""
-    _write_tree(mirrors, url, commit, folder, mirrors / _SUBMODULES)
+    submodules = submodules or mirrors / _SUBMODULES
 
-
-def _write_tree(mirrors: Path, url: str, commit: str, folder: Path, submodules: Path) -> None:
     def write(repository: GitRepository) -> tuple[Submodule, ...]:
         folder.mkdir(parents=True, exist_ok=True)
         index = folder.with_name(f"{folder.name}.index")
@@ -420,24 +378,24 @@ def _write_tree(mirrors: Path, url: str, commit: str, folder: Path, submodules: 
     mirrored = locate(mirrors, url)
     if not mirrored.path.exists():
         raise SourceError(f"there is no mirror of {mirrored.address.url}")
-    for submodule in with_mirror(mirrors, url, write):
-        _write_tree(submodules, submodule.url, submodule.commit, folder / submodule.path, submodules)
+    for path, address, pinned in with_mirror(mirrors, url, write):
+        check_out(submodules, address, pinned, folder / path, submodules)
 
 
 def _preserve_submodule(mirrors: Path, submodule: Submodule, notify: Notify) -> None:
-    if not submodule.url.startswith(_ADDRESSES):
-        raise SourceError(f"`{submodule.url}` is no address that is followed")
-    ref = f"{PINS}/{submodule.commit}"
+    path, url, commit = submodule
+    if not url.startswith(_ADDRESSES):
+        raise SourceError(f"`{url}` is no address that is followed")
+    ref = f"{PINS}/{commit}"
 
     def fetch(repository: GitRepository) -> tuple[Submodule, ...]:
         if not run_checked(repository, ["for-each-ref", ref]).text:
-            notify(f"fetching {submodule.path} from {submodule.url}")
+            notify(f"fetching {path} from {url}")
             # All files of the commit, without its history.
-            tree = ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, f"{submodule.commit}:{ref}"]
-            run_remote(repository, tree)
-        return _submodules(repository, submodule.commit)
+            run_remote(repository, ["fetch", *_QUIETLY, "--no-filter", "--depth=1", _UPSTREAM, f"{commit}:{ref}"])
+        return _submodules(repository, commit)
 
-    for nested in with_mirror(mirrors, submodule.url, fetch, notify):
+    for nested in with_mirror(mirrors, url, fetch, notify):
         _preserve_submodule(mirrors, nested, notify)
 
 
@@ -466,7 +424,7 @@ def _submodules(repository: GitRepository, commit: str) -> tuple[Submodule, ...]
     for key, path in values.items():
         url = values.get(f"{key.removesuffix('.path')}.url", "")
         if key.startswith("submodule.") and key.endswith(".path") and path in links and url:
-            submodules.append(Submodule(path, absolute_url(repository.address.url, url), links[path]))
+            submodules.append((path, absolute_url(repository.address.url, url), links[path]))
     return tuple(submodules)
 
 
@@ -481,13 +439,9 @@ def absolute_url(parent: str, url: str) -> str:
     return f"{base}/{url}"
 
 
-# Access to mirrors: found by address, locked while in use, created if missing, recreated if damaged.
-
-
 def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], notify: Notify = discard) -> T:
-    """Runs ``action`` on the mirror of ``url`` in the folder ``mirrors``, which is created if missing and locked
-    meanwhile; returns its result. If the mirror turns out to be damaged, it is recreated and ``action`` is called once
-    more. Raises SourceError."""
+    """Returns what ``action`` makes of the mirror of ``url`` in the folder ``mirrors``, which is created if missing and
+    locked meanwhile. A damaged mirror is recreated and ``action`` is called once more. Raises SourceError."""
     repository = locate(mirrors, url, notify)
     address = repository.address.url
     try:
@@ -498,7 +452,7 @@ def with_mirror(mirrors: Path, url: str, action: Callable[[GitRepository], T], n
             try:
                 return action(repository)
             except DamagedError as error:
-                notify(f"{error.message}; making it anew")
+                notify(f"{error.message}; making it again")
                 rebuild(repository)
                 return action(repository)
     except OSError as error:
@@ -520,8 +474,6 @@ def locate(mirrors: Path, url: str, notify: Notify = discard) -> GitRepository:
     return GitRepository(mirrors.absolute() / f"{'-'.join(parts)[-60:].lstrip('.-')}-{key}.git", address, notify)
 
 
-# What a mirror holds.
-
 PINS = "refs/builder/pins"
 SUBMODULE_MODE = "160000"  # of an entry in a tree
 ALL_TAGS = "+refs/tags/*:refs/tags/*"
@@ -531,9 +483,8 @@ _FETCH = ["fetch", *_QUIETLY, "--filter=blob:none"]
 
 
 def ensure_commit(repository: GitRepository, commit: str) -> None:
-    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Takes no network
-    if it is there already. Raises MissingError if the repository does not have it, SourceError if it is not a commit.
-    """
+    """Ensures that ``commit`` (40 hex digits) is in the mirror with its history, under a ref of ours. Raises
+    MissingError if the repository does not have it, SourceError if it is not a commit."""
     if has_commit(repository, commit):
         return
     repository.notify(f"fetching {commit[:7]} from {repository.address.url}")
@@ -572,7 +523,6 @@ def has_commit(repository: GitRepository, commit: str) -> bool:
 
 
 def fetch_mirror(repository: GitRepository, *refs: str) -> None:
-    """Fetches ``refs`` (git's refspecs) with their history. Raises as ``run_remote`` does."""
     run_remote(repository, [*_FETCH, _UPSTREAM, *refs])
 
 
@@ -605,7 +555,7 @@ def ensure_blobs(repository: GitRepository, names: Iterable[str]) -> None:
 
 
 def _present(repository: GitRepository, names: Iterable[str], *options: str) -> set[str]:
-    """Returns those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files, too. With
+    """Those of ``names`` that are in the mirror: commits, and with ``--objects`` contents of files, too. With
     ``--missing`` git only looks; any other command would first go through every object that upstream promised."""
     command = ["rev-list", *options, "--no-walk", "--ignore-missing", "--missing=print", "--stdin"]
     return set(run_local(repository, command, "".join(f"{name}\n" for name in names).encode()).text.split())
@@ -616,6 +566,10 @@ def _present(repository: GitRepository, names: Iterable[str], *options: str) -> 
 
 _PINNED_REF = re.compile(r"refs/builder/(?:pins|pulls/[0-9]+)/(?P<commit>[0-9a-f]{40})(?![0-9a-f])")
 
+# What a killed git leaves: nothing else works here while we hold the lock. Locks below `objects` are of git's own
+# housekeeping after a fetch.
+_LEFTOVERS = ["*.lock", "refs/**/*.lock", "objects/*.lock", "objects/info/**/*.lock", "objects/pack/*.lock"]
+_LEFTOVERS += ["objects/pack/tmp_*", "objects/??/tmp_obj_*"]
 # gitrepository-layout(5): a folder with other settings, those with more objects, and other parents of commits.
 _NAME_OTHER_FOLDERS = ("commondir", "objects/info/alternates", "objects/info/http-alternates", "info/grafts")
 
@@ -645,8 +599,8 @@ _CONFIGURATION = """\
 
 
 def ensure(repository: GitRepository) -> None:
-    """Creates the mirror if there is none, and otherwise removes what a killed process left in it, and settings that
-    are not ours: git runs the programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
+    """Creates the mirror, or removes what a killed process left in it and settings that are not ours: git runs the
+    programs that they name. Raises UnsafePathError for a link that leads elsewhere."""
     path = repository.path
     below_project(path.parent, path)
     if not path.exists():
@@ -655,20 +609,37 @@ def ensure(repository: GitRepository) -> None:
     config, settings = path / "config", _settings(repository.address.url)
     if not config.exists() or config.read_bytes() != settings:
         files.write_atomically(config, settings)
-    for stale in (*(path / name for name in _NAME_OTHER_FOLDERS), *_stale_files(path)):
+    leftovers = [file for pattern in _LEFTOVERS for file in path.glob(pattern)]
+    for stale in (*(path / name for name in _NAME_OTHER_FOLDERS), *leftovers):
         stale.unlink(missing_ok=True)
 
 
 def rebuild(repository: GitRepository) -> None:
     """Replaces a damaged mirror with a new one. Commits with a ref of ours come from the damaged one as far as it can
-    be read, and from upstream otherwise; if neither has one, it is lost, and the user is told. If upstream does not
-    answer (SourceError), the damaged mirror stays for the next time."""
+    be read, and else from upstream; the user is told of those that neither has. If upstream does not answer
+    (SourceError), the damaged mirror stays for the next time."""
+    damaged = repository.path
     fresh = replace(repository, path=_init(repository))
-    pinned = _pinned_refs(repository.path)
-    _repair(repository, pinned)
+    # Our refs with their commits, read from their names: git lists none if one file is damaged.
+    names = [str(file.relative_to(damaged)) for file in (damaged / "refs").rglob("*") if file.is_file()]
+    with contextlib.suppress(FileNotFoundError):
+        names.append((damaged / "packed-refs").read_text(encoding="utf-8", errors="replace"))
+    pinned = {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
+    # Everything but the objects is made anew, so that git can fetch those that are left.
+    _write_skeleton(damaged, repository.address.url)
+    rmtree(damaged / "refs")
+    (damaged / "refs").mkdir()
+    lines = "".join(f"{commit} {ref}\n" for ref, commit in pinned.items())
+    (damaged / "packed-refs").write_text(lines, encoding="utf-8")
     fetch_mirror(fresh, ALL_TAGS)
+    # A remote for these commands only: a plain address with --filter would be written to the configuration.
+    remote = {"url": f"file://{damaged}", "promisor": "true", "partialclonefilter": "blob:none"}
+    settings = [(f"remote.damaged.{key}", value) for key, value in remote.items()]
+    environ = {"GIT_ALLOW_PROTOCOL": "file", **git.config_variables(settings)}
+    copy = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
     for ref, commit in pinned.items():
-        if _copy_ref(fresh, repository.path, f"{commit}:{ref}"):
+        # git checks what it receives in any case.
+        if run_local(fresh, [*copy, f"{commit}:{ref}"], environ=environ).status == 0:
             continue
         try:
             fetch_mirror(fresh, f"{commit}:{ref}")
@@ -676,11 +647,10 @@ def rebuild(repository: GitRepository) -> None:
             repository.notify(
                 f"{commit} is lost: {repository.address.url} no longer has it, and the mirror of it was damaged"
             )
-    files.replace_folder(fresh.path, repository.path)
+    files.replace_folder(fresh.path, damaged)
 
 
 def _init(repository: GitRepository) -> Path:
-    """Creates an empty mirror next to its final path; returns where it is."""
     path = repository.path.with_name(f"{repository.path.name}.new")
     rmtree(path, ignore_errors=True)
     _write_skeleton(path, repository.address.url)
@@ -699,43 +669,3 @@ def _write_skeleton(path: Path, url: str) -> None:
 def _settings(url: str) -> bytes:
     quoted = url.replace("\\", "\\\\").replace('"', '\\"')
     return _CONFIGURATION.format(url=quoted).encode()
-
-
-def _pinned_refs(path: Path) -> dict[str, str]:
-    """Returns our refs with their commits, read from their names: git lists none if one file is damaged."""
-    names = [str(file.relative_to(path)) for file in (path / "refs").rglob("*") if file.is_file()]
-    with contextlib.suppress(FileNotFoundError):
-        names.append((path / "packed-refs").read_text(encoding="utf-8", errors="replace"))
-    return {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
-
-
-def _repair(damaged: GitRepository, pinned: Mapping[str, str]) -> None:
-    """Repairs everything but the objects of a damaged mirror, so that git can fetch those that are left."""
-    _write_skeleton(damaged.path, damaged.address.url)
-    rmtree(damaged.path / "refs")
-    (damaged.path / "refs").mkdir()
-    lines = "".join(f"{commit} {ref}\n" for ref, commit in pinned.items())
-    (damaged.path / "packed-refs").write_text(lines, encoding="utf-8")
-
-
-def _copy_ref(fresh: GitRepository, damaged: Path, ref: str) -> bool:
-    """Fetches ``ref`` from the damaged mirror; returns False if that fails. git checks what it receives in any case."""
-    remote = "remote.damaged"
-    # A remote for this command only: a plain address with --filter would be written to the configuration.
-    settings = (
-        (f"{remote}.url", f"file://{damaged}"),
-        (f"{remote}.promisor", "true"),
-        (f"{remote}.partialclonefilter", "blob:none"),
-    )
-    environ = {"GIT_ALLOW_PROTOCOL": "file", **git.config_variables(settings)}
-    arguments = ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "damaged"]
-    return run_local(fresh, [*arguments, ref], environ=environ).status == 0
-
-
-def _stale_files(path: Path) -> Iterator[Path]:
-    """Yields files that only a killed git can have left, as nothing else works here while we hold the lock."""
-    # Locks below `objects` are of git's own housekeeping after a fetch.
-    for pattern in ("*.lock", "refs/**/*.lock", "objects/*.lock", "objects/info/**/*.lock", "objects/pack/*.lock"):
-        yield from path.glob(pattern)
-    yield from path.glob("objects/pack/tmp_*")
-    yield from path.glob("objects/??/tmp_obj_*")

@@ -1,7 +1,4 @@
-"""This page tries patches with git before they are applied to anything.
-
-Unified diffs come first, then the results of git apply, the dry run on a package, and the scratch index.
-"""
+"""Patches are tried with git before they are applied to anything."""
 
 from __future__ import annotations
 
@@ -79,8 +76,6 @@ def _name(line: str, strip: int) -> str:
     return name if name == "/dev/null" else "/".join(name.split("/")[strip:])
 
 
-# Results of ``git apply``: the files that a patch changes, the hunks that fail, and the hunks that apply elsewhere.
-
 # Runs git outside any repository. Its messages stay English (GitPython sets the locale).
 NO_REPOSITORY = GitRepository(Path("/no-repository"), git.Address(""))
 
@@ -89,7 +84,6 @@ _OTHERWISE = re.compile(
     r"error: (?P<file>.+): "
     r"(?P<why>does not exist|already exists|wrong type|No such file or directory)(?: in (?:index|working directory))?"
 )
-_CHECKING = re.compile(r"Checking patch (?P<file>.+)\.\.\.")
 _OFFSET = re.compile(r"Hunk #(?P<number>\d+) succeeded at (?P<line>\d+) \(offset (?P<lines>-?\d+) lines?\)\.")
 _REDUCED = re.compile(r"Context reduced to \((?P<before>\d+)/(?P<after>\d+)\) to apply fragment at (?P<line>\d+)")
 _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
@@ -97,9 +91,8 @@ _MOVED_FROM = re.compile(rb"^(?:rename|copy) from (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Shift:
-    """A hunk that does not apply exactly where it says: number ``hunk`` of the ``hunks`` for ``file``, found at
-    ``line``. ``offset`` is how many lines further down that is; ``context`` how many lines before and after it match,
-    if not all of them do."""
+    """Hunk ``hunk`` of the ``hunks`` for ``file``, which applies at another ``line``: ``offset`` lines further down, or
+    with only ``context`` lines before and after it that match."""
 
     file: str
     hunk: int
@@ -149,7 +142,7 @@ def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
     hunk_shifts: list[Shift] = []
     file, hunks = "", list[Hunk]()
     for line in stderr.splitlines():
-        if checking := _CHECKING.fullmatch(line):
+        if checking := re.fullmatch(r"Checking patch (?P<file>.+)\.\.\.", line):
             names = checking["file"].split(" => ")
             file, hunks = names[-1], [hunk for hunk in diff_hunks(patch, strip) if hunk.file in names]
         elif offset := _OFFSET.fullmatch(line):
@@ -170,7 +163,6 @@ def shifts(stderr: str, patch: bytes, strip: int = 1) -> tuple[Shift, ...]:
 # rule is that of the step which bakes a patch (``builder.definitions.mod.ModPatch``): it applies with all of its
 # context, or is in place already, or applies with part of its context, or fails.
 
-_APPLY = ["apply", "-v", "--whitespace=nowarn"]
 
 ReadFiles = Callable[[Collection[str]], dict[str, bytes]]
 """Returns the contents of those of the given paths that exist; raises SourceError."""
@@ -266,12 +258,10 @@ def _outcome(folder: Path, patch: CandidatePatch) -> PatchOutcome:
 
 def _git_apply(folder: Path, patch: CandidatePatch, *options: str) -> GitResult:
     repository = GitRepository(folder / "no-repository", NO_REPOSITORY.address)
-    return run_local(repository, [*_APPLY, f"-p{patch.strip}", *options], patch.diff)
+    return run_local(repository, ["apply", "-v", "--whitespace=nowarn", f"-p{patch.strip}", *options], patch.diff)
 
 
 # A temporary index on top of a mirror: trees and patches are tried in it, and the mirror stays as it is.
-
-_APPLY_TO_INDEX = ["apply", "--cached", "--whitespace=nowarn"]
 
 
 @dataclass(frozen=True)
@@ -283,7 +273,6 @@ class ScratchIndex:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """The variables that make git use it."""
         return {
             "GIT_INDEX_FILE": str(self.folder / "index"),
             "GIT_OBJECT_DIRECTORY": str(self.folder / "objects"),
@@ -292,20 +281,17 @@ class ScratchIndex:
         }
 
     def git(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
-        """Runs git with this index; a failure is for the caller to judge."""
         return run_local(self.repository, arguments, stdin, environ=self.environ)
 
     def checked(self, arguments: Sequence[str], stdin: bytes = b"") -> GitResult:
-        """Runs git with this index. Raises as ``run_checked`` does."""
         return run_checked(self.repository, arguments, stdin, environ=self.environ)
 
     def read(self, tree: str) -> None:
-        """Makes the index that of a commit or tree."""
         self.checked(["read-tree", tree])
 
     def apply_error(self, diff: bytes, *options: str) -> str:
         """Applies ``diff`` to the index; returns git's error, empty if it applies."""
-        result = self.git([*_APPLY_TO_INDEX, *options], diff)
+        result = self.git(["apply", "--cached", "--whitespace=nowarn", *options], diff)
         return (result.stderr or "git said nothing") if result.status else ""
 
     def tree(self) -> str:

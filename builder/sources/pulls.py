@@ -1,12 +1,11 @@
 """A pull request is fetched once and kept as a vendored patch: its branch moves, gets force-pushed and is deleted.
 
-The fetch comes first, then the request's own commits, its merge into the pinned commit, and a dry run of patches.
-No source is checked out: git needs only the files that the request changes.
-"""
+No source is checked out: git needs only the files that the request changes."""
 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,8 +31,8 @@ _DIFF += ["--unified=3", "--inter-hunk-context=0", "--submodule=short", "--ignor
 
 @dataclass(frozen=True)
 class RequestedPull:
-    """A pull request as a definition names it: its ``number``, and the ``base`` that it was opened for (a branch, tag
-    or commit) where that is given."""
+    """A pull request as a definition names it, and the ``base`` that it was opened for (a branch, tag or commit), if
+    given."""
 
     number: int
     base: str = ""
@@ -69,11 +68,11 @@ def vendor(
     notify: Notify = discard,
     head: str = "",
 ) -> VendoredPatch:
-    """Returns the changes of a pull request of the repository ``url``, as a diff that applies to ``commit``, the pin of
-    the source, after the ``earlier`` patches. Its head is kept in the mirror. ``head`` is the commit of an earlier
-    state that is wanted, in place of the present one. Its own changes are those since it left the branch that it was
-    opened for. They are merged three-way; where the request applies as it is, the diff is that of the request. Raises
-    SourceError if there is no such request, it changes nothing that is not there already, or it conflicts."""
+    """Returns the changes of a pull request of ``url``, as a diff that applies to ``commit``, the pin of the source,
+    after the ``earlier`` patches. Its head, or the earlier state ``head``, is kept in the mirror. Its own changes are
+    those since it left the branch that it was opened for. They are merged three-way; where the request applies as it
+    is, the diff is that of the request. Raises SourceError if there is no such request, it changes nothing that is not
+    there already, or it conflicts."""
     return mirror.with_mirror(mirrors, url, lambda repository: _vendor(repository, pull, commit, earlier, head), notify)
 
 
@@ -90,17 +89,16 @@ def _vendor(
     own = own_commits(repository, pull, head, commit)
     with patches.opened(repository) as index:
         requested = _diff(repository, pull, own)
-        merged = merge_pulls(index, pull.name, commit, earlier, own)
-        if merged.before == merged.after:
-            raise _already_included(pull.name, _holder(index, commit, earlier, own))
-        index.read(merged.before)
-        as_it_is = not index.apply_error(requested) and index.tree() == merged.after
-        diff = requested if as_it_is else index.checked([*_DIFF, merged.before, merged.after]).output
-    if merged.merged:
-        both = listing(merged.merged)
-        repository.notify(f"{pull.name} is merged into {commit[:7]}, which changes the same files: {both}")
-    if merged.present:
-        repository.notify(f"{pull.name}: these of its changes are in {commit[:7]} already: {listing(merged.present)}")
+        before, after, merged, present = merge_pulls(index, pull.name, commit, earlier, own)
+        if before == after:
+            raise _already_included(pull.name, " with ".join([commit[:7], *(patch.name for patch in earlier)]))
+        index.read(before)
+        as_it_is = not index.apply_error(requested) and index.tree() == after
+        diff = requested if as_it_is else index.checked([*_DIFF, before, after]).output
+    if merged:
+        repository.notify(f"{pull.name} is merged into {commit[:7]}, which changes the same files: {listing(merged)}")
+    if present:
+        repository.notify(f"{pull.name}: these of its changes are in {commit[:7]} already: {listing(present)}")
     return VendoredPatch(PullPin(pull.number, head, hashlib.sha256(diff).hexdigest(), pull.base), diff)
 
 
@@ -132,7 +130,6 @@ _NOTHING = "0" * 40
 
 
 def _changes(repository: GitRepository, own: OwnCommits) -> dict[str, _Change]:
-    """Each file that a request changes, by path."""
     raw = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", own.start, own.head]
     fields = run_checked(repository, raw).output.decode("utf-8", "surrogateescape").split("\0")
     changes: dict[str, _Change] = {}
@@ -155,9 +152,7 @@ def _is_submodule(entry: _Entry | None) -> bool:
 
 # Where GitHub and GitLab keep the head of request N, and GitHub its merge with the branch that it was opened for.
 _HEADS = ("refs/pull/{}/head", "refs/merge-requests/{}/head")
-_MERGE = "refs/pull/{}/merge"
 _INCOMING = "refs/builder/incoming"
-_UPSTREAM = "refs/builder/upstream"
 _OPENED_FOR = "refs/builder/opened-for"
 _LISTED = 5
 
@@ -176,14 +171,14 @@ _Branch = tuple[str, str]
 
 def fetch_pull(repository: GitRepository, pull: RequestedPull) -> str:
     """Fetches the head of a pull request, which the mirror then keeps; returns it. Raises MissingError."""
-    number = pull.number
-    repository.notify(f"fetching {pull.name} of {repository.address.url}")
+    number, url = pull.number, repository.address.url
+    repository.notify(f"fetching {pull.name} of {url}")
     for ref in _HEADS:
         if head := _fetched(repository, ref.format(number), _INCOMING):
             moves = f"update refs/builder/pulls/{number}/{head} {head}\ndelete {_INCOMING}\n"
             run_checked(repository, ["update-ref", "--stdin"], moves.encode())
             return head
-    raise MissingError(f"{repository.address.url} has no pull request {number}", hint="correct its number in `pulls:`")
+    raise MissingError(f"{url} has no pull request {number}", hint="correct its number in `pulls:`")
 
 
 def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commit: str) -> OwnCommits:
@@ -191,10 +186,10 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     Raises SourceError where they cannot be told, or their difference holds files that none of them touches."""
     name_branch = f"name the branch that it was opened for: `pulls: [{{number: {pull.number}, base: BRANCH}}]`"
     # GitHub's last try to merge the request into the branch that it was opened for, unless it is of another head.
-    merge = _fetched(repository, _MERGE.format(pull.number), _OPENED_FOR)
+    merge = _fetched(repository, f"refs/pull/{pull.number}/merge", _OPENED_FOR)
     parents = run_checked(repository, ["rev-parse", f"{merge}^@"]).text.split() if merge else []
     merged_with = (parents[0], "the branch that it was opened for") if parents[1:] == [head] else None
-    default = _fetched(repository, "HEAD", _UPSTREAM)
+    default = _fetched(repository, "HEAD", "refs/builder/upstream")
     current = _named_branch(repository, pull) or merged_with or ((default, "the default branch") if default else None)
     if current is None:
         raise MissingError(f"{repository.address.url} has no default branch", hint=name_branch)
@@ -205,8 +200,16 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
         unrelated = f"{pull.name} of {repository.address.url} shares no history with {name}"
         raise SourceError(unrelated, hint=name_branch)
     if not left:
-        _require_single(repository, pull, OwnCommits(starts[0], head))
-        return OwnCommits(starts[0], head)
+        start = starts[0]
+        total = int(run_checked(repository, ["rev-list", "--count", f"{start}..{head}"]).text)
+        if total > 1:
+            raise SourceError(
+                f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the"
+                f" {total} commits between {start[:7]} and {head[:7]} are its own; all of them touch"
+                f" {listing(changed_files(repository, start, head))}",
+                hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
+            )
+        return OwnCommits(start, head)
     upstream = _before_merge(repository, default, head) if default else ""
     # Of a merge these are the files that it leaves unlike both of its parents.
     history = ["log", "-c", "-z", "--format=", "--name-only", "--no-renames", "--no-ext-diff", head]
@@ -217,10 +220,8 @@ def own_commits(repository: GitRepository, pull: RequestedPull, head: str, commi
     start = min(starts, key=lambda start: len(foreign[start]))
     if files := foreign[start]:
         count = "a file" if len(files) == 1 else f"{len(files)} files"
-        raise SourceError(
-            f"{pull.name}: against {name} its diff holds {count} that it does not touch itself: {listing(files)}",
-            hint=name_branch,
-        )
+        what = f"{count} that it does not touch itself: {listing(files)}"
+        raise SourceError(f"{pull.name}: against {name} its diff holds {what}", hint=name_branch)
     return OwnCommits(start, head)
 
 
@@ -239,19 +240,16 @@ def _paths(
 
 
 def merge_base(repository: GitRepository, commit: str, other: str) -> str:
-    """The best common ancestor of two commits; empty if there is none."""
     return run_local(repository, ["merge-base", commit, other]).text
 
 
 def listing(files: Iterable[str]) -> str:
-    """Some file names for a message, and how many more there are."""
     names = list(files)
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"{', '.join(names[:_LISTED])}{more}"
 
 
 def is_ancestor(repository: GitRepository, commit: str, of: str) -> bool:
-    """True if the history of ``of`` holds ``commit``."""
     return run_local(repository, ["merge-base", "--is-ancestor", commit, of]).status == 0
 
 
@@ -286,52 +284,22 @@ def _before_merge(repository: GitRepository, branch: str, head: str) -> str:
     if not is_ancestor(repository, head, branch):
         return branch
     # Each of the branch's own commits holds what those before it hold, so the first one with the request is searched.
-    line = run_checked(repository, ["rev-list", "--first-parent", branch, f"^{head}"]).text.split()
-    low, high = 0, len(line) - 1  # newest first; line[low] holds it
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if is_ancestor(repository, head, line[middle]) else (low, middle - 1)
-    before = run_checked(repository, ["rev-parse", f"{line[low]}^1"]).text if line else head
+    line = run_checked(repository, ["rev-list", "--first-parent", "--reverse", branch, f"^{head}"]).text.split()
+    first = bisect_left(line, True, key=lambda commit: is_ancestor(repository, head, commit))
+    before = run_checked(repository, ["rev-parse", f"{line[first]}^1"]).text if line else head
     return "" if is_ancestor(repository, head, before) else before
-
-
-def _require_single(repository: GitRepository, pull: RequestedPull, own: OwnCommits) -> None:
-    """Raises SourceError for several commits of a request that its branch went on from: nothing tells which are own."""
-    count = int(run_checked(repository, ["rev-list", "--count", f"{own.start}..{own.head}"]).text)
-    if count > 1:
-        files = listing(changed_files(repository, own.start, own.head))
-        raise SourceError(
-            f"{pull.name} was merged into its branch without a merge commit, so nobody can tell which of the {count}"
-            f" commits between {own.start[:7]} and {own.head[:7]} are its own; all of them touch {files}",
-            hint=f"name the commit before its first one: `pulls: [{{number: {pull.number}, base: COMMIT}}]`",
-        )
 
 
 # A pull request merged into the pinned commit: three-way, file by file, with the commit that the request stands on as
 # their common ancestor. Only the files of the request are looked at: no other contents are fetched. What both sides
 # changed is merged by ``git merge-file``, which gives the same bytes in every version of git and obeys no setting.
 
-_FILES = frozenset({"100644", "100755"})
 _MARKER = 41  # characters, so that no text of a source is taken for a mark
 _MOST_CONFLICTS = 127  # as a status of merge-file; a greater one is an error
 
 
 class MergeConflictError(SourceError):
     """A pull request that cannot be merged; the message names every file."""
-
-
-@dataclass(frozen=True)
-class Merged:
-    """A request merged into what is there: the two trees, and the files that hold changes of both sides (``merged``) or
-    were there as the request has them (``present``)."""
-
-    before: str
-    after: str
-    merged: tuple[str, ...]
-    present: tuple[str, ...]
-
-
-_STAYS = ("100644", "")
 
 
 @dataclass
@@ -346,16 +314,18 @@ class _Progress:
 
 def merge_pulls(
     index: ScratchIndex, name: str, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
-) -> Merged:
-    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Raises
-    MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with."""
+) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """Merges the request ``name`` into ``commit`` with the ``earlier`` patches, which apply to it. Returns the trees
+    before and after, the files that hold changes of both sides, and those that were there as the request has them.
+    Raises MergeConflictError with the name of every file in conflict, and of the earlier patch that it conflicts with.
+    """
     before, progress = _merged_after(index, commit, earlier, own)
     if not progress.conflicts:
         after = index.tree()
         differing = changed_files(index.repository, before, after, index.environ)
         requested = changed_files(index.repository, own.start, own.head)
         merged = tuple(path for path in sorted(progress.merged) if path in differing)
-        return Merged(before, after, merged, tuple(path for path in requested if path not in differing))
+        return before, after, merged, tuple(path for path in requested if path not in differing)
     reasons = "; ".join(f"{path} {why}" for path, why in sorted(progress.conflicts.items()))
     counts = range(len(earlier) + 1)
     first = next(count for count in counts if _merged_after(index, commit, earlier[:count], own)[1].conflicts)
@@ -364,41 +334,23 @@ def merge_pulls(
     raise _conflict(f"{name} does not apply to {commit[:7]}: {reasons}")
 
 
-def _holder(index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits) -> str:
-    """The first that holds all changes of the request: the commit, or one of the ``earlier`` patches by its name."""
-    for count in range(len(earlier)):
-        before, progress = _merged_after(index, commit, earlier[:count], own)
-        if not progress.conflicts and index.tree() == before:
-            return earlier[count - 1].name if count else commit[:7]
-    return earlier[-1].name if earlier else commit[:7]
-
-
 def _merged_after(
     index: ScratchIndex, commit: str, earlier: Sequence[EarlierPatch], own: OwnCommits
 ) -> tuple[str, _Progress]:
-    """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it."""
-    before = _tree(index, commit, earlier)
-    return before, _merge_trees(index, commit, before, _since(index, own, earlier))
-
-
-def _since(index: ScratchIndex, own: OwnCommits, earlier: Sequence[EarlierPatch]) -> OwnCommits:
-    """The commits of the request that no earlier one has: of two requests on one another only the upper one's."""
+    """The tree of ``commit`` with the ``earlier`` patches, and the merge of the request into it. Raises
+    MergeConflictError for a patch that does not apply."""
+    _fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in earlier])
+    index.read(commit)
     start = own.start
     for patch in earlier:
+        if error := index.apply_error(patch.diff):
+            raise _conflict(f"{patch.name} does not apply to {commit[:7]}: {failures(error, patch.diff)}")
+        # Of two requests on one another only the commits of the upper one count.
         shared = merge_base(index.repository, patch.head, own.head)
         if shared and is_ancestor(index.repository, start, shared):
             start = shared
-    return OwnCommits(start, own.head)
-
-
-def _tree(index: ScratchIndex, commit: str, patches: Sequence[EarlierPatch]) -> str:
-    """The tree of ``commit`` with ``patches`` on top. Raises MergeConflictError for one that does not apply."""
-    _fetch_touched_files(index.repository, commit, [(patch.name, patch.diff) for patch in patches])
-    index.read(commit)
-    for patch in patches:
-        if error := index.apply_error(patch.diff):
-            raise _conflict(f"{patch.name} does not apply to {commit[:7]}: {failures(error, patch.diff)}")
-    return index.tree()
+    before = index.tree()
+    return before, _merge_trees(index, commit, before, OwnCommits(start, own.head))
 
 
 def _conflict(reason: str) -> MergeConflictError:
@@ -409,7 +361,9 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
     """Merges the request into the tree ``before``, ``commit`` with patches, in the index, as far as it goes."""
     progress = _Progress()
     index.read(before)
-    there = _entries(index)
+    listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
+    pairs = (line.partition("\t") for line in listed.split("\0") if line)
+    there: dict[str, _Entry] = {path: (meta.split()[0], meta.split()[1]) for meta, _, path in pairs}
     changes = _changes(index.repository, own)
     sides = [entry for change in changes.values() for entry in change if entry and not _is_submodule(entry)]
     pinned = mirror.blob_names(index.repository, commit, changes).values()
@@ -424,50 +378,32 @@ def _merge_trees(index: ScratchIndex, commit: str, before: str, own: OwnCommits)
         if now == head:
             continue
         if now == start:
-            if head and (obstacle := _obstacle(there, changes, path)):
-                progress.conflicts[path] = obstacle
-            elif path not in progress.decided:
-                progress.decided[path] = head
+            progress.decided.setdefault(path, head)
         elif start and now and (head or (renamed and renamed not in there)):
             target = path if head else renamed
             _merge_contents(index, progress, target, (start, now, head or changes[renamed][1] or start))
             if not head:
                 progress.decided[path] = None
+        elif now:
+            why = "is removed by it, and has" if start else "already exists there, with"
+            progress.conflicts[path] = f"{why} other contents{' there' if start else ''}"
         else:
-            progress.conflicts[path] = _reason(there, path, start, now)
+            same = next((f", where {other} is the same file" for other in sorted(there) if there[other] == start), "")
+            progress.conflicts[path] = f"does not exist there{same}"
+    kept = {path for path, entry in {**there, **progress.decided}.items() if entry}
+    folders = {path[:end] for path in kept for end, letter in enumerate(path) if letter == "/"}
+    progress.conflicts |= dict.fromkeys(kept & folders, "is a file on one side and a folder on the other")
     entries = "".join(f"0 {_NOTHING}\t{path}\0" for path in progress.decided)
     entries += "".join(f"{entry[0]} {entry[1]}\t{path}\0" for path, entry in progress.decided.items() if entry)
-    index.checked(["update-index", "-z", "--index-info"], entries.encode("utf-8", "surrogateescape"))
+    if not progress.conflicts:
+        index.checked(["update-index", "-z", "--index-info"], entries.encode("utf-8", "surrogateescape"))
     return progress
 
 
-def _obstacle(there: Mapping[str, _Entry], changes: Mapping[str, _Change], path: str) -> str:
-    """The reason why a new file cannot be put at ``path``; empty if it can."""
-    if any(other.startswith(f"{path}/") for other in there if changes.get(other, (None, _STAYS))[1]):
-        return "is a folder there"
-    parts = path.split("/")
-    parents = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
-    files = [parent for parent in parents if parent in there and changes.get(parent, (None, _STAYS))[1]]
-    return f"is below {files[0]}, which is a file there" if files else ""
-
-
-def _reason(there: Mapping[str, _Entry], path: str, start: _Entry | None, now: _Entry | None) -> str:
-    """The reason why a file cannot be merged that is missing on one side."""
-    if now and start:
-        return "is removed by it, and has other contents there"
-    if now:
-        return "already exists there, with other contents"
-    elsewhere = sorted(other for other, entry in there.items() if start and entry[1] == start[1])
-    if any(other.startswith(f"{path}/") for other in there):
-        return "is a folder there"
-    return f"does not exist there{f', where {elsewhere[0]} is the same file' if elsewhere else ''}"
-
-
 def _merge_contents(index: ScratchIndex, progress: _Progress, path: str, sides: tuple[_Entry, _Entry, _Entry]) -> None:
-    """Merges contents and mode of one file into ``progress``; its ``sides`` are where the request started, what is
-    there, and what the request makes of it."""
+    """Merges contents and mode of one file, from the request's start, what is there, and the request's head."""
     start, now, head = sides
-    if not {mode for mode, _ in sides} <= _FILES:
+    if not {mode for mode, _ in sides} <= {"100644", "100755"}:
         progress.conflicts[path] = "is a link, and both change it"
         return
     files = [index.folder / name for name in ("now", "start", "head")]
@@ -500,24 +436,13 @@ def _places(merged: bytes) -> str:
     return f"at line{'s' if len(places) > 1 else ''} {', '.join(places)}"
 
 
-def _entries(index: ScratchIndex) -> dict[str, _Entry]:
-    """All files of the index, by path."""
-    listed = index.checked(["ls-files", "--stage", "-z"]).output.decode("utf-8", "surrogateescape")
-    pairs = (line.partition("\t") for line in listed.split("\0") if line)
-    return {path: (meta.split()[0], meta.split()[1]) for meta, _, path in pairs}
-
-
-# A dry run of vendored patches, before anything is built: those that stay were made for other patches before them.
-
-
 def check_pull(
-    mirrors: Path, url: str, commit: str, patches: Sequence[tuple[str, bytes]], notify: Notify = discard
+    mirrors: Path, url: str, commit: str, diffs: Sequence[tuple[str, bytes]], notify: Notify = discard
 ) -> None:
-    """Raises SourceError if one of ``patches`` does not apply to ``commit`` after those before it; the error lists all
-    that do not, each with file and hunk. A patch is the name that messages use (``pull request 40898``) and a diff for
-    ``-p1``."""
-    if patches:
-        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, patches), notify)
+    """Raises SourceError if one of ``patches`` (its name and a diff for ``-p1``) does not apply to ``commit`` after
+    those before it; the error lists all that do not, each with file and hunk."""
+    if diffs:
+        mirror.with_mirror(mirrors, url, lambda repository: _check(repository, commit, diffs), notify)
 
 
 def _check(repository: GitRepository, commit: str, diffs: Sequence[tuple[str, bytes]]) -> None:

@@ -1,7 +1,4 @@
-"""uv resolves Python packages for the target platform, with the hashes of their files.
-
-The resolution of a closure comes first, then the uv program, upload dates, stub wheels, and the download of one file.
-"""
+"""uv resolves Python packages for the target platform, with the hashes of their files."""
 
 from __future__ import annotations
 
@@ -116,7 +113,7 @@ def resolve_closure(
 ) -> ResolvedClosure:
     """Resolves the closure of all requested packages; those that are ``inherited`` keep their version. Inherited
     packages without hashes come with a base image: no index needs to have them, and one that is requested itself moves
-    where the base's version does not satisfy that. Raises SourceError if there is none, or an index does not answer."""
+    where the base's version does not satisfy that. Raises SourceError without a solution, or an answer of an index."""
     from packaging.requirements import Requirement
 
     wants, platform = request.wants, request.platform
@@ -211,7 +208,6 @@ def compile_closure(
 
 
 def _names(requirements: tuple[str, ...]) -> frozenset[str]:
-    """Returns the canonical names of the packages that requirements are for."""
     from packaging.requirements import Requirement
 
     return frozenset(canonical(Requirement(text).name) for text in requirements)
@@ -281,19 +277,15 @@ def _own_address(name: str) -> SourceError:
 
 
 def sha256_of(name: str, file: dict[str, Any]) -> str:
-    """The SHA-256 of a file of the package ``name`` in a lock. Raises SourceError where its index has other hashes."""
     if (digest := file["hashes"].get("sha256")) is None:
         raise SourceError(f"the index has no sha256 of {name}, only {', '.join(file['hashes'])}")
     return str(digest)
 
 
-# The uv that this program brings along, and what the user's settings mean to it.
-
 _FIND_LOCK = threading.Lock()  # sysconfig, which find_uv_bin uses, is not thread-safe on its first call
 
 
 def path() -> str:
-    """The path of the program."""
     from uv import find_uv_bin
 
     with _FIND_LOCK:
@@ -306,7 +298,6 @@ def only_wheels() -> bool:
 
 
 def options_of_user() -> tuple[str, ...]:
-    """The options that the user's environment decides."""
     return ("--no-build",) if only_wheels() else ()
 
 
@@ -395,8 +386,6 @@ def write(folder: Path, packages: Iterable[LockedPackage]) -> None:
             )
             archive.writestr(f"{stem}.dist-info/RECORD", "")
 
-
-# Download of one file from an address that anybody can read, with the user's proxies and certificates.
 
 _PAUSES = (1.0, 3.0)  # seconds before the second and third try
 _BUSY = (429, 500, 502, 503, 504)  # a server that asks to come back later

@@ -1,4 +1,4 @@
-"""This page reads and writes the headers of safetensors files, and the index of a checkpoint with several.
+"""The headers of safetensors files, and the index of a checkpoint with several.
 
 The format (https://huggingface.co/docs/safetensors/index#format): the length of the header in 8 bytes, the header as
 JSON, the data. It is read strictly and written in one way only: every byte of the data belongs to exactly one tensor.
@@ -21,24 +21,8 @@ LARGEST = 25_000_000
 """The most bytes of a header that are read, as of huggingface_hub: files of 100,000 tensors stay below it."""
 MOST_TENSORS = 100_000
 """The most tensors of a file that are read: models of 90,000 have them in a hundred files."""
-DTYPES: Mapping[str, int] = {
-    "BOOL": 1,
-    "U8": 1,
-    "I8": 1,
-    "F8_E4M3": 1,
-    "F8_E5M2": 1,
-    "F8_E8M0": 1,
-    "I16": 2,
-    "U16": 2,
-    "F16": 2,
-    "BF16": 2,
-    "I32": 4,
-    "U32": 4,
-    "F32": 4,
-    "F64": 8,
-    "I64": 8,
-    "U64": 8,
-}
+_BY_SIZE = {1: "BOOL U8 I8 F8_E4M3 F8_E5M2 F8_E8M0", 2: "I16 U16 F16 BF16", 4: "I32 U32 F32", 8: "F64 I64 U64"}
+DTYPES: Mapping[str, int] = {name: size for size, names in _BY_SIZE.items() for name in names.split()}
 """The bytes that a number takes, by the dtype's name in the format."""
 METADATA = {"format": "pt"}
 """Loaders refuse a file that does not say for which framework it was written."""
@@ -69,8 +53,7 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The tensors of a file, in the order of their bytes; ``size`` is the length of the whole file in bytes, ``digest``
-    the SHA-256 of the header's text."""
+    """The tensors of a file, in the order of their bytes; ``size`` of the file; the SHA-256 of the header's text."""
 
     tensors: tuple[StoredTensor, ...]
     size: int
@@ -92,8 +75,7 @@ def length(prefix: bytes, file_size: int) -> int:
 
 
 def parse_header(text: bytes, file_size: int) -> Header:
-    """Reads the header ``text`` of a file of ``file_size`` bytes. Raises HeaderError for anything that is not exactly
-    as the format says."""
+    """Reads the header of a file of ``file_size`` bytes. Raises HeaderError for all that is not as the format says."""
     data = _object(text)
     metadata = data.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
@@ -214,6 +196,5 @@ def parse_index(text: bytes) -> dict[str, str]:
 
 
 def written_index(files: Mapping[str, str], total: int) -> bytes:
-    """The index for these files of tensors, by name, with ``total`` bytes of tensors."""
     content = {"metadata": {"total_size": total}, "weight_map": dict(sorted(files.items()))}
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()

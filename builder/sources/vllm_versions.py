@@ -1,4 +1,4 @@
-"""This page finds the versions and releases of a repository, and its commits in order."""
+"""The versions and releases of a repository, and its commits in order."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from builder.sources.mirror import date_of, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-
-_MOST_FILES = 50
 
 
 @dataclass(frozen=True)
@@ -41,10 +38,7 @@ def commits_between(mirrors: Path, url: str, old: str, new: str, notify: Notify 
     def listed(repository: GitRepository) -> tuple[str, ...]:
         for commit in (old, new):
             mirror.ensure_commit(repository, commit)
-        line = _line_between(repository, old, new, "--first-parent")
-        if line == [new]:
-            line = _line_between(repository, old, new, "--topo-order")
-        return tuple(commit for commit in line if commit not in (old, new))
+        return _between(repository, old, new, "--first-parent") or _between(repository, old, new, "--topo-order")
 
     return mirror.with_mirror(mirrors, url, listed, notify)
 
@@ -54,15 +48,14 @@ def main_line_between(mirrors: Path, url: str, old: str, new: str, notify: Notif
     the merge alone. Either is a tag, a commit, or its first digits (7 to 40). Raises SourceError."""
 
     def listed(repository: GitRepository) -> tuple[str, ...]:
-        ends = [_commit(repository, name) for name in (old, new)]
-        line = _line_between(repository, ends[0], ends[1], "--first-parent")
-        return tuple(commit for commit in line if commit not in ends)
+        return _between(repository, _commit(repository, old), _commit(repository, new), "--first-parent")
 
     return mirror.with_mirror(mirrors, url, listed, notify)
 
 
-def _line_between(repository: GitRepository, old: str, new: str, order: str) -> list[str]:
-    return run_checked(repository, ["rev-list", "--reverse", f"{old}..{new}", order]).text.split()
+def _between(repository: GitRepository, old: str, new: str, order: str) -> tuple[str, ...]:
+    line = run_checked(repository, ["rev-list", "--reverse", f"{old}..{new}", order]).text.split()
+    return tuple(commit for commit in line if commit not in (old, new))
 
 
 def commit_facts(
@@ -86,13 +79,10 @@ def commit_facts(
             date_of(repository, commit),
             printable(author),
             printable(title),
-            tuple(map(printable, files[:_MOST_FILES])),
+            tuple(map(printable, files[:50])),
         )
 
     return mirror.with_mirror(mirrors, url, read, notify)
-
-
-_DIGITS = re.compile("[0-9a-f]{7,40}")
 
 
 def commit_of(mirrors: Path, url: str, name: str, notify: Notify = discard) -> str:
@@ -101,20 +91,16 @@ def commit_of(mirrors: Path, url: str, name: str, notify: Notify = discard) -> s
 
 
 def _commit(repository: GitRepository, name: str) -> str:
-    if not mirror.is_commit(name):
-        if not _DIGITS.fullmatch(name):
-            name = mirror.commit_of(repository, mirror.list_refs(repository), f"refs/tags/{name}")
-        elif whole := _known(repository, name):
-            name = whole
-        else:
-            newest = mirror.commit_of(repository, mirror.list_refs(repository), "HEAD")
-            mirror.ensure_commit(repository, newest)
-            if not (whole := _known(repository, name)):
-                url = repository.address.url
-                raise SourceError(f"{url} has no commit that begins with {name} on its main line")
-            name = whole
-    mirror.ensure_commit(repository, name)
-    return name
+    commit = name
+    if not re.fullmatch("[0-9a-f]{7,40}", name):
+        commit = mirror.commit_of(repository, mirror.list_refs(repository), f"refs/tags/{name}")
+    elif not mirror.is_commit(name) and not (commit := _known(repository, name)):
+        mirror.ensure_commit(repository, mirror.commit_of(repository, mirror.list_refs(repository), "HEAD"))
+        if not (commit := _known(repository, name)):
+            url = repository.address.url
+            raise SourceError(f"{url} has no commit that begins with {name} on its main line")
+    mirror.ensure_commit(repository, commit)
+    return commit
 
 
 def _known(repository: GitRepository, digits: str) -> str:
@@ -123,8 +109,8 @@ def _known(repository: GitRepository, digits: str) -> str:
     return "" if result.status else result.text
 
 
-# The releases of a repository: its tags that are versions, and the newest of them that has been out for some days.
-# What is wrong with a release shows in its first days: the next patch release follows, or an issue that many have.
+# The releases of a repository. What is wrong with one shows in its first days: the next patch release follows, or an
+# issue that many have.
 
 _FORMAT = "--format=%(refname:strip=2)%09%(creatordate:unix)%09%(committerdate:unix)%(*committerdate:unix)"
 
@@ -146,8 +132,7 @@ class ReleaseChoice:
 
 
 def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: Notify = discard) -> ReleaseChoice:
-    """Returns the release of the highest version that is at least ``days`` old; candidates and other pre-releases are
-    none. Raises SourceError if there is none."""
+    """The highest version that is no pre-release and at least ``days`` old. Raises SourceError if there is none."""
     releases = mirror.with_mirror(mirrors, url, _releases, notify)
     oldest = now - timedelta(days=days)
     for count, release in enumerate(releases):
@@ -163,7 +148,6 @@ def choose_release(mirrors: Path, url: str, days: int, now: datetime, notify: No
 
 
 def _releases(repository: GitRepository) -> list[Release]:
-    """All releases, the highest version first."""
     mirror.update_tags(repository, mirror.list_refs(repository).tags)
     releases: dict[str, Release] = {}
     for line in run_checked(repository, ["for-each-ref", _FORMAT, "refs/tags"]).text.splitlines():

@@ -1,8 +1,4 @@
-"""This page finds wheels and reads single files from them.
-
-The lookup of a version comes first, then wheels of one commit, the date of a release, local wheels, what single files
-of a wheel say, and the reader of an archive: of a remote wheel only the byte ranges that are needed are fetched.
-"""
+"""Wheels are found on indexes, and single files are read from them: of a remote wheel only the bytes needed."""
 
 from __future__ import annotations
 
@@ -34,8 +30,6 @@ if TYPE_CHECKING:
     from builder.sources.git import UserSettings
 
 
-# The wheels of one exact version, looked up by uv on the user's indexes, once for each version.
-
 # Nothing is built, so any Python will do: uv would search for the requested one, which takes longer than the rest.
 _OPTIONS = ["--no-deps", "--quiet", "--python", sys.executable]
 
@@ -63,8 +57,7 @@ class WheelRequest:
 
 
 def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wheel:
-    """Finds the requested wheel. The answer of an index is stored in ``cache``. Raises SourceError if there is no
-    wheel, none with such a hash, or no answer."""
+    """Finds the requested wheel; ``cache`` keeps the answer of an index. Raises SourceError without a suitable one."""
     indexes = (settings.index_url, settings.extra_index_urls, settings.find_links, request.python.indexes)
     target = (request.python.glibc, request.platform) if request.installable else ()
     key = hashlib.sha256(repr((request.requirement, request.python.version, indexes, *target)).encode()).hexdigest()
@@ -72,9 +65,8 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
     wheel = _suitable(request, _remembered(answer))
     if wheel is None:
         wheels = _query_index(request, settings)
-        if not any(
-            each.address.startswith("file:") for each in wheels
-        ):  # a local wheel may be made anew, an upload not
+        # A local wheel may be made anew, an upload not.
+        if not any(each.address.startswith("file:") for each in wheels):
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
     if wheel is None:
@@ -183,9 +175,8 @@ def find_commit_wheel(
 
 
 def read_upload_date(requirement: str, wants: PythonRequirements, platform: str, settings: UserSettings) -> str:
-    """Returns the upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``; ``vllm`` for the newest) stands
-    for; empty if its index gives none. Raises SourceError if there is no such package. Of several wheels it is the
-    first one's, as others are added to a release for months."""
+    """The upload time (RFC 3339 UTC) of what ``requirement`` (``vllm==0.32.0``) stands for, of its first wheel; empty
+    if its index gives none. Raises SourceError if there is no such package."""
     request = python.ClosureRequest(wants, (), (requirement,), platform)
     options = ["--no-deps", "--quiet", *python.target_options(wants, platform)]
     lock, error = python.compile_closure(request, settings, (), options)
@@ -196,13 +187,9 @@ def read_upload_date(requirement: str, wants: PythonRequirements, platform: str,
     return min(times, default="")
 
 
-# Local wheels that a build needs, found by hash and copied into a folder that becomes a build context.
-
-
 def stage(folder: Path, hashes_by_group: Mapping[str, frozenset[str]], settings: UserSettings) -> bool:
-    """Copies the user's wheels with the SHA-256 hashes in ``hashes_by_group`` into ``folder``, one subfolder for each
-    group; returns True if there are any. A wheel of the right name with other content is not copied. Raises SourceError
-    if one cannot be copied."""
+    """Copies the user's wheels with these SHA-256 hashes into ``folder``, one subfolder for each group; returns True if
+    there are any. Raises SourceError if one cannot be copied."""
     staged = False
     for wheel in settings.local_wheels() if any(hashes_by_group.values()) else ():
         with wheel.open("rb") as file:
@@ -225,8 +212,6 @@ def _copy(wheel: Path, target: Path) -> None:
         raise SourceError(f"{wheel} cannot be copied to {target.parent}: {error.strerror}") from None
 
 
-# The commit that a wheel was built from, read from its ``_version.py`` alone: kilobytes of hundreds of megabytes.
-
 # As setuptools-scm and vcs-versioning write it: commit_id = 'gb1388b1fb'; the g stands for git.
 _COMMIT = re.compile(r"commit_id = ['\"]g?([0-9a-f]{7,40})['\"]")
 
@@ -243,7 +228,6 @@ def read_wheel_commit(address: str, ca_file: Path | None) -> str | None:
 
 # A wheel may keep files for site-packages in a folder of its own: https://packaging.python.org/en/latest/specifications/binary-distribution-format/
 _LARGEST = 64 << 20  # bytes
-_DATA_PREFIX = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 
 
 def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file: Path | None) -> dict[str, bytes]:
@@ -258,7 +242,7 @@ def read_wheel_files(cache: Path, wheel: Wheel, paths: Collection[str], ca_file:
         if len(contents) == len(wanted):
             return contents
     with open_wheel(wheel.address, ca_file) as archive:
-        members = {_DATA_PREFIX.sub("", name): name for name in archive.namelist()}
+        members = {re.sub(r"^[^/]+\.data/(?:purelib|platlib)/", "", name): name for name in archive.namelist()}
         contents = {path: archive.read(members[path]) for path in paths if path in members}
     for path, content in contents.items():
         files.write_state(_file(folder, path), content)
@@ -273,7 +257,6 @@ def read_cached(cache: Path, sha256: str, paths: Collection[str]) -> dict[str, b
 
 
 def _file(folder: Path, path: str) -> Path:
-    """Returns the path of a cached file, named after the hash of its path in the wheel, which may be any text."""
     return folder / hashlib.sha256(path.encode()).hexdigest()
 
 
@@ -282,9 +265,6 @@ def _cached(path: Path) -> bytes | None:
         return files.read_plain_file(path, _LARGEST)
     except OSError:
         return None
-
-
-# The packages that a wheel needs, by its own metadata, compared with those that an image has.
 
 
 def read_wheel_needs(cache: Path, package: str, wheel: CommitWheel, ca_file: Path | None) -> tuple[str, ...]:
@@ -323,12 +303,6 @@ def unmet_need(text: str, installed: Mapping[str, str], target: Mapping[str, str
     return f"{requirement.name}{requirement.specifier}", version
 
 
-# Reading a wheel in place: of a remote one only the byte ranges that are needed are fetched.
-
-_CHUNK = 1 << 16
-_PARTIAL_CONTENT = 206
-
-
 @contextlib.contextmanager
 def open_wheel(address: str, ca_file: Path | None) -> Iterator[zipfile.ZipFile]:
     """Opens the wheel at ``address`` (https: or file:). Raises SourceError if it cannot be read, now or later."""
@@ -359,7 +333,7 @@ def _open_file(address: str, ca_file: Path | None) -> Iterator[IO[bytes]]:
             login = httpx2.NetRCAuth(str(Path(os.environ.get("NETRC") or "~/.netrc").expanduser()))
     # One connection for all ranges: otherwise each costs a name look-up and three round trips to the server.
     with http_client.following(ca_file, login=login) as client:
-        yield io.BufferedReader(_RemoteFile(address, client), _CHUNK)
+        yield io.BufferedReader(_RemoteFile(address, client), 1 << 16)
 
 
 class _RemoteFile(io.RawIOBase):
@@ -404,7 +378,7 @@ class _RemoteFile(io.RawIOBase):
         with self._client.stream(method, self._address, headers=plain) as answer:
             if not answer.is_success:
                 raise NoAnswerError(f"the server says {http_client.status(answer)}")
-            if method == "GET" and answer.status_code != _PARTIAL_CONTENT:
+            if method == "GET" and answer.status_code != 206:
                 raise NoAnswerError("the server sends whole files only")
             # An answer that is read to its end leaves the connection for the next request.
             return answer.headers, b"".join(http_client.limited(answer.iter_bytes(), largest))

@@ -91,16 +91,6 @@ def test_that_of_a_running_process_stays(context: Workspace) -> None:
     assert not list(context.project.work.iterdir())
 
 
-def test_what_earlier_programs_left_goes_too(context: Workspace) -> None:
-    state = context.project.state
-    (state / "new-image-1/build").mkdir(parents=True)
-    (state / "logs").mkdir()
-    (state / "logs/1.log").touch()
-    (state / "logs/1.log.metadata.json").write_text("https://ann:password@proxy")
-    work_folder.remove_stale(context)
-    assert [path.relative_to(state).as_posix() for path in sorted(state.rglob("*"))] == ["logs", "logs/1.log"]
-
-
 def test_a_name_that_was_cut_off_is_no_tag(context: Workspace) -> None:
     """As in a folder that an earlier program left, which wrote the name piece by piece."""
     folder = context.project.work / "image-1"

@@ -274,4 +274,4 @@ def test_what_resolves_is_pinned_and_every_other_is_named_at_the_end(
     ]
     assert "images.lock does not cover base of baseless" in builder("build", "baseless", "--locked", code=4).stderr
     output = builder("build", "small", "--locked", "--update", "flashinfer", code=2).stderr
-    assert "give one of them" in output
+    assert "give only one of them" in output

@@ -11,7 +11,7 @@ import pytest
 
 from builder.engine import client, containers, images, tag_cache
 from builder.engine.client import Endpoint
-from builder.engine.tag_cache import EngineEvent, EventMarker
+from builder.engine.tag_cache import EngineEvent
 from tests.engine.conftest import Build
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ A, B = ("sha256:" + letter * 64 for letter in "ab")
 
 
 def event(action: str, name: str = "", id_: str = A, kind: str = "image") -> EngineEvent:
-    return EngineEvent(EventMarker(1, id_), kind, action, name)
+    return EngineEvent((1, id_), kind, action, name)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +185,13 @@ def test_an_engine_elsewhere_is_asked_each_time(
 @pytest.mark.engine
 def test_the_record_of_events(endpoint: Endpoint, repository: str, build: Build) -> None:
     image = build(f"{repository}:1", "FROM scratch\nCOPY Dockerfile /\n").id
-    before = tag_cache.latest_event(tag_cache.list_since(endpoint, None) or [])
+    before = (tag_cache.list_since(endpoint, None) or [])[-1].marker
     assert before is not None
     images.tag_image(endpoint, image, f"{repository}:2")
     recent = tag_cache.list_since(endpoint, before)
     assert recent is not None
-    mine = [(event.kind, event.action, event.name, event.id) for event in recent if event.name == f"{repository}:2"]
+    mine = [
+        (event.kind, event.action, event.name, event.marker[1]) for event in recent if event.name == f"{repository}:2"
+    ]
     assert mine == [("image", "tag", f"{repository}:2", image)]
-    assert tag_cache.list_since(endpoint, EventMarker(before.nanoseconds, "somebody else")) is None
+    assert tag_cache.list_since(endpoint, (before[0], "somebody else")) is None

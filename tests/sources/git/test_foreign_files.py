@@ -59,18 +59,21 @@ def test_a_folder_is_read_as_it_is(served: Served) -> None:
     assert served.read("mods/ab/run.sh", commit) == (PlainFile("run.sh", executable=False, content=b"other\n"),)
     assert served.read("run.sh", commit) == (PlainFile("run.sh", executable=False, content=b"top\n"),)
     assert len(served.read("", commit)) == 4
-    assert foreign_files.paths(served.mirrors, served.url, commit) == tuple(sorted(files))
+    assert foreign_files.find_commit(served.mirrors, served.url, commit) == (commit, tuple(sorted(files)))
 
 
 def test_a_ref_is_what_it_is_now(served: Served) -> None:
     first = served.commit({"a": "1"})
-    find = foreign_files.find_commit
-    assert find(served.mirrors, served.url, "HEAD") == find(served.mirrors, served.url, "main") == first
+
+    def find(ref: str) -> str:
+        return foreign_files.find_commit(served.mirrors, served.url, ref)[0]
+
+    assert find("HEAD") == find("main") == first
     second = served.commit({"a": "2"})
-    assert find(served.mirrors, served.url, "HEAD") == second
-    assert find(served.mirrors, served.url, first.upper()) == first
+    assert find("HEAD") == second
+    assert find(first.upper()) == first
     with pytest.raises(SourceError, match="no branch or tag `mian`"):
-        find(served.mirrors, served.url, "mian")
+        find("mian")
 
 
 def test_a_link_within_the_folder_becomes_a_copy(served: Served) -> None:
@@ -125,7 +128,7 @@ def test_trees_that_no_git_would_write_are_refused(served: Served, name: str) ->
     served.repository.git("update-ref", MAIN, commit)
     with pytest.raises(SourceError):
         served.read("m", commit)
-    assert not any("evil" in path for path in foreign_files.paths(served.mirrors, served.url, commit))
+    assert not any("evil" in path for path in foreign_files.find_commit(served.mirrors, served.url, commit)[1])
 
 
 def test_files_that_are_too_large_or_too_many_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from builder.sources import git
@@ -33,11 +35,13 @@ def test_an_address_does_not_print_its_secret() -> None:
 
 
 def test_the_helper_answers_for_its_host_alone_and_is_no_secret() -> None:
-    configured = git.configuration(git.split("https://me:s3cret@host:8443/a/b"))
-    assert {key for key, _ in configured} == {"credential.https://host:8443.helper"}
-    assert "s3cret" not in str(configured)
-    assert git.configuration(Address("https://host/a")) == ()
-    assert git.environment(Address("https://host/a")) == {}
+    private = git._remote_variables(git.GitRepository(Path("/a.git"), git.split("https://me:s3cret@host:8443/a/b")))
+    helpers = {name: value for name, value in private.items() if value.startswith("credential.")}
+    assert set(helpers.values()) == {"credential.https://host:8443.helper"}
+    assert [name for name, value in private.items() if "s3cret" in value] == ["BUILDER_GIT_SECRET"]
+    public = git._remote_variables(git.GitRepository(Path("/a.git"), Address("https://host/a")))
+    assert not any(value.startswith("credential.") for value in public.values())
+    assert "BUILDER_GIT_SECRET" not in public
 
 
 def test_every_spelling_is_scrubbed() -> None:
@@ -105,10 +109,10 @@ DAMAGED = [
     ],
 )
 def test_a_message_is_understood(message: str, kind: str) -> None:
-    failure = git.classify(message, URL)
-    assert failure.kind == kind
-    assert failure.error.exit_code == 6
-    assert URL in failure.error.message
+    found, error = git.classify(message, URL)
+    assert found == kind
+    assert error.exit_code == 6
+    assert URL in error.message
 
 
 def test_the_telling_lines_are_kept_and_what_controls_a_terminal_is_not() -> None:

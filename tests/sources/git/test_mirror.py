@@ -142,7 +142,7 @@ def test_a_damaged_mirror_is_made_anew(vllm: Vllm, damage: Callable[[Path], None
     damage(vllm.mirror)
     after = resolve(vllm, ref.replace("COMMIT", before.commit))
     assert (after.commit, after.version, after.date) == (before.commit, before.version, before.date)
-    assert any("making it anew" in line for line in vllm.messages)
+    assert any("making it again" in line for line in vllm.messages)
     vllm.git("fsck", "--connectivity-only")
     assert not list(vllm.mirrors.glob("*.new"))
     kept = vllm.git("for-each-ref", "--format=%(refname)", "refs/builder/pins").split()

@@ -420,7 +420,8 @@ def test_a_file_in_the_way_of_a_folder_is_named(pull_merge_upstream: PullMergeUp
     )
     pull_merge_upstream.request(7, {"x/y": "below\n", "y": "file\n"}, pull_merge_upstream.main)
     assert pull_merge_upstream.refused(7, pinned) == (
-        f"pull request 7 does not apply to {pinned[:7]}: x/y is below x, which is a file there; y is a folder there"
+        f"pull request 7 does not apply to {pinned[:7]}: x is a file on one side and a folder on the other; "
+        "y is a file on one side and a folder on the other"
     )
 
 
@@ -507,7 +508,9 @@ def test_requests_on_one_another_are_merged_in_their_order(pull_merge_upstream: 
     assert b"+five" not in eight
     alone = EarlierPatch("pull request 8", pull_merge_upstream.vendor(8), second)
     assert pull_merge_upstream.after(alone.diff, "serve.py") == lines(1, 40, line5="five", line6="six")
-    assert pull_merge_upstream.refused(7, earlier=(alone,)) == "pull request 7 is already in pull request 8: drop it"
+    pinned = pull_merge_upstream.release[:7]
+    held = f"pull request 7 is already in {pinned} with pull request 8: drop it"
+    assert pull_merge_upstream.refused(7, earlier=(alone,)) == held
 
 
 def test_two_that_conflict_are_both_named(pull_merge_upstream: PullMergeUpstream) -> None:
