@@ -153,7 +153,7 @@ class CheckpointDefinition:
 
     def location(self, *path: str | int) -> Location:
         """The location of a value in the file."""
-        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
+        return yaml_file.location_of(path, self.text, self.file)
 
 
 def checkpoint_names(project: Project) -> tuple[str, ...]:
@@ -263,10 +263,9 @@ def verb_of(step: Mapping[str, Any]) -> str:
 
 def _problems(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
     """The problems in ``data``, read from ``text``, each at its place in ``file``."""
-    places = yaml_file.locations(text, file)
 
     def at(path: yaml_file.YamlPath, message: str) -> Problem:
-        return Problem(yaml_file.location_of(path, places, file), message)
+        return Problem(yaml_file.location_of(path, text, file), message)
 
     steps = data["steps"]
     if verb_of(steps[0]) != "take":

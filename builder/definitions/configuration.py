@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
-
-import yaml
+from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import files, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError
@@ -180,10 +177,9 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
-    places = yaml_file.locations(text, file)
     for figure, condition in bench.items():
         if isinstance(condition, str) and isinstance(complaint := _figure(str(figure), condition), str):
-            yield Problem(yaml_file.location_of((*path, "bench", figure), places, file), complaint)
+            yield Problem(yaml_file.location_of((*path, "bench", figure), text, file), complaint)
 
 
 def _figure(figure: str, condition: str) -> RequiredFigure | str:
@@ -311,7 +307,7 @@ def document(text: str) -> dict[str, Any]:
         try:
             _ = urlsplit(engine).port  # ports and addresses of IPv6 that a pattern cannot tell
         except ValueError as error:
-            location = yaml_file.location_of(("nodes", name), yaml_file.locations(text, FILE), FILE)
+            location = yaml_file.location_of(("nodes", name), text, FILE)
             wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
     if wrong:
         raise FileProblemsError(tuple(wrong))
@@ -372,8 +368,6 @@ def address_of(node: Node) -> str:
 
 # The text of ``builder.yaml`` with other settings in it: whatever else is there stays as it was written.
 
-_STEP = 2
-
 
 @dataclass(frozen=True)
 class ConfigurationChange:
@@ -414,123 +408,26 @@ def write_change(project: Project, change: ConfigurationChange) -> None:
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns ``text`` with these settings of these nodes set or added. Comments stay, but in a file that is laid out
     so unusually that it has to be written anew."""
-    data = yaml.safe_load(text) or {}
+    data = yaml_file.load(text, FILE) or {}
     nodes = dict(data.get("nodes") or {})
+    changes: dict[yaml_file.YamlPath, Any] = {}
     for name, values in settings.items():
-        before = nodes.get(name, {})
-        nodes[name] = {**({"engine": before} if isinstance(before, str) else before), **values}
+        before = nodes.get(name)
+        if isinstance(before, dict):
+            changes |= {("nodes", name, key): value for key, value in values.items() if before.get(key) != value}
+            nodes[name] = {**before, **values}
+        else:
+            changes["nodes", name] = nodes[name] = {**({"engine": before} if before else {}), **values}
     expected = {**data, "nodes": nodes}
-    edited = text
-    for name, values in settings.items():
-        edited = _edited(edited, ("nodes", name), values, expected)
-    return _checked(edited, expected)
+    return yaml_file.with_values(text, changes, expected) or yaml_file.dump(expected)
 
 
 def with_environment(text: str, variables: Mapping[str, str | None]) -> str:
     """Returns ``text`` with these variables set or added under ``env``, where comments stay as well."""
-    data = yaml.safe_load(text) or {}
+    data = yaml_file.load(text, FILE) or {}
     expected = {**data, "env": {**(data.get("env") or {}), **variables}}
-    return _checked(_edited(text, ("env",), variables, expected), expected)
-
-
-def _checked(edited: str, expected: Mapping[str, Any]) -> str:
-    """The edited text, or else all that it should say, written anew."""
-    with suppress(yaml.YAMLError):
-        if yaml.safe_load(edited) == expected:
-            return edited
-    return yaml.safe_dump(dict(expected), sort_keys=False, allow_unicode=True, width=10_000)
-
-
-def _edited(text: str, path: tuple[str, ...], values: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """``text`` with ``values`` in the mapping at ``path``; ``expected`` is all that it then says."""
-    key, node = None, yaml.compose(text)
-    wanted: Any = expected
-    for depth, name in enumerate(path):
-        if not _is_block(node):
-            break
-        if (entry := _entry(node, name)) is None:
-            end = _line_end(text, _leaf_end(node)) if depth else len(text.removesuffix("\n"))
-            block = _block({name: wanted[name]}, node.start_mark.column)
-            return _ended(f"{text[:end]}\n{block}{text[end:]}")
-        (key, node), wanted = entry, wanted[name]
-    if _is_block(node):
-        return _with_values(text, node, values)
-    if node is None:
-        return _ended(text) + _block({path[0]: wanted[path[0]]}, 0) + "\n"
-    if key is None:
-        return text
-    # A block takes the place of what stands on the line; a comment at its end stays there.
-    end = _leaf_end(node)
-    comment = text[end : _line_end(text, end)].rstrip()
-    block = _block(wanted, key.start_mark.column + _STEP)
-    return _ended(f"{text[: _value_start(text, key)]}{comment}\n{block}{text[_line_end(text, end) :]}")
-
-
-def _with_values(text: str, mapping: yaml.MappingNode, values: Mapping[str, Any]) -> str:
-    """``text`` with ``values`` in a mapping that is written as a block."""
-    edits = []
-    new: dict[str, Any] = {}
-    for name, value in values.items():
-        if (entry := _entry(mapping, name)) is None:
-            new[name] = value
-        elif yaml.safe_load(yaml.serialize(entry[1])) != value:
-            column = entry[0].start_mark.column + _STEP
-            written = f"\n{_block(value, column)}" if value and isinstance(value, dict) else f" {_inline(value)}"
-            edits.append((_value_start(text, entry[0]), _leaf_end(entry[1]), written))
-    if new:
-        # After the first entry that stands on one line: those of several lines have no certain end.
-        anchor = next((value for _, value in mapping.value if isinstance(value, yaml.ScalarNode)), mapping)
-        end = _line_end(text, _leaf_end(anchor))
-        edits.append((end, end, f"\n{_block(new, mapping.start_mark.column)}"))
-    for start, end, written in sorted(edits, reverse=True):
-        text = text[:start] + written + text[end:]
-    return _ended(text)
-
-
-def _is_block(node: yaml.Node | None) -> TypeGuard[yaml.MappingNode]:
-    return isinstance(node, yaml.MappingNode) and not node.flow_style
-
-
-def _entry(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:
-    return next(((key, value) for key, value in mapping.value if key.value == name), None)
-
-
-def _value_start(text: str, key: yaml.Node) -> int:
-    return text.index(":", key.end_mark.index) + 1
-
-
-def _leaf_end(node: yaml.Node) -> int:
-    """The end of the last scalar in a value: the end of a block counts the comments after it, too."""
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        return _leaf_end(last[1] if isinstance(last, tuple) else last)
-    end: int = node.end_mark.index
-    return end
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
-
-
-def _ended(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
-
-
-def _block(values: Mapping[str, Any], indent: int) -> str:
-    lines = []
-    for key, value in values.items():
-        start = f"{' ' * indent}{_inline(key)}:"
-        if isinstance(value, dict) and value:
-            lines.append(f"{start}\n{_block(value, indent + _STEP)}")
-        else:
-            lines.append(f"{start} {_inline(value)}")
-    return "\n".join(lines)
-
-
-def _inline(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-    return text.removesuffix("...\n").strip()
+    changes: dict[yaml_file.YamlPath, Any] = {("env", name): value for name, value in variables.items()}
+    return yaml_file.with_values(text, changes, expected) or yaml_file.dump(expected)
 
 
 # Probes of a project: ``probes/NAME/probe.yaml``, a command that checks a served model.

@@ -260,7 +260,7 @@ def _repositories(project: Project) -> tuple[list[str], dict[str, FileProblemsEr
 def location(project: Project, name: str, *path: str | int) -> Location:
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
-    return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file, project.root), file), file)
+    return yaml_file.location_of(path, read_text(yaml, file, project.root), file)
 
 
 def of_repository(project: Project, repository: str) -> str | None:

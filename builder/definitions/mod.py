@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError
 from builder.base.words import did_you_mean
@@ -163,7 +161,7 @@ class Mod:
 
     def location(self, *path: str | int) -> Location:
         """The location of the value at ``path`` in mod.yaml; that of the mod itself where it has no mod.yaml."""
-        return yaml_file.location_of(path, yaml_file.locations(self.yaml, self.file), self.file)
+        return yaml_file.location_of(path, self.yaml, self.file)
 
 
 # The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
@@ -827,9 +825,6 @@ def _without_heredocs(text: str) -> str:
 
 # The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
 
-# YAML would read such a digest as a number if it stood there without quotes.
-_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
-
 
 def with_digest(text: str, file: str, index: int, sha256: str) -> str:
     """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
@@ -838,34 +833,8 @@ def with_digest(text: str, file: str, index: int, sha256: str) -> str:
     """
     wanted = yaml_file.load(text, file)
     wanted["files"][index]["sha256"] = sha256
-    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
-    with suppress(FileProblemsError, yaml.YAMLError):
-        changed = _edited(text, index, sha256)
-        if yaml_file.load(changed, file) == wanted:
-            return changed
-    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
-    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
-    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
-
-
-def _edited(text: str, index: int, sha256: str) -> str:
-    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
-    # The pure Python loader: its marks count characters, as text does.
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    top = {key.value: value for key, value in root.value}
-    entry = top["files"].value[index]
-    keys = {key.value: (key, value) for key, value in entry.value}
-    if "sha256" in keys:
-        _, before = keys["sha256"]
-        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
-    if "from" not in keys:  # taken in with `<<`
-        return text
-    key, source = keys["from"]
-    end = source.end_mark.index
-    if entry.flow_style:
-        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
-    line_end = text.find("\n", end)
-    if line_end < 0:
-        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
-    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
-    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"
+    changed = yaml_file.with_values(text, {("files", index, "sha256"): sha256}, wanted)
+    if changed is None:
+        message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
+        raise FileProblemsError((Problem(yaml_file.location_of(("files", index), text, file), message),))
+    return changed

@@ -82,7 +82,7 @@ class Recipe:
 
     def location(self, *path: str | int) -> Location:
         """The location of a value in the file."""
-        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
+        return yaml_file.location_of(path, self.text, self.file)
 
 
 @dataclass(frozen=True)
@@ -325,7 +325,7 @@ def _foreign_format(data: Mapping[str, Any], text: str, file: str) -> Problem | 
     if not key:
         return None
     message = f"this is a recipe of sparkrun{which}; builder reads version 1, that of spark-vllm-docker"
-    return Problem(yaml_file.location_of((key,), yaml_file.locations(text, file), file), message)
+    return Problem(yaml_file.location_of((key,), text, file), message)
 
 
 def _version(value: object) -> int | None:
@@ -338,7 +338,7 @@ def _version(value: object) -> int | None:
 def _version_notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
     written = data.get("recipe_version")
     if written is not None and _version(written) != 1:
-        location = yaml_file.location_of(("recipe_version",), yaml_file.locations(text, file), file)
+        location = yaml_file.location_of(("recipe_version",), text, file)
         yield Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1")
 
 
@@ -356,7 +356,7 @@ def _unknown_keys(data: Mapping[str, Any], text: str, file: str) -> Iterator[Pro
         begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
         nearest = did_you_mean(key, absent, code=True, near=_NEAR)
         suggestion = f"did you mean `{begun[0]}`?" if len(begun) == 1 else nearest or "it is ignored"
-        location = yaml_file.location_of((key,), yaml_file.locations(text, file), file)
+        location = yaml_file.location_of((key,), text, file)
         yield Problem(location, f"unknown key `{key}`; {suggestion}")
 
 
