@@ -54,20 +54,14 @@ class Problem:
 class NothingToDoError(BuilderError):
     """Nothing to do: no image to roll back to, a number that is current already, no image to recover."""
 
-    exit_code = 1
-
 
 class ConflictError(BuilderError):
     """A conflict with what is there: an image in use or marked bad, a port or name that is taken, an edited file."""
-
-    exit_code = 1
 
 
 class UnsafePathError(BuilderError):
     """A path that leads out of the folder that it belongs to, by `..` in a name or by a link: nothing is read, written
     or deleted there."""
-
-    exit_code = 1
 
 
 class UsageError(BuilderError):
@@ -152,8 +146,6 @@ class ImageStateError(BuilderError):
 class ServeFailedError(BuilderError):
     """A server could not be started, or ended before it answered; ``log`` names the file with its complete output."""
 
-    exit_code = 1
-
     def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.log = log
@@ -173,8 +165,6 @@ class ImageContentsError(BuilderError):
 class TransferError(BuilderError):
     """An image could not be transferred to or from a registry or another machine, or must not be."""
 
-    exit_code = 1
-
 
 class SystemFailureError(BuilderError):
     """The system refuses: a disk that is full or fails, a file of another user, no memory or open files left."""
@@ -185,11 +175,7 @@ class SystemFailureError(BuilderError):
 class NodeError(BuilderError):
     """A node's machine cannot be reached, or lacks a program that tells about it."""
 
-    exit_code = 1
-
 
 class MeasuringError(BuilderError):
     """A measurement that could not take place: no tool, no tokenizer, a server that does not speak as vLLM does. A
     server that fails while it is measured is a result, and no error."""
-
-    exit_code = 1

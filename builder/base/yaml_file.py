@@ -385,12 +385,12 @@ def validator(path: Path) -> Any:
 
 def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Problem, ...]:
     """Every violation of its schema in ``data`` (read from ``text``); empty if there is none."""
-    found = {
+    complaints = {
         Problem(location_of(path, text, file), message)
         for error in validator(schema_file).iter_errors(data)
         for path, message in _explained(error, schema(schema_file))
     }
-    return tuple(sorted(found))
+    return tuple(sorted(complaints))
 
 
 def _explained(error: Any, root: dict[str, Any]) -> list[tuple[YamlPath, str]]:

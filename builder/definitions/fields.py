@@ -27,16 +27,21 @@ def read_text(path: Path, file: str, root: Path | None = None) -> str:
         message = f"a link leads out of {root}, to {real}: copy the file in"
         raise FileProblemsError((Problem(Location(name), message),))
     try:
-        content = files.read_plain_file(real, LARGEST_TEXT)
-        text = content.decode("utf-8-sig")
-        if conflict := conflict_mark(content, file):
-            raise FileProblemsError((conflict,))
-        return text.replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        location = Location(file, error.object[: error.start].count(b"\n") + 1)
-        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+        return decoded(files.read_plain_file(real, LARGEST_TEXT), file)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
+
+
+def decoded(content: bytes, file: str) -> str:
+    """The text in ``content``. Raises FileProblemsError where it is not UTF-8, or has conflict marks of git in it."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        location = Location(file, content.count(b"\n", 0, error.start) + 1)
+        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+    if conflict := conflict_mark(content, file):
+        raise FileProblemsError((conflict,))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def conflict_mark(content: bytes, file: str) -> Problem | None:

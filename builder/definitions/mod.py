@@ -14,13 +14,13 @@ import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
-from builder.definitions.fields import canonical, checked, conflict_mark, read_text
+from builder.definitions.fields import canonical, checked, conflict_mark, decoded
 
 if TYPE_CHECKING:
     import zipfile
@@ -215,7 +215,7 @@ def load_mod(project: Project, text: str) -> Mod:
         network=data.get("network", not described or bool(data.get("packages"))),
         checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        copies=tuple(_copy(entry["from"], entry) for entry in data.get("files", ())),
+        copies=tuple(_copy(entry["from"], entry["to"], entry.get("sha256", "")) for entry in data.get("files", ())),
         patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
@@ -233,8 +233,8 @@ def load_mod(project: Project, text: str) -> Mod:
     return mod
 
 
-def _copy(source: str, entry: dict[str, str]) -> FileCopy:
-    return FileCopy(source if is_address(source) else source.rstrip("/"), entry["to"], entry.get("sha256", ""))
+def _copy(source: str, to: str, sha256: str) -> FileCopy:
+    return FileCopy(source if is_address(source) else source.rstrip("/"), to, sha256)
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
@@ -329,12 +329,22 @@ class ModContents:
 def read_folder(folder: Path, shown: str) -> ModContents:
     """Reads the mod in ``folder``, which errors call ``shown``. Raises FileProblemsError with every problem of its
     files."""
-    files = read_plain_files(folder, shown, _NOT_BAKED)
-    if wrong := [Problem(Location(f"{shown}/{file.path}"), _CRLF) for file in files if _has_crlf(file)]:
-        raise FileProblemsError(tuple(wrong))
-    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
-    text = read_text(described, name, folder) if described.is_file() else None
-    return ModContents(shown, name, text, _sorted(replace(file, content=_as_stored(file.content)) for file in files))
+    return _contents(shown, "", read_plain_files(folder, shown, _NOT_BAKED - {DESCRIPTION}))
+
+
+def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents:
+    """The mod in ``files``, which lie in the folder ``top`` of a zip. Text gets the line ends that git stores."""
+    is_script = {file.path: file.path.endswith(".sh") or file.content.startswith(b"#!") for file in files}
+    if wrong := [f.path for f in files if is_script[f.path] and b"\r\n" in f.content]:
+        raise FileProblemsError(tuple(Problem(Location(f"{shown}/{top}{path}"), _CRLF) for path in wrong))
+    name = f"{shown}/{top}{DESCRIPTION}"
+    text = next((decoded(file.content, name) for file in files if file.path == DESCRIPTION), None)
+    baked = [
+        replace(file, content=_as_stored(file.content))
+        for file in sorted(files, key=lambda file: file.path.split("/"))
+        if _NOT_BAKED.isdisjoint(file.path.split("/"))
+    ]
+    return ModContents(shown, name, text, tuple(baked))
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
@@ -379,17 +389,23 @@ def read_zip(path: Path, shown: str) -> ModContents:
             wrong = tuple(_unfit_entries(entries, shown))
             if wrong:
                 raise FileProblemsError(wrong)
-            top = _top_folder([entry.filename for entry in entries])
-            files = [_from_zip(archive, entry, top, shown) for entry in entries]
+            # NAME/ if everything lies in that one folder.
+            own = [e.filename.split("/") for e in entries]
+            own = [parts for parts in own if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts)]
+            tops = {parts[0] for parts in own}
+            top = f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
+            files = [
+                PlainFile(
+                    entry.filename.removeprefix(top),
+                    entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100),
+                    # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
+                    archive.open(entry).read(entry.file_size),
+                )
+                for entry in entries
+            ]
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
         raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
-    name = f"{shown}/{top}{DESCRIPTION}"
-    text = next((file.content for file in files if file.path == DESCRIPTION), None)
-    try:
-        yaml = None if text is None else text.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FileProblemsError((Problem(Location(name), "not UTF-8 text"),)) from None
-    return ModContents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
+    return _contents(shown, top, files)
 
 
 def _below(folder: Path, left_out: Collection[str]) -> list[Path]:
@@ -400,10 +416,6 @@ def _below(folder: Path, left_out: Collection[str]) -> list[Path]:
         paths += [Path(parent, name) for name in (*files, *links) if name not in left_out]
         folders[:] = sorted(set(folders) - set(left_out))
     return sorted(paths)
-
-
-def _sorted(files: Iterable[PlainFile]) -> tuple[PlainFile, ...]:
-    return tuple(sorted(files, key=lambda file: file.path.split("/")))
 
 
 def _unfit_name(name: str) -> str:
@@ -443,11 +455,6 @@ def _as_stored(content: bytes) -> bytes:
     return content if b"\r" in unix else unix
 
 
-def _has_crlf(file: PlainFile) -> bool:
-    """True for a script whose lines end in CRLF."""
-    return (file.path.endswith(".sh") or file.content.startswith(b"#!")) and b"\r\n" in file.content
-
-
 def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
     room = LARGEST_MOD
     seen: set[str] = set()
@@ -473,24 +480,6 @@ def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
     if entry.flag_bits & _ENCRYPTED:
         return "it is encrypted"
     return _too_large(entry.file_size, room)
-
-
-def _top_folder(names: list[str]) -> str:
-    """``NAME/`` if everything lies in that one folder, else nothing."""
-    own = [name.split("/") for name in names if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(name.split("/"))]
-    tops = {parts[0] for parts in own}
-    return f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
-
-
-def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> PlainFile:
-    with archive.open(entry) as opened:
-        # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
-        content = opened.read(entry.file_size)
-    executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
-    file = PlainFile(entry.filename.removeprefix(top), executable, content)
-    if _has_crlf(file):
-        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
-    return replace(file, content=_as_stored(content))
 
 
 def _printable(text: str) -> str:
@@ -665,7 +654,7 @@ _SCRIPTS = (".sh", ".bash", ".py")
 _LARGEST = 1024 * 1024
 _LONGEST_LINE = 1000
 
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(?P<end>\w+)\1")
+_HEREDOC = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2.*\n)(?:.*\n)*?(?:[ \t]*\3[ \t]*$|\Z)", re.MULTILINE)
 _APPLIES = re.compile(
     r"(?:^|[;&|(`!]|\b(?:if|then|do|else)\b)[ \t]*(?:sudo[ \t]+)?"
     r"(?:patch[ \t]+[^=\s]|git[ \t]+(?:-\S+[ \t]+\S+[ \t]+)*(?:apply|am)\b)",
@@ -709,8 +698,7 @@ _BESIDE = (
 )
 
 
-@dataclass(frozen=True)
-class RunTimeUse:
+class RunTimeUse(NamedTuple):
     """Something that a script ``does`` and no image keeps (`starts a process …`); ``instead`` says where it belongs."""
 
     does: str
@@ -751,11 +739,15 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
         if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
     }
     commands = _without_comments(texts.get(mod.run, ""))
-    shell = _without_heredocs(commands)
+    shell = _HEREDOC.sub(r"\1", commands)
     every = "\n".join([commands, *(_without_comments(text) for path, text in texts.items() if path != mod.run)])
     declared = {patch.file for patch in mod.patches}
     beside = [file.path for file in mod.files if file.path.endswith(PATCHES) and file.path not in declared]
-    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
+    # Named by its name or by a pattern such as *.patch.
+    named = {
+        path: re.search(rf"{re.escape(Path(path).name)}|\*{re.escape(Path(path).suffix)}", every) for path in beside
+    }
+    places = {path: match.start() for path, match in named.items() if match}
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
@@ -768,13 +760,6 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
         downloads=tuple(program for program, pattern in _DOWNLOADS.items() if pattern.search(every)),
         run_time=tuple(_run_time(commands, shell)),
     )
-
-
-def _place_of(path: str, text: str) -> int | None:
-    """The place in ``text`` where the patch ``path`` is named, by its name or by a pattern; None where it is not."""
-    name = path.rpartition("/")[2]
-    places = [text.find(name), text.find(f"*{name[name.rindex('.') :]}")]
-    return min((place for place in places if place >= 0), default=None)
 
 
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
@@ -808,19 +793,6 @@ def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
 def _without_comments(text: str) -> str:
     joined = text.replace("\\\n", " ")
     return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
-
-
-def _without_heredocs(text: str) -> str:
-    kept: list[str] = []
-    end = ""
-    for line in text.splitlines():
-        if end:
-            end = "" if line.strip() == end else end
-            continue
-        kept.append(line)
-        opened = _HEREDOC.search(line)
-        end = opened["end"] if opened else ""
-    return "\n".join(kept)
 
 
 # The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
