@@ -7,7 +7,10 @@ what to do next (``hint``). Only the command line turns an error into text and a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BUG = 3
 """The exit code of any other exception."""
@@ -78,6 +81,12 @@ class FileProblemsError(BuilderError):
     def __init__(self, problems: tuple[Problem, ...], *, hint: str = "") -> None:
         super().__init__("\n".join(str(problem) for problem in sorted(problems)), hint=hint)
         self.problems = problems
+
+
+def require_no_problems(problems: Iterable[Problem]) -> None:
+    """Raises FileProblemsError with ``problems``, if there are any."""
+    if wrong := tuple(problems):
+        raise FileProblemsError(wrong)
 
 
 class SourceError(BuilderError):

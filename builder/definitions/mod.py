@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
 from builder.definitions.fields import canonical, checked, conflict_mark, decoded
@@ -47,12 +47,9 @@ def file_name(address: str) -> str:
 
 @dataclass(frozen=True)
 class FileCopy:
-    """A file or folder ``source`` of the mod that is copied to ``to``, an absolute path or one relative to the
-    workspace. ``.``, or a slash at the end, means into that folder; otherwise ``to`` is the new path itself. A folder
-    is merged into an existing one.
-
-    A ``source`` that begins with http is the address of a file whose content has the digest ``sha256``.
-    """
+    """A file or folder ``source`` of the mod, or the address of a file with the digest ``sha256``, that is copied to
+    ``to``, an absolute path or one relative to the workspace. ``.``, or a slash at the end, means into that folder;
+    otherwise ``to`` is the new path itself. A folder is merged into an existing one."""
 
     source: str
     to: str
@@ -71,13 +68,12 @@ class FileCopy:
 @dataclass(frozen=True)
 class ModPatch:
     """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``, so that a
-    diff from the package's repository fits with ``strip`` 1.
+    diff from the package's repository fits with ``strip`` 1. With a range ``version`` it is left out of images with
+    other versions of the package.
 
-    There are three outcomes. It is applied if ``git apply`` accepts it with its full context; otherwise it counts as
-    already applied if its reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it,
-    and the reduced context is reported. Anything else is an error.
-
-    With a range ``version`` it is for these versions of the package alone, and is left out of images with others.
+    It is applied if ``git apply`` accepts it with its full context; otherwise it counts as already applied if its
+    reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it, and the reduced context
+    is reported. Anything else is an error.
     """
 
     file: str
@@ -227,9 +223,7 @@ def load_mod(project: Project, text: str) -> Mod:
         file=contents.yaml_file if described else contents.shown,
         yaml=contents.yaml or "",
     )
-    wrong = tuple(mod_text_problems(mod))
-    if wrong:
-        raise FileProblemsError(wrong)
+    require_no_problems(mod_text_problems(mod))
     return mod
 
 
@@ -253,8 +247,7 @@ def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
     if unknown:
         hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
         raise UsageError("\n".join(error.message for error in unknown), hint=hints)
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
     return tuple(mods)
 
 
@@ -317,8 +310,8 @@ class PlainFile:
 
 @dataclass(frozen=True)
 class ModContents:
-    """The contents of a mod: the text of its mod.yaml (None where it has none), and its files sorted by path. Errors
-    call the mod ``shown`` and its mod.yaml ``yaml_file``."""
+    """The text of a mod's mod.yaml, if it has one, and its files sorted by path. Errors call the mod ``shown`` and its
+    mod.yaml ``yaml_file``."""
 
     shown: str
     yaml_file: str
@@ -335,8 +328,8 @@ def read_folder(folder: Path, shown: str) -> ModContents:
 def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents:
     """The mod in ``files``, which lie in the folder ``top`` of a zip. Text gets the line ends that git stores."""
     is_script = {file.path: file.path.endswith(".sh") or file.content.startswith(b"#!") for file in files}
-    if wrong := [f.path for f in files if is_script[f.path] and b"\r\n" in f.content]:
-        raise FileProblemsError(tuple(Problem(Location(f"{shown}/{top}{path}"), _CRLF) for path in wrong))
+    wrong = (file.path for file in files if is_script[file.path] and b"\r\n" in file.content)
+    require_no_problems(Problem(Location(f"{shown}/{top}{path}"), _CRLF) for path in wrong)
     name = f"{shown}/{top}{DESCRIPTION}"
     text = next((decoded(file.content, name) for file in files if file.path == DESCRIPTION), None)
     baked = [
@@ -348,29 +341,29 @@ def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
-    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, but those and the folders that are
-    called as one of ``left_out``.
-
-    Raises FileProblemsError with every problem of them; a file that is too large is not read.
-    """
+    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, without the files and folders whose
+    names are ``left_out``. Raises FileProblemsError with every problem; a file that is too large is not read."""
     files: list[PlainFile] = []
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
-    for path in _below(folder, left_out):
+    paths: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        paths += [Path(parent, name) for name in (*names, *links) if name not in left_out]
+        folders[:] = set(folders) - set(left_out)
+    for path in sorted(paths):
         inside = path.relative_to(folder).as_posix()
-        message = _unfit_name(inside) or _unfit_file(path, real, room)
-        if not message:
-            try:
+        try:
+            if not (message := _unfit_name(inside) or _unfit_file(path, real, room)):
                 files.append(PlainFile(inside, bool(path.stat().st_mode & 0o100), path.read_bytes()))
                 room -= len(files[-1].content)
-            except OSError as error:
-                message = str(error.strerror)
+        except OSError as error:
+            message = str(error.strerror)
         if message:
             wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
     if len(files) > MOST_FILES:
         wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -386,9 +379,7 @@ def read_zip(path: Path, shown: str) -> ModContents:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            wrong = tuple(_unfit_entries(entries, shown))
-            if wrong:
-                raise FileProblemsError(wrong)
+            require_no_problems(_unfit_entries(entries, shown))
             # NAME/ if everything lies in that one folder.
             own = [e.filename.split("/") for e in entries]
             own = [parts for parts in own if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts)]
@@ -406,16 +397,6 @@ def read_zip(path: Path, shown: str) -> ModContents:
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
         raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
     return _contents(shown, top, files)
-
-
-def _below(folder: Path, left_out: Collection[str]) -> list[Path]:
-    """All files and links below ``folder`` in a fixed order."""
-    paths: list[Path] = []
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        paths += [Path(parent, name) for name in (*files, *links) if name not in left_out]
-        folders[:] = sorted(set(folders) - set(left_out))
-    return sorted(paths)
 
 
 def _unfit_name(name: str) -> str:
@@ -523,17 +504,13 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
         )
     if mod.packages and not mod.network:
         yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
-    for index, copy in enumerate(mod.copies):
-        if message := _unfit_target(copy.to):
-            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
-    yield from _wrong_addresses(mod)
+    yield from _wrong_copies(mod)
     yield from _wrong_requires(mod)
 
 
 def require_templates(mods: Iterable[Mod]) -> None:
     """Raises FileProblemsError with the problems of the chat templates of ``mods``."""
-    if wrong := tuple(problem for mod in mods for problem in template_problems(mod)):
-        raise FileProblemsError(wrong)
+    require_no_problems(problem for mod in mods for problem in template_problems(mod))
 
 
 def template_problems(mod: Mod) -> Iterator[Problem]:
@@ -552,20 +529,17 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
             yield Problem(Location(f"mods/{mod.name}/{path}", line), f"no chat template that can be compiled: {reason}")
 
 
-def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
+def _wrong_copies(mod: Mod) -> Iterator[Problem]:
     for index, copy in enumerate(mod.copies):
-        if copy.is_remote:
-            name = file_name(copy.source)
-            message = (
-                ""
-                if copy.sha256
-                else f" has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
-            )
-            if not _FILE_NAME.fullmatch(name):
-                message = ": an address ends with the name of a file, of letters, digits and . _ + -"
-            if message:
-                yield Problem(mod.location("files", index, "from"), f"{copy.source}{message}")
-        elif copy.sha256:
+        if message := _unfit_target(copy.to):
+            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
+        if copy.is_remote and not _FILE_NAME.fullmatch(file_name(copy.source)):
+            message = "an address ends with the name of a file, of letters, digits and . _ + -"
+            yield Problem(mod.location("files", index, "from"), f"{copy.source}: {message}")
+        elif copy.is_remote and not copy.sha256:
+            message = f"has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+            yield Problem(mod.location("files", index, "from"), f"{copy.source} {message}")
+        elif copy.sha256 and not copy.is_remote:
             message = "a sha256 belongs to a file from an address; the mod's own files need none"
             yield Problem(mod.location("files", index, "sha256"), message)
 
@@ -589,12 +563,10 @@ def _unfit_target(to: str) -> str:
     """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
         return "a path without `..` says where"
-    for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS):
-        if f"{to}/".startswith(f"{folder}/"):
-            if folder in _BUILD_MOUNTS:
-                return f"what is written below {folder} does not stay in an image"
-            return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
-    return ""
+    inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
+    if inside and inside[0] in HOST_MOUNTS:
+        return f"a folder of the host is mounted over {inside[0]} when the image serves, so nobody would see it"
+    return f"what is written below {inside[0]} does not stay in an image" if inside else ""
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:

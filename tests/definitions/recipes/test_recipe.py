@@ -410,8 +410,6 @@ def test_a_key_that_is_needed_and_misspelled(tmp_path: Path) -> None:
         ("defaults:\n  spec: '{“n”: –3}'", "defaults:\n  spec: '{\"n\": -3}'"),
         ("```yaml\nname: x\ncommand: |\n  x\n```\n", "\nname: x\ncommand: |\n  x\n\n"),
         ("~~~\ncommand: |\nx\n~~~", "\ncommand: |\n  x\n"),
-        # Quotes around a whole name are no part of it.
-        ("name: “x y”\ndescription: “a” b", 'name: "x y"\ndescription: “a” b'),
     ],
 )
 def test_what_a_page_changed_is_what_was_typed(text: str, typed: str) -> None:
