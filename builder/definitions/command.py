@@ -13,7 +13,7 @@ from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import Location, Problem, UsageError, require_no_problems
 from builder.definitions import shell
 
 if TYPE_CHECKING:
@@ -428,8 +428,7 @@ def _rendered(
 ) -> ServeCommand:
     parsed, given, appended = _completed(recipe, defaults, overrides, extra, backend, place)
     words = (*shell.words(parsed, given), *appended)
-    if unfit := tuple(name_problems(recipe, words)):
-        raise FileProblemsError(unfit)
+    require_no_problems(name_problems(recipe, words))
     fixed, exports = _environment(recipe.env)
     argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
     return ServeCommand(
@@ -456,8 +455,7 @@ def _completed(
     units, misread = shell.parse_placeholders(recipe.command)
     given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
     parsed, wrong = _parsed(recipe, units, defaults, given, backend)
-    if misread or wrong:
-        raise FileProblemsError((*_problems(recipe, misread), *wrong))
+    require_no_problems((*_problems(recipe, misread), *wrong))
     words = shell.words(parsed, given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import files, yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked, env_text, read_checked, read_text
@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchProfile:
-    """A protocol of measuring throughput. Each prompt of ``pp`` tokens after a context of ``depth`` tokens is answered
-    with ``tg`` tokens, by ``concurrency`` requests at a time, ``runs`` times after one to warm up.
-
-    ``exact`` makes every answer as long as ``tg`` says. ``thinking`` leaves a model's thinking on; ``coherence`` first
-    asks for the capital of France. It takes ``minutes`` at most."""
+    """A way of measuring throughput in ``minutes`` at most. Each prompt of ``pp`` tokens after a context of ``depth``
+    tokens is answered with ``tg`` tokens (``exact``: no fewer), by ``concurrency`` requests at a time, ``runs`` times
+    after one to warm up. ``thinking`` leaves a model's thinking on; ``coherence`` asks for France's capital first."""
 
     name: str
     pp: tuple[int, ...] = (2048,)
@@ -64,23 +62,20 @@ BUILT_IN = (
 )
 
 
-def of_project(data: Mapping[str, Any] | None) -> tuple[BenchProfile, ...]:
+def _profiles(data: Mapping[str, Any]) -> tuple[BenchProfile, ...]:
     """The profiles built in and those in ``bench:`` of builder.yaml, which may replace them."""
     profiles = {profile.name: profile for profile in BUILT_IN}
-    for name, settings in (data or {}).items():
+    for name, settings in data.items():
         lists = {key: settings[key] for key in ("pp", "tg", "depth", "concurrency") if key in settings}
         lists = {key: tuple(value if isinstance(value, list) else [value]) for key, value in lists.items()}
         profiles[name] = BenchProfile(name, **{**settings, **lists})
     return tuple(profiles.values())
 
 
-# The options of a container as written on the command line or in builder.yaml; `container` reads them.
-
-
 @dataclass(frozen=True)
 class RequestedOptions:
     """The options as they are written: ``SRC:DST[:ro]``, ``NAME=VALUE`` or ``NAME`` for the environment's own value,
-    ``PORT:INSIDE``, and a size such as ``100g``. ``earlyoom`` is None where nothing is said."""
+    ``PORT:INSIDE``, and a size such as ``100g``."""
 
     volumes: tuple[str, ...] = ()
     env: tuple[str, ...] = field(default=(), repr=False)
@@ -109,8 +104,8 @@ _CONDITION = re.compile(rf"(>=|<=)\s*({_NUMBER})\s*(%\s*of\s+current)?")
 
 @dataclass(frozen=True)
 class RequiredFigure:
-    """A bound for one figure of a bench run: the mean of ``name`` at that depth and concurrency is at least (else at
-    most) ``limit``, or that percentage of what the current image reaches."""
+    """A bound for the mean of one figure of a bench run: at least (else at most) ``limit``, or that percentage of what
+    the current image reaches."""
 
     name: str
     depth: int | None
@@ -137,8 +132,8 @@ class RequiredFigure:
 
 @dataclass(frozen=True)
 class RequiredEvidence:
-    """The evidence that has to be recorded of an image before it serves a model: its proof passed, these probes passed,
-    these figures within their bounds."""
+    """The evidence that an image needs before it serves a model: its proof and these probes passed, these figures
+    within their bounds."""
 
     prove: bool = False
     probes: tuple[str, ...] = ()
@@ -221,15 +216,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
-    ``cache`` the registry keeps the build cache, too. ``container`` has the
-    options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
-    ``node_timeout`` are the seconds in which a node has to answer what a command asks of it;
-    ``release_age`` are the days that a release must be out before it is taken as such; ``commit_wheels`` is the index
-    of one commit's wheels of vLLM, with ``COMMIT`` in its place, if given. ``bench`` are the profiles of `builder
-    bench`, those built in among them; ``requires`` is the evidence that each model requires of an image, and under an
-    empty name what all of them do; ``mod_sources`` are addresses of mods by name, as
-    `builder mods add` takes them."""
+    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; with ``cache`` it keeps the build cache;
+    ``builder`` names a buildx instance. ``container`` are the options of every container that serves; ``reserve`` the
+    bytes of memory that servers leave to their machine; ``node_timeout`` the seconds in which a node has to answer;
+    ``release_age`` the days that a release must be out. ``commit_wheels`` is the index of one commit's wheels of vLLM,
+    with ``COMMIT`` in its place. ``requires`` is the evidence by model, an empty name standing for all of them."""
 
     registry: str | None = None
     builder: str | None = None
@@ -246,13 +237,11 @@ class Configuration:
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
-        profile = next((profile for profile in self.bench if profile.name == name), None)
-        if profile is None:
-            names = ", ".join(profile.name for profile in self.bench)
-            raise UsageError(
-                f"no profile is called `{name}`", hint=f"profiles: {names}; own ones are under `bench:` in {FILE}"
-            )
-        return profile
+        profiles = {profile.name: profile for profile in self.bench}
+        if name not in profiles:
+            hint = f"profiles: {', '.join(profiles)}; own ones are under `bench:` in {FILE}"
+            raise UsageError(f"no profile is called `{name}`", hint=hint)
+        return profiles[name]
 
     def required_of(self, model: str | None) -> RequiredEvidence:
         """The evidence that a model requires of an image, with what all of them do."""
@@ -261,11 +250,10 @@ class Configuration:
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
-        node = next((node for node in self.nodes if node.name == name), None)
-        if node is None:
-            names = ", ".join(node.name for node in self.nodes)
-            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {names or 'none'}")
-        return node
+        nodes = {node.name: node for node in self.nodes}
+        if name not in nodes:
+            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {', '.join(nodes) or 'none'}")
+        return nodes[name]
 
     def required_registry(self) -> str:
         """The registry. Raises UsageError where none is set."""
@@ -289,7 +277,7 @@ def load_configuration(project: Project) -> Configuration:
         **settings,
         nodes=tuple(_node(name, each) for name, each in data.get("nodes", {}).items()),
         container=_container(data),
-        bench=of_project(data.get("bench")),
+        bench=_profiles(data.get("bench") or {}),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
     )
@@ -309,8 +297,7 @@ def document(text: str) -> dict[str, Any]:
         except ValueError as error:
             location = yaml_file.location_of(("nodes", name), text, FILE)
             wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
     return data
 
 
@@ -318,13 +305,10 @@ def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
-    wrong = [
-        problem
-        for model, value in required.items()
-        for problem in problems(value, ("requires", model) if model else ("requires",), text, FILE)
-    ]
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    paths = {model: ("requires", model) if model else ("requires",) for model in required}
+    require_no_problems(
+        problem for model, value in required.items() for problem in problems(value, paths[model], text, FILE)
+    )
     return {model: parsed(value) for model, value in required.items()}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, redaction
-from builder.base.errors import FileProblemsError, Problem, UsageError
+from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.definitions import command
 from builder.definitions.command import reached_at
 from builder.definitions.configuration import RequestedOptions
@@ -190,8 +190,7 @@ def settle_container_options(
             own.append(parse_volume(text, environ, project))
         except ValueError as error:
             problems.append(Problem(recipe.location("volumes", index), f"`{text}`: {error}"))
-    if problems:
-        raise FileProblemsError(tuple(problems))
+    require_no_problems(problems)
     mounts = (
         *_each(configured.volumes, lambda text: parse_volume(text, environ, project), "builder.yaml: volumes"),
         *own,

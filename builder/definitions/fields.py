@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.base import files, yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 
 SCHEMAS = Path(__file__).parent / "schemas"
 LARGEST_TEXT = 16 << 20  # bytes; a link to a device has no end
@@ -69,12 +69,9 @@ def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, An
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:
     """Parses the mapping in ``text``, which errors call ``file``. Raises FileProblemsError with every violation of
     ``schema``."""
-    data = yaml_file.load(text, file)
-    problems = yaml_file.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
-    if problems:
-        raise FileProblemsError(problems)
-    mapping: dict[str, Any] = data
-    return mapping
+    data: dict[str, Any] = yaml_file.load(text, file)
+    require_no_problems(yaml_file.problems(data, SCHEMAS / f"{schema}.schema.json", text, file))
+    return data
 
 
 def env_text(value: str | float | bool | None) -> str:

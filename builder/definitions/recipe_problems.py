@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base import redaction
-from builder.base.errors import BuilderError, FileProblemsError, Problem
+from builder.base.errors import BuilderError, FileProblemsError, Problem, require_no_problems
 from builder.base.words import did_you_mean
 from builder.definitions import command, container, image, mod
 from builder.definitions.image import GitSource, WheelSource
@@ -52,8 +52,7 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
 
 def require_none(recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes``, if there are any."""
-    if every := {problem for recipe in recipes for problem in recipe_problems(recipe)}:
-        raise FileProblemsError(tuple(every))
+    require_no_problems({problem for recipe in recipes for problem in recipe_problems(recipe)})
 
 
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
@@ -61,13 +60,11 @@ def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     every: set[Problem] = set()
     for recipe in recipes:
         every |= {*recipe_problems(recipe), *mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))}
-    if every:
-        raise FileProblemsError(tuple(every))
+    require_no_problems(every)
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
-    """Notes on what is to know of ``recipe`` and is no mistake in it; ``numbered`` are containers of which it is known
-    that they have a number."""
+    """Notes on what is no mistake in ``recipe``; ``numbered`` are containers that are known to have a number."""
     has_number = recipe.repository in numbered or recipe.container in numbered
     collected = [
         *(() if has_number else _container(project, recipe)),
