@@ -177,12 +177,12 @@ def cluster_of(
     """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over. They meet at
     ``MASTER_PORT`` of the head, or at the ``--master-port`` in ``extra``.
 
-    Raises UsageError where there are too few of them, or an address is not known; raises as ``render_member`` does too.
+    Raises UsageError where there are too few of them, or an address is not known; raises as ``render_command`` does too.
     """
     require_fit(recipe, len(nodes))
     port = command.option(extra, _PORT_OPTION) or str(MASTER_PORT)
     extra = command.without(extra, _PORT_OPTION)
-    alike = command.render_member(recipe, overrides, extra, backend)
+    alike = command.render_command(recipe, overrides, extra, backend)
     sizes = command.parallelism(alike.words)
     count = prod(sizes.values()) if sizes else len(nodes)
     if count > len(nodes):
@@ -199,7 +199,7 @@ def cluster_of(
         members = []
         for rank, (node, address) in enumerate(zip(used, addresses, strict=True)):
             place = ("--nnodes", str(count), "--node-rank", str(rank), *master, *(("--headless",) if rank else ()))
-            rendered = command.render_member(recipe, overrides, extra, backend, place)
+            rendered = command.render_command(recipe, overrides, extra, backend, place)
             alike = alike if rank else rendered
             members.append(ClusterMember(node, rank, address, rendered.argv))
     return Cluster(tuple(members), backend, alike, sizes, tuple(nodes[count:]), port)

@@ -111,8 +111,8 @@ _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 
 @dataclass(frozen=True)
 class UsedOption:
-    """An option in a serve command with its ``value``, None where it has none; ``occurrence`` counts options of the
-    same spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
+    """An option in a serve command, its ``value`` if it has one, and its ``occurrence`` among those of the same
+    spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
 
     option: str
     value: str | None
@@ -129,12 +129,9 @@ def options(words: Sequence[str]) -> Iterator[UsedOption]:
         option, sign, value = word.partition("=")
         occurrence = counts.get(option, 0)
         counts[option] = occurrence + 1
-        if sign:
-            yield UsedOption(option, value, occurrence)
-        else:
-            has_value = following is not None and not _is_option(following)
-            goes_on = has_value and third is not None and not _is_option(third)
-            yield UsedOption(option, following if has_value else None, occurrence, goes_on)
+        has_value = not sign and following is not None and not _is_option(following)
+        goes_on = has_value and third is not None and not _is_option(third)
+        yield UsedOption(option, value if sign else following if has_value else None, occurrence, goes_on)
 
 
 def _is_option(word: str) -> bool:
@@ -324,12 +321,6 @@ def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
     return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
 
-def _exporting(argv: tuple[str, ...], exports: str) -> tuple[str, ...]:
-    if exports and argv[:2] == ("bash", "-c"):
-        return (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
-    return ("bash", "-c", f'{exports}exec "$@"', "bash", *argv) if exports else argv
-
-
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "port": ("--port", ()),
@@ -371,37 +362,53 @@ class ServeCommand:
     served: tuple[str, ...]
 
 
-def render_command(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = ()) -> ServeCommand:
-    """Renders the command for one machine, with the recipe's defaults, the ``overrides`` by key in their place, and
-    ``extra`` appended. The model is not spread over GPUs unless ``overrides`` says so, whatever the defaults are.
+def render_command(
+    recipe: Recipe,
+    overrides: Mapping[str, str],
+    extra: Sequence[str] = (),
+    backend: Backend | None = None,
+    place: Sequence[str] = (),
+) -> ServeCommand:
+    """Renders the command with the recipe's defaults, the ``overrides`` by key in their place, and ``extra`` appended.
+
+    Without a ``backend`` it is for one machine, and the model is not spread over GPUs unless ``overrides`` says so.
+    Otherwise it is for one of several machines; the arguments ``place``, which say which of them it is, come last.
 
     Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
     that is none; UsageError for an override or an extra argument that the command has no place for.
     """
-    return _rendered(recipe, _alone(recipe), overrides, without(extra, BACKEND), "mp", ())
-
-
-def render_member(
-    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend, place: Sequence[str] = ()
-) -> ServeCommand:
-    """Renders the command of one of several machines that ``backend`` joins; the arguments ``place``, which say which
-    of them it is, come last. Raises as ``render_command`` does."""
-    kept = extra if backend == "ray" else without(extra, BACKEND)
-    return _rendered(recipe, _defaults(recipe), overrides, kept, backend, place)
+    parsed, given, appended = _completed(recipe, overrides, extra, backend, place)
+    words = (*shell.words(parsed, given), *appended)
+    require_no_problems(name_problems(recipe, words))
+    fixed, exports = _environment(recipe.env)
+    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
+    if exports and argv[:2] == ("bash", "-c"):
+        argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
+    elif exports:
+        argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
+    return ServeCommand(
+        argv=argv,
+        env=fixed,
+        is_script=parsed.needs_shell,
+        words=words,
+        port=port(words),
+        host=option(words, "--host"),
+        model=model(words),
+        served=served(words),
+    )
 
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
     units, misread = shell.parse_placeholders(recipe.command)
-    _, wrong = _parsed(recipe, units, _defaults(recipe) if recipe.cluster_only else _alone(recipe), {}, "mp")
+    _, wrong = _parsed(recipe, units, {}, "mp" if recipe.cluster_only else None)
     return tuple(sorted({*_problems(recipe, misread), *wrong}))
 
 
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
     """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
     only prepares the shell itself is left out; so is everything where the text cannot be read."""
-    units, _ = shell.parse_placeholders(recipe.command)
-    parsed, wrong = _parsed(recipe, units, _alone(recipe), {}, "mp")
+    parsed, wrong = _parsed(recipe, shell.parse_placeholders(recipe.command)[0], {}, None)
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
     if wrong or not commands:
         return ()
@@ -414,75 +421,46 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
     ``render_command`` does for what cannot be read."""
-    parsed, given, appended = _completed(recipe, _alone(recipe), {}, (), "mp", ())
+    parsed, given, appended = _completed(recipe, {}, (), None, ())
     return (*shell.words(parsed, given), *appended)
 
 
-def _rendered(
-    recipe: Recipe,
-    defaults: Mapping[str, Scalar],
-    overrides: Mapping[str, str],
-    extra: Sequence[str],
-    backend: Backend,
-    place: Sequence[str],
-) -> ServeCommand:
-    parsed, given, appended = _completed(recipe, defaults, overrides, extra, backend, place)
-    words = (*shell.words(parsed, given), *appended)
-    require_no_problems(name_problems(recipe, words))
-    fixed, exports = _environment(recipe.env)
-    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
-    return ServeCommand(
-        argv=_exporting(argv, exports),
-        env=fixed,
-        is_script=parsed.needs_shell,
-        words=words,
-        port=port(words),
-        host=option(words, "--host"),
-        model=model(words),
-        served=served(words),
-    )
-
-
 def _completed(
-    recipe: Recipe,
-    defaults: Mapping[str, Scalar],
-    overrides: Mapping[str, str],
-    extra: Sequence[str],
-    backend: Backend,
-    place: Sequence[str],
+    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend | None, place: Sequence[str]
 ) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
     """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
     units, misread = shell.parse_placeholders(recipe.command)
     given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
-    parsed, wrong = _parsed(recipe, units, defaults, given, backend)
+    parsed, wrong = _parsed(recipe, units, given, backend)
     require_no_problems((*_problems(recipe, misread), *wrong))
     words = shell.words(parsed, given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
-    options += extra
+    options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]
     options += place
-    for text in options:
-        if "\0" in text:
-            raise UsageError(f"{text!r}: an argument cannot hold a NUL character")
+    if bad := [text for text in options if "\0" in text]:
+        raise UsageError(f"{bad[0]!r}: an argument cannot hold a NUL character")
     return parsed, given, tuple(options)
 
 
 def _parsed(
-    recipe: Recipe, units: Sequence[Unit], defaults: Mapping[str, Scalar], given: Mapping[str, str], backend: Backend
+    recipe: Recipe, units: Sequence[Unit], given: Mapping[str, str], backend: Backend | None
 ) -> tuple[ParsedCommand, tuple[Problem, ...]]:
     """The command as bash reads it with the values of the recipe in it, and its problems."""
+    defaults = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
+    if backend is None and "tensor_parallel" in shell.keys(units):
+        defaults["tensor_parallel"] = 1  # of all keys, the community's launcher sets this one for one machine
     own = {key: value for key, value in defaults.items() if key not in given}
-    values = {**own, **given}
     text = _without(shell.filled(units, own), _EMPTY_LINE)
-    if backend == "mp" and (alone := _without(text, _JOINS_MACHINES)) != text:
+    if backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
         text = _without(alone, _EMPTY_LINE)
     parsed = shell.scan(text)
     wrong = [
         shell.CommandProblem(placeholder.written, placeholder.offset, fault)
         for placeholder in shell.placeholders(units)
-        if (fault := _value_fault(placeholder, values))
+        if (fault := _value_fault(placeholder, {**own, **given}))
     ]
     wrong += parsed.wrong
     if not wrong:
@@ -516,16 +494,6 @@ def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> Iterator[Pr
         yield Problem(location, problem.message)
 
 
-def _defaults(recipe: Recipe) -> dict[str, Scalar]:
-    return {"model": recipe.model, **recipe.defaults} if recipe.model else dict(recipe.defaults)
-
-
-def _alone(recipe: Recipe) -> dict[str, Scalar]:
-    """The defaults for one machine: of all keys, the community's launcher sets this one unless it is given."""
-    used = "tensor_parallel" in shell.keys(shell.parse_placeholders(recipe.command)[0])
-    return {**_defaults(recipe), **({"tensor_parallel": 1} if used else {})}
-
-
 def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The overrides by the ``used`` keys of the command, and the options to append for the others."""
     given: dict[str, str] = {}
@@ -539,9 +507,8 @@ def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str
             # The last one counts: vLLM parses its options with argparse.
             options += [OPTIONS[canonical][0], value]
         else:
-            raise UsageError(
-                f"{recipe.file}: its command has no {{{name}}} to set", hint=f"it has: {', '.join(used) or 'none'}"
-            )
+            hint = f"it has: {', '.join(used) or 'none'}"
+            raise UsageError(f"{recipe.file}: its command has no {{{name}}} to set", hint=hint)
     return given, options
 
 
