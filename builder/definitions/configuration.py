@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from builder.base import files, yaml_file
 from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-# The profiles of `builder bench`: those built in, and a project's own under ``bench:`` in builder.yaml.
+# The profiles of `builder bench`.
 
 
 @dataclass(frozen=True)
@@ -271,12 +271,20 @@ def load_configuration(project: Project) -> Configuration:
     data = document(text)
     plain = ("registry", "builder", "cache", "node_timeout", "release_age", "commit_wheels")
     settings = {key: data[key] for key in plain if key in data}
-    if "reserve" in data:
-        settings["reserve"] = _bytes(data["reserve"])
+    if "reserve" in data:  # 8g, 500m or 0
+        size = str(data["reserve"])
+        settings["reserve"] = int(size.rstrip("mg")) << {"m": 20, "g": 30}.get(size[-1], 0)
+    env = (data.get("env") or {}).items()
     return Configuration(
         **settings,
         nodes=tuple(_node(name, each) for name, each in data.get("nodes", {}).items()),
-        container=_container(data),
+        container=RequestedOptions(
+            volumes=tuple(data.get("volumes") or ()),
+            env=tuple(name if value is None else f"{name}={env_text(value)}" for name, value in env),
+            publish=tuple(map(str, data.get("publish") or ())),
+            earlyoom=data.get("earlyoom"),
+            memory=data.get("memory", ""),
+        ),
         bench=_profiles(data.get("bench") or {}),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
@@ -312,23 +320,6 @@ def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     return {model: parsed(value) for model, value in required.items()}
 
 
-def _container(data: dict[str, Any]) -> RequestedOptions:
-    env = (data.get("env") or {}).items()
-    return RequestedOptions(
-        volumes=tuple(data.get("volumes") or ()),
-        env=tuple(name if value is None else f"{name}={env_text(value)}" for name, value in env),
-        publish=tuple(map(str, data.get("publish") or ())),
-        earlyoom=data.get("earlyoom"),
-        memory=data.get("memory", ""),
-    )
-
-
-def _bytes(size: str | int) -> int:
-    """The bytes of ``8g`` or ``500m``, or of 0."""
-    units = {"m": 1 << 20, "g": 1 << 30}
-    return int(size[:-1]) * units[size[-1]] if isinstance(size, str) and size[-1] in units else int(size)
-
-
 def _node(name: str, settings: str | dict[str, Any]) -> Node:
     if isinstance(settings, str):
         return Node(name, settings)
@@ -343,10 +334,8 @@ def address_of(node: Node) -> str:
 
     address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
     if not address:
-        raise UsageError(
-            f"where the other nodes reach {node.name} is not known",
-            hint=f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`",
-        )
+        hint = f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`"
+        raise UsageError(f"where the other nodes reach {node.name} is not known", hint=hint)
     return address
 
 
@@ -423,8 +412,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LARGEST = 64 << 20
 
 
-@dataclass(frozen=True)
-class ProbedFigure:
+class ProbedFigure(NamedTuple):
     """A figure that a probe prints: its unit, and which is better."""
 
     unit: str
@@ -454,23 +442,21 @@ def load_probe(project: Project, name: str) -> OwnProbe:
     """Reads the probe called ``name``. Raises UsageError where there is none, FileProblemsError for a bad one."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
-        raise UsageError(
-            f"no probe is called `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"`{FOLDER}/{name}/{PROBE_FILE}` makes one; `builder schema probe` tells what it holds",
-        )
+        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` makes one; `builder schema probe` tells what it holds"
+        raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"
     data = read_checked(folder / PROBE_FILE, file, "probe", project.root)
-    figures = {
-        figure: ProbedFigure(settings["unit"], "" if settings["better"] == "neither" else settings["better"])
-        for figure, settings in (data.get("figures") or {}).items()
-    }
+    figures = (data.get("figures") or {}).items()
     return OwnProbe(
         name=name,
         folder=folder,
         command=tuple(data["command"]),
         seconds=data.get("seconds", DEFAULT_SECONDS),
-        figures=figures,
+        figures={
+            figure: ProbedFigure(settings["unit"], "" if settings["better"] == "neither" else settings["better"])
+            for figure, settings in figures
+        },
         digest=_digest(folder, file),
     )
 

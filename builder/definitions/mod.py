@@ -679,10 +679,9 @@ class RunTimeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """Facts about the script ``name``. ``applies_patches`` if it runs patch(1) or ``git apply``; ``patches`` are the
-    patches beside it that it names, in its order, ``unnamed`` the others; ``downloads`` are the programs that fetch
-    something. ``only_copies`` if it only puts files in their place, ``changes_nothing`` if an image with it would be
-    the same as one without."""
+    """Facts about the script ``name``. ``applies_patches`` by patch(1) or ``git apply``; ``patches`` beside it that it
+    names, in its order, and ``unnamed`` others; ``downloads`` by these programs. ``only_copies`` files to their places,
+    or ``changes_nothing`` in an image."""
 
     name: str
     only_copies: bool
@@ -724,7 +723,7 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
         # One that only prints, or drops caches and starts nothing that could change an image.
-        changes_nothing=_only_prints(commands)
+        changes_nothing=(_consists_of(commands, _PRINTS) and bool(re.search("echo|printf", commands)))
         or (_DROP_CACHES in commands and not _consists_of(commands, _PRINTS) and not _CHANGES.search(commands)),
         applies_patches=bool(_APPLIES.search(every)),
         patches=tuple(sorted(places, key=lambda path: (places[path], path))),
@@ -735,7 +734,7 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
 
 
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
-    if _only_prints(commands):
+    if _consists_of(commands, _PRINTS) and re.search("echo|printf", commands):
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
     settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
     if _DROP_CACHES in settings:
@@ -752,10 +751,6 @@ def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
     elif starts and not _WAITS.search(shell):
         # Dropping caches is such a loop itself, and needs nothing beside the server.
         yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
-
-
-def _only_prints(commands: str) -> bool:
-    return _consists_of(commands, _PRINTS) and ("echo" in commands or "printf" in commands)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path, PurePath
@@ -41,12 +42,9 @@ SCHEMA = SCHEMAS / "recipe.schema.json"
 @dataclass(frozen=True)
 class Recipe:
     """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
-    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
-    serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
-    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes;
-    ``requires`` is the evidence without which no new image serves the model; ``checkpoint`` names the checkpoint of the
-    project whose weights are served as the model.
-    """
+    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). ``cluster`` is ``ray``
+    or ``none`` where the recipe says what joins several nodes; ``requires`` is the evidence without which no new image
+    serves the model; ``checkpoint`` names the checkpoint of the project whose weights are served as the model."""
 
     file: str
     name: str
@@ -95,13 +93,10 @@ class ParsedRecipe:
 
 
 def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
-    """The project's recipes that can be read, by name. What is wrong in the others keeps none of these from working;
-    ``builder recipes check`` tells it."""
+    """The project's recipes that can be read, with their names."""
     for path in recipe_files(project.recipes):
-        try:
+        with suppress(FileProblemsError, UsageError):
             yield name_of(project.relative(path)), load_recipe(project, path)
-        except (FileProblemsError, UsageError):
-            continue
 
 
 def load_recipe(project: Project, path: Path) -> Recipe:
@@ -147,11 +142,15 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
         conditions = configuration.problems(data["requires"], ("requires",), text, file)
         problems = tuple(sorted({*problems, *conditions}))
     unknown = tuple(_unknown_keys(data, text, file))
-    notes = (*_repeated_keys(repetitions, file), *unknown, *_version_notes(data, text, file))
+    notes = [*_repeated_keys(repetitions, file), *unknown]
+    written = data.get("recipe_version")
+    if written is not None and _version(written) != 1:
+        location = yaml_file.location_of(("recipe_version",), text, file)
+        notes.append(Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1"))
     if problems:
-        return ParsedRecipe(None, problems, notes), False
+        return ParsedRecipe(None, problems, tuple(notes)), False
     is_as_typed = not unknown and text.isascii() and "\t" not in text
-    return ParsedRecipe(_recipe(data, text, file), (), notes), is_as_typed
+    return ParsedRecipe(_recipe(data, text, file), (), tuple(notes)), is_as_typed
 
 
 def keys() -> tuple[str, ...]:
@@ -214,8 +213,7 @@ def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
     )
 
 
-# Recipes found by what the user types: a file, a path without its suffix, or a name. They may lie in folders of
-# ``recipes/``.
+# Recipes found by what the user types: a file, a path without its suffix, or a name.
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -249,19 +247,14 @@ def name_of(file: str) -> str:
 
 
 def recorded(project: Project, file: str | None) -> Path | None:
-    """The file of the recipe by which images.lock says that a model is served; None where it is gone. It decides which
-    command runs and which folders it gets: so only a file of ``recipes/`` is taken from there.
-
-    Raises UnsafePathError for any other one.
-    """
+    """The file of the recipe by which images.lock says that a model is served; None where it is gone. Raises
+    UnsafePathError for a file outside ``recipes/``: it decides which command runs and which folders it gets."""
     path = project.root / file if file else None
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        raise UnsafePathError(
-            f"images.lock names {file} as a recipe, which is no file of recipes/: it is not followed",
-            hint="name the recipe itself, if it is yours: a file may lie anywhere",
-        )
+        message = f"images.lock names {file} as a recipe, which is no file of recipes/: it is not followed"
+        raise UnsafePathError(message, hint="name the recipe itself, if it is yours: a file may lie anywhere")
     return path
 
 
@@ -333,13 +326,6 @@ def _version(value: object) -> int | None:
         return None
 
 
-def _version_notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
-    written = data.get("recipe_version")
-    if written is not None and _version(written) != 1:
-        location = yaml_file.location_of(("recipe_version",), text, file)
-        yield Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1")
-
-
 # Below this, a suggestion would send the author to a key that means something else.
 _NEAR = 0.8
 
@@ -366,20 +352,13 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
         if repetition.same:
             yield Problem(location, f"`{name}` stands in line {repetition.earlier_line} already, with the same value")
             continue
-        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts"
+        how = " as a whole, and nothing of the earlier one does"
         if repetition.values:
-            earlier, later = map(_shown, repetition.values)
-            message += f": {later}, and not {earlier}"
-        else:
-            message += " as a whole, and nothing of the earlier one does"
+            lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
+            earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
+            how = f": {later}, and not {earlier}"
+        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts{how}"
         yield Problem(location, message)
-
-
-def _shown(value: str) -> str:
-    text = value.strip()
-    if not text:
-        return "nothing"
-    return text if len(text) <= 40 and "\n" not in text else f"{text.splitlines()[0][:39]}…"
 
 
 # Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# A container's name is only taken for a mistyped one if it is nearly the same as one that is made here.
+# A name is only taken for a mistyped one if it is nearly the same as one that is here.
 _NEARLY = 0.88
 
 
@@ -77,13 +77,10 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     if recipe.ignored_build_args:
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
-    collected += [
-        Problem(
-            recipe.location("env", name), f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
-        )
-        for name, value in recipe.env.items()
-        if value and redaction.looks_secret(name, str(value))
-    ]
+    for name, value in recipe.env.items():
+        if value and redaction.looks_secret(name, str(value)):
+            message = f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
+            collected.append(Problem(recipe.location("env", name), message))
     return tuple(sorted(collected))
 
 
@@ -187,8 +184,6 @@ def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> st
 
 # Facts about the image that a recipe names, as far as the project's own files tell them.
 
-# Stands in for `platform: host`: what is asked here is the same on all platforms.
-_ANY_PLATFORM = "linux/arm64"
 _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 
 
@@ -237,7 +232,8 @@ def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
     definitions: tuple[ImageDefinition, ...] = ()
     with suppress(BuilderError):
         if name := image.of_repository(project, recipe.repository):
-            definitions = image.load_chain(project, name, _ANY_PLATFORM)
+            # What is asked here is the same on all platforms.
+            definitions = image.load_chain(project, name, "linux/arm64")
     mods: list[Mod] = []
     opaque: list[str] = []
     missing: list[str] = []
@@ -289,16 +285,12 @@ def unknown_choice_problems(
         if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
         # A package that the image asks for may bring what has its name.
-        is_packaged = any(_plain(value) in _plain(package) for package in packages)
+        is_packaged = any(value.replace("_", "-").lower() in package.replace("_", "-").lower() for package in packages)
         if _PLUGINS.get(name) in options or facts.brings(value) or is_packaged:
             continue
         there = did_you_mean(value, known_names, code=True) or f"it knows: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
         yield Problem(command.of_value(recipe, used), f"{label} knows no {called} `{value}`; {there}")
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "-").lower()
 
 
 def _speculative(used: UsedOption | None) -> dict[str, object]:
@@ -422,15 +414,11 @@ def _absent_models(
         if _is_mounted(recipe, path) or facts.brings(path) or (is_made_inside and facts.brings(f"/{name}")):
             continue
         location = command.of_value(recipe, used) if used else command.of_text(recipe, path)
-        yield Problem(location, f"no volume mounts {what}; {_advice(path)}"), facts.is_known or not is_made_inside
-
-
-def _advice(path: str) -> str:
-    """The advice that mounts ``path``: with the folder that it lies in, or alone where that is the root."""
-    if not path.startswith("/"):
-        return "mount it with `volumes:` in the recipe, and write its path inside the container"
-    folder = path.rstrip("/").rpartition("/")[0] or path
-    return f"`volumes: [~/{folder.strip('/').rpartition('/')[2]}:{folder}]` in the recipe mounts it"
+        advice = "mount it with `volumes:` in the recipe, and write its path inside the container"
+        if path.startswith("/"):
+            folder = path.rstrip("/").rpartition("/")[0] or path
+            advice = f"`volumes: [~/{folder.strip('/').rpartition('/')[2]}:{folder}]` in the recipe mounts it"
+        yield Problem(location, f"no volume mounts {what}; {advice}"), facts.is_known or not is_made_inside
 
 
 def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> Iterator[tuple[Problem, bool]]:
