@@ -46,7 +46,6 @@ from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies
 from builder.numbers import status
-from builder.plan import rules
 from builder.serving import compose, preparation, routers, selection
 from builder.serving.routers import RoutedModel
 from builder.serving.running import PROJECT
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from builder.definitions.command import Backend, ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.definitions.recipe_problems import ImageFacts
     from builder.lab.compare.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
@@ -138,28 +136,11 @@ def _at_launch(project: Project, lock: Lock, checked: Recipe, rendered: ServeCom
     facts = recipe_problems.image_facts(project, checked)
     mounting = replace(checked, volumes=(*checked.volumes, *volumes))
     findings = recipe_problems.find_launch_problems(mounting, rendered, facts)
-    problems, further = [*findings.problems], [*findings.notes]
+    problems = [*findings.problems]
     if choices := vllm_choices.at_hand(project, lock, facts.definitions):
         label, values = choices.label, choices.values
         problems += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
-    if vllm := _pinned_vllm(lock, checked, facts):
-        further += recipe_problems.streamed_calls(checked, rendered, vllm)
-    return LaunchFindings(tuple(problems), tuple(further))
-
-
-def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
-    """The version of vLLM in the image of a recipe: that of the number that it is served from, else the one that its
-    definition is pinned to. Empty where images.lock has neither."""
-    repository = lock.images.get(checked.repository)
-    number = checked.number or (repository.current if repository else None)
-    image = repository.numbers.get(number) if repository and number else None
-    if image and (version := image.versions.get("vllm")):
-        return version.version
-    for definition in reversed(facts.definitions):
-        for pins in lock.pins.get(definition.name, {}).values():
-            if pinned := rules.pinned_versions(definition, pins).get("vllm"):
-                return pinned
-    return ""
+    return LaunchFindings(tuple(problems), findings.notes)
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:

@@ -316,12 +316,6 @@ _HYBRID = re.compile(
 )
 # vLLM 0.32.0 no longer asserts it; the releases before it do, in vllm/config/vllm.py.
 _TAKES_LARGE_BLOCKS = (0, 32)
-# vLLM has the drafter's sliding windows from 0.28 on; before, pull request 40898 brings them.
-_DFLASH_ALONE = (0, 28)
-# A streaming parser, and the last vLLM in which it counts on one token a step. With several it drops parameters or
-# writes broken JSON (https://github.com/vllm-project/vllm/pull/35615, released with 0.17.0; run with the parsers of the
-# wheels 0.14.1 to 0.21.0).
-_BREAKS_STREAMS = ("qwen3_coder", "0.16.0")
 
 
 @dataclass(frozen=True)
@@ -338,29 +332,13 @@ def find_launch_problems(recipe: Recipe, rendered: ServeCommand, facts: ImageFac
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
     problems = [problem for problem, is_certain in absent if is_certain]
-    problems += (*_block_size(recipe, rendered, facts, options), *_drafter(recipe, facts, options.get(_SPECULATIVE)))
+    problems += _block_size(recipe, rendered, facts, options)
     notes = (
         Problem(problem.location, f"{problem.message}, as far as is known: {who} may bring it")
         for problem, is_certain in absent
         if not is_certain and not facts.missing  # a mod that is missing has a note already
     )
     return LaunchFindings(tuple(problems), tuple(notes))
-
-
-def streamed_calls(recipe: Recipe, rendered: ServeCommand, vllm: str) -> Iterator[Problem]:
-    """A note where the image's ``vllm``, a version, breaks tool calls that are streamed while several tokens are
-    predicted at once."""
-    from packaging.version import InvalidVersion, Version
-
-    options = _options(rendered)
-    parser, used = options.get(_TOOLS), options.get(_SPECULATIVE)
-    tokens = _speculative(used).get("num_speculative_tokens")
-    if parser is None or used is None or parser.value != _BREAKS_STREAMS[0] or not isinstance(tokens, int):
-        return
-    with suppress(InvalidVersion):  # of an image that others built
-        if tokens > 1 and Version(vllm) <= Version(_BREAKS_STREAMS[1]):
-            message = f"breaks streamed tool calls when {tokens} tokens are predicted at once; vLLM 0.17.0 does not"
-            yield Problem(command.of_value(recipe, used), f"vLLM {vllm} {message}")
 
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
@@ -448,13 +426,3 @@ def _block_size(
         message = f"a block of {block} tokens is more than a step takes (--max-num-batched-tokens {batch})"
         location = command.of_value(recipe, options["block-size"])
         yield Problem(location, f"{message}: vLLM refuses that for a hybrid model such as this one")
-
-
-def _drafter(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[Problem]:
-    """A draft model that the vLLM of the image has no code for."""
-    release = facts.vllm_release
-    if used is None or release is None or not facts.is_known or _speculative(used).get("method") != "dflash":
-        return
-    if release < _DFLASH_ALONE and not getattr(facts.vllm, "pulls", ()):
-        message = f"the image's vLLM {'.'.join(map(str, release))} has no DFlash drafter of its own"
-        yield Problem(command.of_value(recipe, used), f"{message}; an image such as dflash has")

@@ -334,24 +334,6 @@ def with_vllm(project: Project, source: str) -> None:
     projects.write(path, f"{path.read_text(encoding='utf-8')}sources: {{vllm: {source}}}\n{python}")
 
 
-@pytest.mark.parametrize(
-    ("source", "fails"),
-    [
-        ("{git: 'https://host/vllm.git', ref: v0.21.0}", True),
-        ("{git: 'https://host/vllm.git', ref: v0.21.0, pulls: [40898]}", False),
-        ("{git: 'https://host/vllm.git', ref: main}", False),
-        ("{wheel: vllm==0.27.1}", True),
-        ("{wheel: vllm==0.32.0}", False),
-    ],
-)
-def test_a_drafter_takes_a_vllm_that_knows_it(project: Project, source: str, *, fails: bool) -> None:
-    with_vllm(project, source)
-    config = '\'{{"method": "dflash", "model": "z-lab/D", "num_speculative_tokens": 5}}\''
-    problems, _ = findings(project, f"--speculative-config {config}")
-    assert bool(problems) == fails
-    assert all("has no DFlash drafter" in problem for problem in problems)
-
-
 def test_the_shipped_recipes_have_nothing_against_them() -> None:
     project = shipped_files.project()
     for name, loaded in recipe.readable_recipes(project):
