@@ -48,8 +48,8 @@ class TakeStep:
 
 @dataclass(frozen=True)
 class ReplaceStep:
-    """Puts selected tensors of a source in the place of those with the same name and shape, each with its companions;
-    ``unmatched`` is how many have no counterpart."""
+    """Puts selected tensors of a source in the place of those with the same name and shape, each with its companions,
+    but for ``unmatched`` ones."""
 
     source: str
     selection: TensorSelection

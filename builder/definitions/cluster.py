@@ -181,10 +181,8 @@ def cluster_of(
     sizes = command.parallelism(alike.words)
     count = prod(sizes.values()) if sizes else len(nodes)
     if count > len(nodes):
-        raise UsageError(
-            f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}",
-            hint="name more nodes, or set another size, such as --tp",
-        )
+        message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
+        raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
@@ -202,9 +200,14 @@ def cluster_of(
 
 def member_settings(settings: ContainerSettings, member: ClusterMember, backend: Backend) -> ContainerSettings:
     """``settings`` for a member of a cluster. Only the head node answers requests, so only it has a health check."""
+    argv = member.argv
+    if member.ray:
+        argv = ("bash", "-c", _HEAD, "bash", str(len(member.ray)), *member.ray, *member.argv)
+    elif backend == "ray":
+        argv = ("bash", "-c", _WORKER, "bash", *member.argv)
     return replace(
         connected(settings, member.node, member.address, backend),
-        argv=_launched(member, backend),
+        argv=argv,
         labels={**settings.labels, RANK: str(member.rank)},
         # The nodes talk to each other on ports that are chosen as they start.
         network="host",
@@ -238,13 +241,6 @@ _HEAD = (
 )
 # The head node may not answer yet, and may come back after it was lost.
 _WORKER = 'until "$@"; do sleep 2; done'
-
-
-def _launched(member: ClusterMember, backend: Backend) -> tuple[str, ...]:
-    """The argument vector of the member's container."""
-    if member.ray:
-        return ("bash", "-c", _HEAD, "bash", str(len(member.ray)), *member.ray, *member.argv)
-    return ("bash", "-c", _WORKER, "bash", *member.argv) if backend == "ray" else member.argv
 
 
 # The guard of each node's command. vLLM's further nodes wait for ever for a head that is gone, and a head whose node is

@@ -140,12 +140,15 @@ def _is_option(word: str) -> bool:
 
 def of_option(recipe: Recipe, used: UsedOption) -> Location:
     """The location of the option in the command; that of the default which brings it where the command does not."""
-    offset = _offset(recipe, used)
-    if offset is None:
-        key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
-        return recipe.location("defaults", key) if key else recipe.location("command")
-    earlier = recipe.command.count(used.option, 0, offset)
-    return yaml_file.location_within(recipe.text, recipe.file, ("command",), used.option, earlier)
+    if (offset := _offset(recipe, used)) is not None:
+        return _in_command(recipe, used.option, offset)
+    key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
+    return recipe.location("defaults", key) if key else recipe.location("command")
+
+
+def _in_command(recipe: Recipe, written: str, offset: int) -> Location:
+    earlier = recipe.command.count(written, 0, offset)
+    return yaml_file.location_within(recipe.text, recipe.file, ("command",), written, earlier)
 
 
 def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
@@ -170,7 +173,7 @@ def of_text(recipe: Recipe, written: str) -> Location:
     """The location of a word of the command; of the default that brings it, or of the command itself, where the command
     does not have it."""
     if written in recipe.command:
-        return yaml_file.location_within(recipe.text, recipe.file, ("command",), written, 0)
+        return _in_command(recipe, written, 0)
     key = next((key for key, value in recipe.defaults.items() if value == written), None)
     locations = yaml_file.locations(recipe.text, recipe.file)
     # A folder in `model:` is the default of {model}.
@@ -298,9 +301,8 @@ def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 
 # The environment variables of a recipe. The community's launcher writes each into a script, between double quotes:
-# ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here they are variables of the container, and
-# only those that bash has to expand come to a script. A quote without a backslash, which would end the text there and
-# leave broken JSON behind, is kept.
+# ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here only those that bash has to expand come to
+# a script. A quote without a backslash, which would end the text there and leave broken JSON behind, is kept.
 
 _ESCAPED = re.compile(r'\\(?:([$`"\\])|\n)')
 _EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$(?:[A-Za-z0-9_@*#?$!({-]))")
@@ -330,9 +332,8 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "max_model_len": ("--max-model-len", ()),
 }
 
-# What the community's launcher (run-recipe.py of spark-vllm-docker) takes out of the text of a command for one machine:
-# the option that joins machines, anywhere in it, with its value on the same line or on the next. A placeholder is one
-# NUL character. Lines that hold nothing, or a backslash alone, would end a command that goes on.
+# What run-recipe.py of spark-vllm-docker takes out of a command for one machine: the option that joins machines, with
+# its value on the same line or on the next. Empty lines, or a backslash alone, would end a command that goes on.
 _JOINS_MACHINES = re.compile(
     rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
     r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
@@ -348,9 +349,8 @@ _OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "s
 
 @dataclass(frozen=True)
 class ServeCommand:
-    """A rendered serve command. ``argv`` starts the server; ``words`` are the words of the command, those of a script
-    as written, before its shell expands them. ``port`` and ``host`` are those the server listens on, ``model`` the one
-    it loads and ``served`` the names it accepts, as far as the words tell."""
+    """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
+    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -467,7 +467,7 @@ def _parsed(
         wrong += shell.unquotable(parsed, given)
         if not wrong and not parsed.commands:
             return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
-    return parsed, tuple(_problems(recipe, wrong))
+    return parsed, _problems(recipe, wrong)
 
 
 def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
@@ -487,11 +487,8 @@ def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
     return f"the value of {{{placeholder.key}}} holds a NUL character" if "\0" in text else ""
 
 
-def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> Iterator[Problem]:
-    for problem in problems:
-        earlier = recipe.command.count(problem.written, 0, problem.offset)
-        location = yaml_file.location_within(recipe.text, recipe.file, ("command",), problem.written, earlier)
-        yield Problem(location, problem.message)
+def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> tuple[Problem, ...]:
+    return tuple(Problem(_in_command(recipe, each.written, each.offset), each.message) for each in problems)
 
 
 def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

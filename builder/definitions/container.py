@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -176,10 +177,8 @@ def settle_container_options(
 ) -> tuple[ContainerOptions, Recipe]:
     """The options for a container of ``recipe``, those that are ``typed`` before those of builder.yaml
     (``configured``), and the recipe without the variables that are typed. Relative paths are in one of the ``folders``:
-    the project's for what files say, the current one for what is typed.
-
-    Raises UsageError for an option that is wrong, FileProblemsError for a volume of the recipe that is.
-    """
+    the project's for what files say, the current one for what is typed. Raises UsageError for an option that is wrong,
+    FileProblemsError for a volume of the recipe that is."""
     project, current = folders
     env_of_file, secrets_of_file = _environment(configured.env, "env", " in builder.yaml")
     env_typed, secrets_typed = _environment(typed.env, "--env", "")
@@ -279,10 +278,8 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
     """Raises UsageError where a variable should come from ``environ`` and is not there."""
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
-        raise UsageError(
-            f"{', '.join(missing)}: wanted from your environment, and not set there",
-            hint=f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere",
-        )
+        hint = f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere"
+        raise UsageError(f"{', '.join(missing)}: wanted from your environment, and not set there", hint=hint)
 
 
 # The GPU memory that a serve command asks for, as far as its words tell.
@@ -336,11 +333,9 @@ def of_label(text: str) -> GpuMemory:
 
 def _number(text: str) -> float:
     """The positive number that the text is, or 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        return 0.0
-    return number if 0 < number < float("inf") else 0.0
+    with suppress(ValueError):
+        return number if 0 < (number := float(text)) < float("inf") else 0.0
+    return 0.0
 
 
 # The container: everything needed to start it, or to describe it to another tool, the same for both.
@@ -448,10 +443,8 @@ def settings(
         mounts += [Mount(f"{folder}/{name}", f"{HOME}/{place}") for name, place in COMPILE_CACHES.items()]
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
-        raise UsageError(
-            f"the server listens on {command.host}: only its own container reaches it, whatever is published",
-            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
-        )
+        message = f"the server listens on {command.host}: only its own container reaches it, whatever is published"
+        raise UsageError(message, hint="`--host 0.0.0.0` makes it listen on all addresses of its container")
     gpus = serving.gpus == "all"
     network = "bridge" if options.publish else serving.network
     ports = () if network == "host" else with_server(options.publish, command.port)

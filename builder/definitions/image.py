@@ -47,10 +47,9 @@ class Index:
 @dataclass(frozen=True)
 class PythonRequirements:
     """The Python packages that an image needs. ``version`` is its Python (``3.12``), ``glibc`` its C library
-    (``2.39``). ``without`` names packages that are never installed even if others require them, ``indexes`` are the
-    indexes of single packages, those of the sources included, and ``build`` lists what building the git sources takes.
-    ``as_of`` says what is too new: ``source`` takes packages of the pinned source's own time, ``today`` the newest, a
-    date (``2026-06-01``) those of that day."""
+    (``2.39``). Packages ``without`` are never installed even if others require them; ``indexes`` include those of the
+    sources; ``build`` lists what building the git sources takes. Packages are as of the pinned ``source``'s own time,
+    of ``today``, or of a date (``2026-06-01``)."""
 
     version: str
     glibc: str
@@ -105,8 +104,8 @@ Source = WheelSource | GitSource | BaseSource
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """The cost of a build where nothing of it is there yet: ``minutes``, and ``disk_gb`` in the engine, for the image
-    and the build's caches; None where the definition does not say."""
+    """The cost of a build where nothing of it is there yet, as far as the definition says: the disk is that of the
+    engine, for the image and the build's caches."""
 
     minutes: int | None = None
     disk_gb: int | None = None
@@ -115,9 +114,8 @@ class FirstBuild:
 @dataclass(frozen=True)
 class ImageDefinition:
     """An image definition as read. The image is built on the image ``base``, or on that of the definition ``parent``.
-    ``sources`` maps a name (``vllm``) to its source; ``template`` is the text of the Dockerfile's template, ``parts``
-    are the shared templates, by the name that others import them under, and the scripts that steps use.
-    ``first_build`` is no input of the image."""
+    ``template`` is the text of the Dockerfile's template, ``parts`` are the shared templates, by the name that others
+    import them under, and the scripts that steps use. ``first_build`` is no input of the image."""
 
     name: str
     repository: str
@@ -336,8 +334,7 @@ def load_chain(
 
 
 def build_jobs(settings: Mapping[str, str]) -> int | None:
-    """Returns the number of compilers that ``--set`` asks for, None where it does not. Raises UsageError for one that
-    is no number."""
+    """Returns the number of compilers that ``--set`` asks for, if it does. Raises UsageError for one that is none."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")
@@ -350,8 +347,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
         if not isinstance(value, ArgumentValue):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
     build_jobs(overrides.args)
-    # The steps that compile get it as they run: another number makes the same image. Only a template that has it in its
-    # own text takes it as an argument.
+    # Another number makes the same image: only a template that has it in its own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)
     return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
@@ -407,8 +403,7 @@ KEEP_ENTRYPOINT = "keep_entrypoint"
 @dataclass(frozen=True)
 class ServeSettings:
     """The settings under ``serve:``: ``gpus`` (all or none), Docker's ``network`` and ``ipc`` modes, and the size of
-    the shared memory where ``ipc`` is private. The defaults suit serving on a GPU. ``keep_entrypoint`` is true where
-    the image's own entrypoint runs the command."""
+    the shared memory where ``ipc`` is private. With ``keep_entrypoint`` the image's own runs the command."""
 
     gpus: str = "all"
     network: str = "host"

@@ -68,12 +68,10 @@ class FileCopy:
 @dataclass(frozen=True)
 class ModPatch:
     """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``, so that a
-    diff from the package's repository fits with ``strip`` 1. With a range ``version`` it is left out of images with
-    other versions of the package.
+    diff from the package's repository fits with ``strip`` 1. Images with versions outside ``version`` leave it out.
 
-    It is applied if ``git apply`` accepts it with its full context; otherwise it counts as already applied if its
-    reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it, and the reduced context
-    is reported. Anything else is an error.
+    The first that holds counts: ``git apply`` accepts it with its full context; its reverse applies, so it is applied
+    already; ``git apply -C1`` accepts it, and the reduced context is reported. Anything else is an error.
     """
 
     file: str
@@ -105,11 +103,10 @@ class ModCheck:
 class Mod:
     """A mod as read. ``described`` tells a mod with a mod.yaml from a bare run.sh, whose downloads cannot be pinned.
 
-    Its steps, in this order: ``packages`` (exact requirements) are installed, ``copies`` made, ``patches`` applied, and
-    the script ``run`` is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a
-    pinned source or package to the versions it works with (PEP 440); ``conflicts`` and ``after`` name other mods.
-    ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the mod itself where it has none.
-    ``fetched`` are the files from addresses, once they are here.
+    Its steps, in this order: ``packages`` are installed, ``copies`` made, ``patches`` applied, and the script ``run``
+    is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a pinned source or
+    package to its versions (PEP 440). ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the
+    mod itself. ``fetched`` are the files from addresses, once they are here.
     """
 
     name: str
@@ -369,10 +366,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
 
 def read_zip(path: Path, shown: str) -> ModContents:
     """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
-
-    Raises FileProblemsError with every problem of it: among others paths that leave it, links, encryption, and files
-    that are larger than allowed or than they claim.
-    """
+    Raises FileProblemsError with every problem: paths that leave it, links, encryption, files that are too large."""
     import zipfile
     import zlib
 
@@ -426,14 +420,10 @@ def _too_large(size: int, room: int) -> str:
 
 
 def _as_stored(content: bytes) -> bytes:
-    """The bytes as git stores them with ``text=auto``: text with LF, whatever the checkout converted it to.
-
-    Content without a NUL and without a lone CR is text (gitattributes(5), ``convert.c``).
-    """
-    if b"\r\n" not in content or b"\0" in content:
-        return content
+    """The bytes as git stores them with ``text=auto``: text with LF. Content without a NUL and without a lone CR is
+    text (gitattributes(5), ``convert.c``)."""
     unix = content.replace(b"\r\n", b"\n")
-    return content if b"\r" in unix else unix
+    return content if b"\0" in content or b"\r" in unix else unix
 
 
 def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
@@ -514,8 +504,8 @@ def require_templates(mods: Iterable[Mod]) -> None:
 
 
 def template_problems(mod: Mod) -> Iterator[Problem]:
-    """The chat templates of ``mod``, fetched ones included, that the server could not compile: it would say so only
-    minutes after its start. Apart from the other problems, since compiling takes an import that a list can spare."""
+    """The chat templates of ``mod``, fetched ones included, that the server could not compile. Apart from the other
+    problems, since compiling takes an import that a list can spare."""
     files: tuple[PlainFile, ...] = (*mod.files, *mod.fetched)
     templates = [file for file in files if file.path.endswith(_TEMPLATES)]
     if not templates:
@@ -641,18 +631,20 @@ _DOWNLOADS = {
     "apt-get": re.compile(r"\bapt(?:-get)?[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b"),
 }
 _DROP_CACHES = "/proc/sys/vm/drop_caches"
-_WRITTEN_SETTING = re.compile(r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)")
-_SYSCTL = re.compile(r"(?:^|[\s;&|(])sysctl[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=", re.MULTILINE)
-# A lone `&` at the end of a command; `&&`, `>&2`, `&>file` and the `&` of sed are others.
-_BACKGROUND = re.compile(r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)", re.MULTILINE)
-_WAITS = re.compile(r"(?:^|[\s;])wait(?:$|[\s;])", re.MULTILINE)
-_SERVICE = re.compile(
-    r"(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
+# Settings of the machine: a file that is written, or a program that sets them.
+_SETTING = re.compile(
+    r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)"
+    r"|(?:^|[\s;&|(])(?P<program>sysctl(?=[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=)"
+    r"|nvidia-smi(?=[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)))",
     re.MULTILINE,
 )
-_GPU_SETTING = re.compile(
-    r"\bnvidia-smi[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)"
+# A lone `&` at the end of a command starts a process; `&&`, `>&2`, `&>file` and the `&` of sed are others.
+_STARTS = re.compile(
+    r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)|\b(?:nohup|setsid)[ ]"
+    r"|(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
+    re.MULTILINE,
 )
+_WAITS = re.compile(r"(?:^|[\s;])wait(?:$|[\s;])", re.MULTILINE)
 
 _PRINTED = r"\"(?:[^\"`$]|\$\w)*\"|'[^']*'|(?:[^\s|<>;&`$\"']|\$\w)+"
 _PRINTS = re.compile(rf"(?:set\s[^|;&]*|(?:echo|printf)(?:\s+(?:{_PRINTED}))*|exit\b.*|true|:|cd\s[^|;&]*)?")
@@ -663,7 +655,7 @@ _CHANGES = re.compile(
     r"|chmod|chown|find|rsync|dd|make|cmake|ninja|source|exec|eval|tee\s+(?!/proc|/dev))\b|\./|\.sh\b"
 )
 
-_ON_THE_HOST = "set it on each machine that serves, as root"
+_ON_THE_HOST = "set it on each machine that serves, as root: in /etc/sysctl.d, or with systemd"
 _DROP_LOOP = "sudo sh -c 'while sleep 60; do sync; echo 3 > /proc/sys/vm/drop_caches; done'"
 _BESIDE = (
     "start it with the server, in the recipe's command (`helper & exec vllm serve …`), or on the host with systemd"
@@ -736,19 +728,12 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
     if _consists_of(commands, _PRINTS) and re.search("echo|printf", commands):
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
-    settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
+    settings = dict.fromkeys(match["path"] or match["program"] for match in _SETTING.finditer(commands))
     if _DROP_CACHES in settings:
         yield RunTimeUse(f"writes {_DROP_CACHES}", f"on the machine that serves, while a model loads: `{_DROP_LOOP}`")
-    others = [path for path in settings if path != _DROP_CACHES and path.startswith(("/proc/sys/", "/sys/"))]
-    if others or _SYSCTL.search(commands):
-        named = ", ".join(others) or "settings of the kernel with sysctl"
-        yield RunTimeUse(f"writes {named}", f"{_ON_THE_HOST}: a file in /etc/sysctl.d, or systemd-tmpfiles")
-    if _GPU_SETTING.search(commands):
-        yield RunTimeUse("sets the GPU with nvidia-smi", _ON_THE_HOST)
-    starts = "nohup " in shell or "setsid " in shell or _BACKGROUND.search(shell)
-    if _SERVICE.search(shell):
-        yield RunTimeUse("starts a service", _BESIDE)
-    elif starts and not _WAITS.search(shell):
+    if others := [each for each in settings if each != _DROP_CACHES]:
+        yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", _ON_THE_HOST)
+    if _STARTS.search(shell) and not _WAITS.search(shell):
         # Dropping caches is such a loop itself, and needs nothing beside the server.
         yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
 
@@ -766,10 +751,8 @@ def _without_comments(text: str) -> str:
 
 
 def with_digest(text: str, file: str, index: int, sha256: str) -> str:
-    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
-
-    Raises FileProblemsError where the text is written in a way that cannot be added to.
-    """
+    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0). Raises
+    FileProblemsError where the text is written in a way that cannot be added to."""
     wanted = yaml_file.load(text, file)
     wanted["files"][index]["sha256"] = sha256
     changed = yaml_file.with_values(text, {("files", index, "sha256"): sha256}, wanted)

@@ -265,10 +265,8 @@ def is_in_recipes(project: Project, path: Path) -> bool:
 
 def find_recipe(project: Project, text: str) -> Path | None:
     """The file of the recipe that ``text`` names, or None. A path counts from the project's folder, then from the
-    working directory; a name is looked for in ``recipes/``, then in the folders there.
-
-    Raises UsageError for a name that several recipes in those folders have.
-    """
+    working directory; a name is looked for in ``recipes/``, then in the folders there. Raises UsageError for a name
+    that several recipes in those folders have."""
     here = [project.root / text, Path(text)]
     if text.endswith(SUFFIXES):
         paths = [*here, project.recipes / text]

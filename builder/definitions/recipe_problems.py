@@ -163,23 +163,21 @@ def json_option_problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Pro
 
 def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> str:
     value, at = used.value or "", error.pos
-    rest = value[at:]
-    before = value[:at].rstrip()
-    if word := re.match(r"True|False|None", rest):
-        return f"JSON writes `{_PYTHON_WORDS[word[0]]}` for `{word[0]}`"
-    if rest.startswith("'"):
-        return "names and texts take double quotes, not single ones"
-    if rest[:1] in {"}", "]"} and before.endswith(","):
-        return f"a comma before the closing `{rest[0]}`"
-    if not rest and used.goes_on:
-        return "bash ends it at a space; put single quotes around the whole value"
-    if not rest:
-        return "it has no end; a bracket, brace or quote is not closed"
-    if rest.startswith('\\"') or before.endswith("\\"):
-        return "bash keeps a backslash inside single quotes; leave it out"
-    if '"' not in value and '"' in recipe.command:
-        return "bash has taken its quotes away; put single quotes around the whole value"
-    return error.msg
+    rest, before = value[at:], value[:at].rstrip()
+    word = re.match("True|False|None", rest)
+    reasons = (
+        (word, f"JSON writes `{_PYTHON_WORDS[word[0]]}` for `{word[0]}`" if word else ""),
+        (rest.startswith("'"), "names and texts take double quotes, not single ones"),
+        (rest[:1] in {"}", "]"} and before.endswith(","), f"a comma before the closing `{rest[:1]}`"),
+        (not rest and used.goes_on, "bash ends it at a space; put single quotes around the whole value"),
+        (not rest, "it has no end; a bracket, brace or quote is not closed"),
+        (rest.startswith('\\"') or before.endswith("\\"), "bash keeps a backslash inside single quotes; leave it out"),
+        (
+            '"' not in value and '"' in recipe.command,
+            "bash has taken its quotes away; put single quotes around the whole value",
+        ),
+    )
+    return next((reason for applies, reason in reasons if applies), error.msg)
 
 
 # Facts about the image that a recipe names, as far as the project's own files tell them.

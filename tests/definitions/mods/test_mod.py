@@ -713,13 +713,13 @@ def test_a_loop_that_drops_caches_belongs_to_the_machine(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("script", "does"),
     [
-        ("sysctl -w vm.swappiness=0\n", "writes settings of the kernel with sysctl"),
-        ("echo 1 | tee /proc/sys/vm/compact_memory\n", "writes /proc/sys/vm/compact_memory"),
-        ("nvidia-smi -pm 1\n", "sets the GPU with nvidia-smi"),
+        ("sysctl -w vm.swappiness=0\n", "changes settings of the machine (sysctl)"),
+        ("echo 1 | tee /proc/sys/vm/compact_memory\n", "changes settings of the machine (/proc/sys/vm/compact_memory)"),
+        ("nvidia-smi -pm 1\n", "changes settings of the machine (nvidia-smi)"),
         ("python3 metrics.py &\n", "starts a process that is to outlive it"),
         ("python3 metrics.py > /tmp/log 2>&1 & pid=$!\n", "starts a process that is to outlive it"),
         ("(setsid watch.sh)\n", "starts a process that is to outlive it"),
-        ("systemctl start earlyoom\n", "starts a service"),
+        ("systemctl start earlyoom\n", "starts a process that is to outlive it"),
         ("# nothing to do any more\necho done\n", "only prints text"),
     ],
 )
