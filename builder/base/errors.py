@@ -19,14 +19,16 @@ INTERRUPTED = 130
 
 
 class BuilderError(Exception):
-    """An error that the user can understand and act on; any other exception that escapes is a bug (exit 3)."""
+    """An error that the user can understand and act on; any other exception that escapes is a bug (exit 3). ``log``
+    names the file with the complete output of what failed, if there is one."""
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.log = log
 
 
 @dataclass(frozen=True, order=True)
@@ -121,13 +123,9 @@ class EngineError(BuilderError):
 
 
 class BuildFailedError(BuilderError):
-    """BuildKit, or a check or proof of the finished image, failed; ``log`` names the file with the complete output."""
+    """BuildKit, or a check or proof of the finished image, failed."""
 
     exit_code = 6
-
-    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.log = log
 
 
 class BaseGoneError(BuildFailedError):
@@ -153,11 +151,7 @@ class ImageStateError(BuilderError):
 
 
 class ServeFailedError(BuilderError):
-    """A server could not be started, or ended before it answered; ``log`` names the file with its complete output."""
-
-    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.log = log
+    """A server could not be started, or ended before it answered."""
 
 
 class NoImageHelpsError(ServeFailedError):

@@ -357,7 +357,7 @@ def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTE
         except OSError as error:
             message = str(error.strerror)
         if message:
-            wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
+            wrong.append(Problem(Location(f"{shown}/{inside}".encode(errors="replace").decode()), message))
     if len(files) > MOST_FILES:
         wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
     require_no_problems(wrong)
@@ -439,7 +439,7 @@ def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Probl
         seen.add(entry.filename)
         room -= entry.file_size
         if message:
-            yield Problem(Location(_printable(f"{shown}/{entry.filename}")), message)
+            yield Problem(Location(f"{shown}/{entry.filename}"), message)
 
 
 def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
@@ -451,10 +451,6 @@ def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
     if entry.flag_bits & _ENCRYPTED:
         return "it is encrypted"
     return _too_large(entry.file_size, room)
-
-
-def _printable(text: str) -> str:
-    return _CONTROL.sub("?", text.encode(errors="replace").decode())
 
 
 # Problems of a mod that its schema cannot find.

@@ -104,9 +104,8 @@ def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
     """The problem of a ``recipe`` whose container no image definition makes, for what cannot do without one."""
-    existing = image.definition_repositories(project)
-    there = f"there are: {', '.join(existing) or 'none'}"
-    message = f"container: no image definition makes `{recipe.container}`; {there}"
+    there = ", ".join(image.definition_repositories(project)) or "none"
+    message = f"container: no image definition makes `{recipe.container}`; there are: {there}"
     return Problem(recipe.location("container"), message)
 
 
