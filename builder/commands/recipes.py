@@ -40,7 +40,6 @@ from builder.definitions.container import of_server
 from builder.definitions.fields import read_text
 from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
-from builder.definitions.recipe_problems import LaunchFindings
 from builder.lab.compare import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
@@ -122,25 +121,26 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     every_note = {*notes(project, lock, parsed)}
     with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
-        launch = _at_launch(project, lock, checked, rendered)
-        problems |= {*launch.problems}
-        every_note |= {*launch.notes, *command.contradictions(checked, rendered.words)}
+        at_launch, possible = _at_launch(project, lock, checked, rendered)
+        problems |= {*at_launch}
+        every_note |= {*possible, *command.contradictions(checked, rendered.words)}
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
 
 
-def _at_launch(project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand) -> LaunchFindings:
-    """Finds what is known against a launch of a recipe."""
+def _at_launch(
+    project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand
+) -> tuple[list[Problem], list[Problem]]:
+    """Finds what is known against a launch of a recipe: problems, and notes."""
     volumes: tuple[str, ...] = ()
     with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
         volumes = configuration.load_configuration(project).container.volumes
     facts = recipe_problems.image_facts(project, checked)
     mounting = replace(checked, volumes=(*checked.volumes, *volumes))
-    findings = recipe_problems.find_launch_problems(mounting, rendered, facts)
-    problems = [*findings.problems]
+    problems, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
     if choices := vllm_choices.at_hand(project, lock, facts.definitions):
         label, values = choices.label, choices.values
         problems += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
-    return LaunchFindings(tuple(problems), findings.notes)
+    return problems, possible
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:

@@ -50,17 +50,10 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     return tuple(sorted(collected))
 
 
-def require_none(recipes: Iterable[Recipe]) -> None:
-    """Raises FileProblemsError with the problems of ``recipes``, if there are any."""
-    require_no_problems({problem for recipe in recipes for problem in recipe_problems(recipe)})
-
-
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    every: set[Problem] = set()
-    for recipe in recipes:
-        every |= {*recipe_problems(recipe), *mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))}
-    require_no_problems(every)
+    of_mods = ((recipe, mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))) for recipe in recipes)
+    require_no_problems({problem for recipe, unknown in of_mods for problem in (*recipe_problems(recipe), *unknown)})
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -315,27 +308,21 @@ _HYBRID = re.compile(
 _TAKES_LARGE_BLOCKS = (0, 32)
 
 
-@dataclass(frozen=True)
-class LaunchFindings:
-    """The ``problems`` that end a launch for certain, and ``notes`` on what may end it."""
-
-    problems: tuple[Problem, ...]
-    notes: tuple[Problem, ...]
-
-
-def find_launch_problems(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFindings:
-    """Everything that is known against a launch of ``recipe``, whose command is ``rendered``, from its image."""
+def find_launch_problems(
+    recipe: Recipe, rendered: ServeCommand, facts: ImageFacts
+) -> tuple[list[Problem], list[Problem]]:
+    """The facts against a launch of ``recipe``, whose command is ``rendered``, from its image: the problems that
+    end it for certain, and notes on what may end it."""
     options = _options(rendered)
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
     problems = [problem for problem, is_certain in absent if is_certain]
-    problems += _block_size(recipe, rendered, facts, options)
-    notes = (
+    notes = [
         Problem(problem.location, f"{problem.message}, as far as is known: {who} may bring it")
         for problem, is_certain in absent
         if not is_certain and not facts.missing  # a mod that is missing has a note already
-    )
-    return LaunchFindings(tuple(problems), tuple(notes))
+    ]
+    return [*problems, *_block_size(recipe, rendered, facts, options)], notes
 
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
