@@ -253,8 +253,8 @@ def recorded(project: Project, file: str | None) -> Path | None:
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        message = f"images.lock names {file} as a recipe, which is no file of recipes/: it is not followed"
-        raise UnsafePathError(message, hint="name the recipe itself, if it is yours: a file may lie anywhere")
+        hint = "name the recipe itself, if it is yours: a file may lie anywhere"
+        raise UnsafePathError(f"images.lock names {file}, which is no file of recipes/: it is not followed", hint=hint)
     return path
 
 

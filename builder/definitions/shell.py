@@ -69,8 +69,10 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
             units.append(Unit(Placeholder(named["key"], written, at, conversion, spec), at))
         else:
             shown = written if len(written) <= 40 else f"{written[:39]}…"
-            message = "a placeholder is a plain key, such as {port}; other braces are doubled: {{ and }}"
-            wrong.append(CommandProblem(written, at, f"`{shown}`: {message}"))
+            message = (
+                f"`{shown}`: a placeholder is a plain key, such as {{port}}; other braces are doubled: {{{{ and }}}}"
+            )
+            wrong.append(CommandProblem(written, at, message))
     return tuple(units), tuple(wrong)
 
 
