@@ -379,7 +379,7 @@ _OPTION = re.compile(rf"(?<![^\s'\"“”‘’])([{_DASHES}-]*[{_DASHES}]-*)(?=
 # Quoted text that does not look like JSON may hold typographic characters, and so may a comment after a value, and a
 # word with an apostrophe outside the command.
 _PROSE = r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")|(?<=\s)#.*"""
-_APOSTROPHE = "(?<=[a-z])’(?=[a-z])"  # noqa: RUF001
+_APOSTROPHE = r"(?<=[^\W\d_])[‘’´](?=[^\W\d_])"  # noqa: RUF001
 
 _FENCES = (
     re.compile(r"\A(\s*)(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE),

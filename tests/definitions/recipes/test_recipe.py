@@ -427,6 +427,7 @@ def test_what_a_page_changed_is_what_was_typed(text: str, typed: str) -> None:
         "defaults:\n  served: 'größe – “x”'",
         'defaults:\n  served: "größe – ‘x’"',
         "defaults:\n  greeting: don’t",
+        "defaults:\n  greeting: I’m Zoë’s",
         "command: |\n  vllm serve x --system 'say “hi” – now'",
         "command: |\n  # “switched off” –host\n  vllm serve größe 模型",
         "command: |\n  vllm serve x \\\n  \t--a 1",
