@@ -323,16 +323,23 @@ def _with_value(text: str, path: YamlPath, value: Any) -> str:
     if node is None:
         ended = text if not text or text.endswith("\n") else f"{text}\n"
         return ended + _dumped(_nested(path, value), _EntryDumper)
-    start, rest = 0, path
+    start, rest, column = 0, path, -1
     while rest:
         key, child = _child(node, rest[0])
         if child is None and isinstance(node, yaml.MappingNode):
             return _with_entry(text, node, _nested(rest, value))
         if child is None:
             break
-        start, node = text.index(":", key.end_mark.index) + 1 if key else child.start_mark.index, child
-        rest = rest[1:]
-    return f"{text[:start]} {_dumped(_nested(rest, value), _Dumper, flow=True).strip()}{text[_leaf_end(node) :]}"
+        start = text.index(":", key.end_mark.index) + 1 if key else child.start_mark.index
+        column = key.start_mark.column if key and isinstance(node, yaml.MappingNode) and not node.flow_style else -1
+        node, rest = child, rest[1:]
+    value, end = _nested(rest, value), _leaf_end(node)
+    if not isinstance(value, dict) or not value or column < 0:
+        return f"{text[:start]} {_dumped(value, _Dumper, flow=True).strip()}{text[end:]}"
+    # A block takes the place of what stands on the line; a comment at its end stays there.
+    line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    lines = "".join(f"\n{' ' * (column + 2)}{line}" for line in _dumped(value, _EntryDumper).splitlines())
+    return f"{text[:start]}{text[end:line_end].rstrip()}{lines}{text[line_end:]}"
 
 
 def _with_entry(text: str, mapping: yaml.MappingNode, entry: Any) -> str:

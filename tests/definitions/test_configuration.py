@@ -202,7 +202,11 @@ nodes:
     models: /data/hf
     interface: enp1s0f1np1
 
-  spark2: {engine: 'ssh://me@spark2', address: 10.0.0.2, env: {NCCL_NET_PLUGIN: none}}  # the other
+  spark2:  # the other
+    engine: ssh://me@spark2
+    address: 10.0.0.2
+    env:
+      NCCL_NET_PLUGIN: none
   spark3:
     engine: ssh://10.0.0.3
 # the end
