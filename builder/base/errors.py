@@ -7,7 +7,10 @@ what to do next (``hint``). Only the command line turns an error into text and a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 BUG = 3
 """The exit code of any other exception."""
@@ -16,14 +19,16 @@ INTERRUPTED = 130
 
 
 class BuilderError(Exception):
-    """An error that the user can understand and act on; any other exception that escapes is a bug (exit 3)."""
+    """An error that the user can understand and act on; any other exception that escapes is a bug (exit 3). ``log``
+    names the file with the complete output of what failed, if there is one."""
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", log: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.log = log
 
 
 @dataclass(frozen=True, order=True)
@@ -54,20 +59,14 @@ class Problem:
 class NothingToDoError(BuilderError):
     """Nothing to do: no image to roll back to, a number that is current already, no image to recover."""
 
-    exit_code = 1
-
 
 class ConflictError(BuilderError):
     """A conflict with what is there: an image in use or marked bad, a port or name that is taken, an edited file."""
-
-    exit_code = 1
 
 
 class UnsafePathError(BuilderError):
     """A path that leads out of the folder that it belongs to, by `..` in a name or by a link: nothing is read, written
     or deleted there."""
-
-    exit_code = 1
 
 
 class UsageError(BuilderError):
@@ -84,6 +83,12 @@ class FileProblemsError(BuilderError):
     def __init__(self, problems: tuple[Problem, ...], *, hint: str = "") -> None:
         super().__init__("\n".join(str(problem) for problem in sorted(problems)), hint=hint)
         self.problems = problems
+
+
+def require_no_problems(problems: Iterable[Problem]) -> None:
+    """Raises FileProblemsError with ``problems``, if there are any."""
+    if wrong := tuple(problems):
+        raise FileProblemsError(wrong)
 
 
 class SourceError(BuilderError):
@@ -118,13 +123,9 @@ class EngineError(BuilderError):
 
 
 class BuildFailedError(BuilderError):
-    """BuildKit, or a check or proof of the finished image, failed; ``log`` names the file with the complete output."""
+    """BuildKit, or a check or proof of the finished image, failed."""
 
     exit_code = 6
-
-    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.log = log
 
 
 class BaseGoneError(BuildFailedError):
@@ -150,13 +151,7 @@ class ImageStateError(BuilderError):
 
 
 class ServeFailedError(BuilderError):
-    """A server could not be started, or ended before it answered; ``log`` names the file with its complete output."""
-
-    exit_code = 1
-
-    def __init__(self, message: str, *, log: str = "", hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.log = log
+    """A server could not be started, or ended before it answered."""
 
 
 class NoImageHelpsError(ServeFailedError):
@@ -173,8 +168,6 @@ class ImageContentsError(BuilderError):
 class TransferError(BuilderError):
     """An image could not be transferred to or from a registry or another machine, or must not be."""
 
-    exit_code = 1
-
 
 class SystemFailureError(BuilderError):
     """The system refuses: a disk that is full or fails, a file of another user, no memory or open files left."""
@@ -185,11 +178,7 @@ class SystemFailureError(BuilderError):
 class NodeError(BuilderError):
     """A node's machine cannot be reached, or lacks a program that tells about it."""
 
-    exit_code = 1
-
 
 class MeasuringError(BuilderError):
     """A measurement that could not take place: no tool, no tokenizer, a server that does not speak as vLLM does. A
     server that fails while it is measured is a result, and no error."""
-
-    exit_code = 1

@@ -1,7 +1,4 @@
-"""Commands report events while they work, and checks report results.
-
-The result of one check comes first, then the events. The command line alone decides how to show them.
-"""
+"""Events that commands report while they work, and results of checks. The command line decides how to show them."""
 
 from __future__ import annotations
 
@@ -11,20 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-# The result of one check of a machine or a project.
-
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The result of one check. ``remedy`` is what to do, empty where all is well."""
+    """The result of one check of a machine or a project. ``remedy`` is what to do, empty where all is well."""
 
     subject: str
     verdict: Literal["ok", "warning", "error"]
     message: str
     remedy: str = ""
-
-
-# Events that commands report while they work; the command line decides how to show them.
 
 
 @dataclass(frozen=True)

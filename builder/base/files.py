@@ -111,8 +111,7 @@ def write_plain_file(path: Path, content: bytes) -> None:
 
 
 # Advisory locks of the operating system on files and folders: one process at a time holds one, and a process that
-# dies lets go, whatever killed it. Nothing here knows what is locked: errors are OSError and `LockHeldError`, and the
-# callers say what they mean.
+# dies lets go, whatever killed it.
 
 _TELL_AFTER = 0.3  # seconds; most locks are held for some tens of milliseconds
 _LONGEST_PAUSE = 0.02  # seconds between two tries
@@ -309,9 +308,8 @@ def _write_holder(descriptor: int, text: str) -> None:
         os.pwrite(descriptor, text.encode(), 0)
 
 
-# A file that is written under a name of its own until it is whole, and that is gone where it never is. Who is killed
-# meanwhile leaves it, and cannot come back for it: whoever next writes the same file removes it. A lock tells it from
-# one that is being written, by whatever process on whatever machine.
+# A file that is written under a name of its own until it is whole. A killed writer leaves it, and whoever next writes
+# the same file removes it: a lock tells it from one that is being written, on whatever machine.
 
 
 @contextlib.contextmanager
@@ -380,9 +378,8 @@ def _make_and_lock(path: Path) -> int:
         os.close(descriptor)
 
 
-# Writing a file that other programs read: at whatever moment they look, and whenever the writer is killed, it has its
-# old content or its new one. All of this outlasts a loss of power as well: the content is forced to the disk before
-# it takes the name, and the name after. What may vanish at any time is written by `state_file`, which costs less.
+# Writing a file that other programs read. It outlasts a loss of power as well: the content is forced to the disk before
+# it takes the name, and the name after. What may vanish at any time is written by `write_state`, which costs less.
 
 # What fsync(2) says of a folder where the file system has nothing to force.
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES, errno.EPERM})
@@ -458,9 +455,7 @@ def _give_access_of(status: os.stat_result, descriptor: int) -> None:
         os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
 
 
-# Putting a whole folder in its place by one rename: whoever looks, at whatever moment, sees all of it or none of it.
-# Its files are forced to the disk first, and its name after: what is recorded of it afterwards holds whatever
-# happens.
+# Putting a whole folder in its place by one rename. Its files are forced to the disk first, and its name after.
 
 # From fcntl.h and linux/fs.h.
 _HERE = -100

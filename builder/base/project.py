@@ -14,36 +14,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# All that this program keeps in the state folder: files, folders, and the beginnings of the names of temporary ones.
-_STATE_FOLDERS = {
-    "bisecting",
-    "downloads",
-    "evidence",
-    "journal",
-    "logs",
-    "mirrors",
-    "serve-logs",
-    "unchanged",
-    "upgrading",
-    "wheels",
-    "work",
-}
-_STATE_NAMES = frozenset(
-    {
-        "answered.json",
-        "checkpoints.json",
-        "checkpoints.lock",
-        "copies.lock",
-        "engine.json",
-        "id",
-        "id.lock",
-        "steptimes.json",
-        *_STATE_FOLDERS,
-    }
-)
-# Those of them in which names can be known beforehand.
+# All that this program keeps in the state folder: folders in which names can be known beforehand, other folders, files,
+# and the beginnings of the names of temporary ones.
 _WRITTEN_FOLDERS = ("bisecting", "evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
+_STATE_FOLDERS = (*_WRITTEN_FOLDERS, "downloads", "mirrors", "wheels", "work")
+_STATE_FILES = (
+    "answered.json",
+    "checkpoints.json",
+    "checkpoints.lock",
+    "copies.lock",
+    "engine.json",
+    "id",
+    "id.lock",
+    "steptimes.json",
+)
 _STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
+
+
+class _Below:
+    """A path below the project's folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __get__(self, project: Project, _owner: type[Project]) -> Path:
+        return project.root / self.path
 
 
 @dataclass(frozen=True)
@@ -53,87 +48,35 @@ class Project:
 
     root: Path
 
-    @property
-    def lock(self) -> Path:
-        return self.root / "images.lock"
+    lock = _Below("images.lock")
+    dockerfiles = _Below("dockerfiles")
+    mods = _Below("mods")
+    recipes = _Below("recipes")
+    builds = _Below("builds")
+    # The record of the checkpoints that were made.
+    checkpoints_lock = _Below("checkpoints.lock")
+    # The runs that tell how numbered images do, by repository and number: kept with images.lock.
+    evidence = _Below("evidence")
 
-    @property
-    def dockerfiles(self) -> Path:
-        return self.root / "dockerfiles"
-
-    @property
-    def mods(self) -> Path:
-        return self.root / "mods"
-
-    @property
-    def recipes(self) -> Path:
-        return self.root / "recipes"
-
-    @property
-    def builds(self) -> Path:
-        return self.root / "builds"
+    state = _Below(".builder")
+    # The whole output of the tools that measured, and the files that mods take from addresses: named after SHA-256.
+    raw_evidence = _Below(".builder/evidence/raw")
+    downloads = _Below(".builder/downloads")
+    mirrors = _Below(".builder/mirrors")
+    work = _Below(".builder/work")
+    # Notes of the numbers being recorded and the pointers being moved right now.
+    journal = _Below(".builder/journal")
+    # Facts about the engine, kept between runs, and which images have answered for which models on this machine.
+    engine_cache = _Below(".builder/engine.json")
+    answered = _Below(".builder/answered.json")
+    # The journals of upgrades and of the bisection that are under way, or were interrupted.
+    upgrading = _Below(".builder/upgrading")
+    bisecting = _Below(".builder/bisecting")
 
     def build_directory(self, repository: str, number: int) -> Path:
         """The build directory of a number, which may not exist. Raises UnsafePathError where it would lie elsewhere: a
         clone brings its links along."""
         return below_project(below_project(self.root, self.builds), self.builds / repository / str(number))
-
-    @property
-    def checkpoints_lock(self) -> Path:
-        """The record of the checkpoints that were made."""
-        return self.root / "checkpoints.lock"
-
-    @property
-    def evidence(self) -> Path:
-        """The runs that tell how numbered images do, by repository and number: kept with images.lock."""
-        return self.root / "evidence"
-
-    @property
-    def raw_evidence(self) -> Path:
-        """The whole output of the tools that measured, each file named after its SHA-256."""
-        return self.state / "evidence" / "raw"
-
-    @property
-    def mirrors(self) -> Path:
-        return self.state / "mirrors"
-
-    @property
-    def downloads(self) -> Path:
-        """The files that mods take from addresses, each named after its SHA-256."""
-        return self.state / "downloads"
-
-    @property
-    def work(self) -> Path:
-        return self.state / "work"
-
-    @property
-    def journal(self) -> Path:
-        """The journal: notes of the numbers being recorded and the pointers being moved right now."""
-        return self.state / "journal"
-
-    @property
-    def state(self) -> Path:
-        return self.root / ".builder"
-
-    @property
-    def engine_cache(self) -> Path:
-        """The file in which facts about the engine are kept between runs."""
-        return self.state / "engine.json"
-
-    @property
-    def upgrading(self) -> Path:
-        """The journals of upgrades that are under way, or were interrupted."""
-        return self.state / "upgrading"
-
-    @property
-    def bisecting(self) -> Path:
-        """The journal of the bisection that is under way, or was interrupted, and what it leaves at its end."""
-        return self.state / "bisecting"
-
-    @property
-    def answered(self) -> Path:
-        """The file that tells which images have answered for which models on this machine."""
-        return self.state / "answered.json"
 
     @property
     def unfinished(self) -> bool:
@@ -215,7 +158,7 @@ def _require_own_state(project: Project) -> None:
         with suppress(OSError), os.scandir(project.state / name) as files:
             entries += [entry for entry in files if entry.is_symlink()]
     for entry in entries:
-        is_ours = entry.name in _STATE_NAMES or entry.name.startswith(_STATE_PREFIXES)
+        is_ours = entry.name in (*_STATE_FOLDERS, *_STATE_FILES) or entry.name.startswith(_STATE_PREFIXES)
         if entry.is_symlink():
             place = os.path.relpath(entry.path, project.state)
             message = f"{folder}/{place} is a link: what it leads to is not this program's"

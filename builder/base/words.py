@@ -6,6 +6,7 @@ Times for images.lock and for JSON come last. They are RFC 3339, in UTC, to the 
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -51,12 +52,8 @@ def sha256_of(content: bytes) -> str:
 
 def short_digest(value: str) -> str:
     """A digest or a commit by its first 12 digits; any other value as it is."""
-    prefix, _, digits = value.rpartition(":")
-    if prefix.endswith("sha256") and len(digits) == 64:
-        return digits[:12]
-    if len(value) == 64 and all(c in "0123456789abcdef" for c in value):
-        return value[:12]
-    return value[:12] if len(value) == 40 and all(c in "0123456789abcdef" for c in value) else value
+    match = re.fullmatch(r"(?:.*sha256:)?([0-9a-f]{64})|([0-9a-f]{40})", value)
+    return (match[1] or match[2])[:12] if match else value
 
 
 def ago_text(stamp: str, now: datetime | None = None) -> str:

@@ -1,6 +1,6 @@
-"""This page reads the YAML that users write, and locates every error in it.
+"""This page reads and edits the YAML that users write, and locates every error in it.
 
-Repeated keys come first, then the accepted subset of YAML, syntax errors, the reader and the schema check.
+The accepted subset of YAML comes first, then the reader, places, the editor of single values, and the schema check.
 A valid file is read fast. Locations are computed only after an error is known.
 The schemas are the only description of a format: editors read them, and errors quote them.
 """
@@ -10,9 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
@@ -20,18 +18,34 @@ from builder.base.errors import FileProblemsError, Location, Problem
 from builder.base.words import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
-# Keys that stand twice in one mapping of a file that was written for PyYAML, which takes the last of them.
+# The subset of YAML that files of the user may use: mappings with text as keys, lists, and plain values. YAML has
+# more: tags that create objects, aliases that contain themselves or expand to millions of values, lists as keys.
+# Whatever PyYAML or a schema would fail on is refused here, on the nodes, which know their locations.
 
 YamlPath = tuple[str | int, ...]
 
-_MERGE = "tag:yaml.org,2002:merge"
+_DEEPEST = 64  # blocks within blocks: far below what overflows the stack of the C parser
+_MOST = 100_000  # values, each alias counted as what it stands for
+_LONGEST_NUMBER = 40
+
+_YAML = "tag:yaml.org,2002:"
+_PLAIN = {f"{_YAML}{name}" for name in ("null", "bool", "int", "float")}
 
 
-@dataclass(frozen=True)
-class Repetition:
+class Refusal(yaml.MarkedYAMLError):
+    """YAML that is valid, and not accepted here."""
+
+
+def refused(node: yaml.Node | None, message: str) -> Refusal:
+    """The error that refuses a node with ``message``."""
+    return Refusal(None, None, message, node.start_mark if node else None)
+
+
+class Repetition(NamedTuple):
     """A key that stands again at ``line`` and ``column`` (from 1), after ``earlier_line``. Its later value counts, and
     is ``same`` if it equals the earlier one; ``values`` are both where they are plain, the earlier one first."""
 
@@ -43,408 +57,88 @@ class Repetition:
     values: tuple[str, str] | None
 
 
-def drop_earlier(root: yaml.Node) -> tuple[Repetition, ...]:
-    """Removes every value from the mappings under ``root`` whose key stands again later, and reports each."""
-    repetitions: list[Repetition] = []
-    visited: set[int] = set()
-
-    def visit(node: yaml.Node, path: YamlPath) -> None:
-        if id(node) in visited:
-            return
-        visited.add(id(node))
-        if isinstance(node, yaml.MappingNode):
-            repetitions.extend(_drop(node, path))
-            for key, value in node.value:
-                visit(value, (*path, str(key.value)))
-        elif isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                visit(item, (*path, index))
-
-    visit(root, ())
-    return tuple(repetitions)
-
-
-def _drop(node: yaml.MappingNode, path: YamlPath) -> list[Repetition]:
-    last: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-    repetitions = []
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
-            continue
-        if key.value in last:
-            repetitions.append(_repetition((*path, key.value), last[key.value], (key, value)))
-        last[key.value] = (key, value)
-    kept = {id(key) for key, _ in last.values()}
-    if repetitions:
-        node.value = [
-            (key, value)
-            for key, value in node.value
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE or id(key) in kept
-        ]
-    return repetitions
-
-
-def _repetition(path: YamlPath, earlier: tuple[yaml.Node, yaml.Node], later: tuple[yaml.Node, yaml.Node]) -> Repetition:
-    mark = later[0].start_mark
-    if isinstance(earlier[1], yaml.ScalarNode) and isinstance(later[1], yaml.ScalarNode):
-        values = (str(earlier[1].value), str(later[1].value))
-        same = values[0] == values[1]
-    else:
-        values = None
-        same = yaml.serialize(earlier[1]) == yaml.serialize(later[1])
-    return Repetition(path, mark.line + 1, mark.column + 1, earlier[0].start_mark.line + 1, same, values)
-
-
-# The subset of YAML that files of the user may use: mappings with text as keys, lists, and plain values. YAML has
-# more: tags that create objects, aliases that contain themselves or expand to millions of values, lists as keys.
-# Whatever PyYAML or a schema would fail on is refused here, on the nodes, which know their locations.
-
-Resolve = Callable[[type[yaml.Node], Any, Any], str]
-
-DEEPEST = 64  # blocks within blocks: far below what overflows the stack of the C parser
-_MOST = 100_000  # values, each alias counted as what it stands for
-_LONGEST_NUMBER = 40
-
-_YAML = "tag:yaml.org,2002:"
-_PLAIN = {f"{_YAML}{name}" for name in ("null", "bool", "int", "float")}
-
-
-def check(root: yaml.Node, resolve: Resolve) -> None:
-    """Raises MarkedYAMLError, with its location, for anything but plain data of a moderate size.
-
-    ``resolve`` returns the default tag of a node: (kind, text, (True, False)).
-    """
+def _check(loader: Any, root: yaml.Node, repetitions: list[Repetition] | None) -> None:
+    """Raises Refusal for anything but plain data of a moderate size. With ``repetitions``, the earlier value of a
+    repeated key is dropped and reported there."""
     around: set[int] = set()
     left = _MOST
 
-    def visit(node: yaml.Node, where: yaml.Node) -> None:
+    def visit(node: yaml.Node, where: yaml.Node, path: YamlPath) -> None:
         nonlocal left
         left -= 1
         if id(node) in around:
             raise refused(where, "an alias to what it stands in")
-        if len(around) > DEEPEST:
+        if len(around) > _DEEPEST:
             raise refused(where, "blocks within blocks, too deep")
         if left < 0:
             raise refused(where, "aliases of aliases, which stand for too much")
         around.add(id(node))
-        if isinstance(node, yaml.ScalarNode):
-            _check_scalar(node, resolve)
-        elif isinstance(node, yaml.SequenceNode):
-            _check_tag(node, "seq")
-            for item in node.value:
-                visit(item, item)
+        _check_tag(loader, node)
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                visit(item, item, (*path, index))
         elif isinstance(node, yaml.MappingNode):
-            _check_tag(node, "map")
-            _check_keys(node)
+            _check_keys(node, path, repetitions)
             for key, value in node.value:
-                visit(value, key)
+                visit(value, key, (*path, key.value))
         around.discard(id(node))
 
-    visit(root, root)
+    visit(root, root, ())
 
 
-def _check_keys(node: yaml.MappingNode) -> None:
-    written: set[str] = set()
+def _check_tag(loader: Any, node: yaml.Node) -> None:
+    shown = f"the tag `{node.tag.replace(_YAML, '!!')}` has no place here"
+    if isinstance(node, yaml.ScalarNode):
+        plain = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+        if node.tag != f"{_YAML}str" and (node.tag not in _PLAIN or node.tag != plain):
+            raise refused(node, f"{shown}; quote what is meant as text")
+        if node.tag == f"{_YAML}int" and len(node.value) > _LONGEST_NUMBER:
+            raise refused(node, "a number of so many digits; quote what is meant as text")
+    elif node.tag != f"{_YAML}{'seq' if isinstance(node, yaml.SequenceNode) else 'map'}":
+        raise refused(node, shown)
+
+
+def _check_keys(node: yaml.Node, path: YamlPath, repetitions: list[Repetition] | None) -> None:
+    kept: dict[str, tuple[yaml.Node, yaml.Node]] = {}
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
             raise refused(key, "a key must be plain text")
-        if key.value in written:
-            raise refused(key, f"the key `{key.value}` stands twice")
-        written.add(key.value)
-        if key.tag == f"{_YAML}merge" and not _merges(value):
+        is_merge = key.tag == f"{_YAML}merge"
+        merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        if is_merge and not all(isinstance(item, yaml.MappingNode) for item in merged):
             raise refused(key, "`<<` takes in a mapping, or a list of them")
+        if key.value in kept:
+            if repetitions is None or is_merge:
+                raise refused(key, f"the key `{key.value}` stands twice")
+            repetitions.append(_repetition((*path, key.value), kept.pop(key.value), (key, value)))
+        kept[key.value] = (key, value)
+    if len(kept) < len(node.value):
+        node.value = list(kept.values())
 
 
-def _merges(node: yaml.Node) -> bool:
-    items = node.value if isinstance(node, yaml.SequenceNode) else [node]
-    return all(isinstance(item, yaml.MappingNode) for item in items)
+def _repetition(path: YamlPath, earlier: tuple[yaml.Node, yaml.Node], later: tuple[yaml.Node, yaml.Node]) -> Repetition:
+    mark = later[0].start_mark
+    values = None
+    same = yaml.serialize(earlier[1]) == yaml.serialize(later[1])
+    if isinstance(earlier[1], yaml.ScalarNode) and isinstance(later[1], yaml.ScalarNode):
+        values = (str(earlier[1].value), str(later[1].value))
+        same = values[0] == values[1]
+    return Repetition(path, mark.line + 1, mark.column + 1, earlier[0].start_mark.line + 1, same, values)
 
 
-def _check_scalar(node: yaml.ScalarNode, resolve: Resolve) -> None:
-    plain = resolve(yaml.ScalarNode, node.value, (True, False))
-    if node.tag != f"{_YAML}str" and (node.tag not in _PLAIN or node.tag != plain):
-        raise refused(node, f"{_named(node.tag)} has no place here; quote what is meant as text")
-    if node.tag == f"{_YAML}int" and len(node.value) > _LONGEST_NUMBER:
-        raise refused(node, "a number of so many digits; quote what is meant as text")
-
-
-def _check_tag(node: yaml.Node, kind: str) -> None:
-    if node.tag != f"{_YAML}{kind}":
-        raise refused(node, f"{_named(node.tag)} has no place here")
-
-
-def _named(tag: str) -> str:
-    return f"the tag `{tag.replace(_YAML, '!!')}`"
-
-
-class Refusal(yaml.MarkedYAMLError):
-    """YAML that is valid, and not taken here."""
-
-
-def refused(node: yaml.Node | None, message: str) -> Refusal:
-    """The error that refuses a node with ``message``."""
-    return Refusal(None, None, message, node.start_mark if node else None)
-
-
-# Faults of syntax in our own words, at the line that has them. libyaml reports where it could not go on, which is
-# often a line or many after the mistake, and in terms of its grammar.
-
-_CONFLICT = re.compile(r"(<{7}|\|{7}|={7}|>{7})( |$)")
-_KEY = r"[A-Za-z_][\w.-]*"
-_ENTRY = re.compile(rf"(?P<indentation> *)(?:- +)?(?P<key>{_KEY}|'[^']*'|\"[^\"]*\") *:(?: +(?P<value>.*))?$")
-_NO_SPACE = re.compile(rf"(?P<indentation> *)(?P<key>{_KEY}):(?P<value>[^\s:/].*)$")
-_NO_COLON = re.compile(rf"(?P<indentation> *)(?P<key>{_KEY}) +(?P<value>[^\s:#][^:]*)$")
-_WORD = re.compile(rf"(?P<indentation> *)(?P<key>{_KEY}) *$")
-_LONGEST = 60
-# The key of a recipe whose value is a text over several lines.
-_TEXT = "command"
-
-# What libyaml reports, and what it means where no line tells more.
-_MEANINGS = (
-    ("did not find expected comment or line break", "a text begins on the line after its `|` or `>`"),
-    ("block sequence entries are not allowed", "a list begins on the line after its key"),
-    ("did not find expected '-' indicator", "an item of a list begins with `- `, all at the same column"),
-    ("but found another document", "a second document begins here; a file holds one"),
-    ("did not find expected <document start>", "the document ended above; a file holds one"),
-    ("found undefined alias", "a value cannot begin with `*`; quote it"),
-    ("did not find expected alphabetic or numeric character", "a value cannot begin with `*` or `&`; quote it"),
-    ("found unknown escape character", "double quotes know no such escape; use single quotes"),
-    ("control characters are not allowed", "a control character; remove it"),
-    ("mapping keys are not allowed", "a `?` has no place here"),
-    ("found duplicate anchor", "an anchor of this name was there before"),
-    ("found incompatible YAML document", "another version of YAML than 1.1 or 1.2"),
-)
-
-
-@dataclass(frozen=True)
-class SyntaxFault:
-    """A fault in line ``line``, column ``column``, both from 1."""
-
-    line: int
-    column: int
-    message: str
-
-
-@dataclass(frozen=True)
-class _Stop:
-    """The message of libyaml, and its places: the line and column, from 0, at which it could not go on (``at``), and
-    those at which it began what it was reading (``begun``)."""
-
-    message: str
-    at: tuple[int, int]
-    begun: tuple[int, int]
-
-
-def explain(error: yaml.MarkedYAMLError, text: str) -> SyntaxFault:
-    """The fault in ``text`` that ``error`` reports."""
-    lines = text.splitlines() or [""]
-    mark = error.problem_mark or error.context_mark
-    begun = error.context_mark or mark
-    stop = _Stop(
-        error.problem or error.context or "",
-        (mark.line, mark.column) if mark else (0, 0),
-        (begun.line, begun.column) if begun else (0, 0),
-    )
-    for explained in (conflict(text), _tab(lines, stop), _by_message(lines, stop)):
-        if explained:
-            return explained
-    meaning = next((meaning for raw, meaning in _MEANINGS if raw in stop.message), "")
-    return _fault(stop.at, meaning or f"YAML cannot read on from here: {stop.message}")
-
-
-def _fault(at: tuple[int, int], message: str) -> SyntaxFault:
-    return SyntaxFault(at[0] + 1, at[1] + 1, message)
-
-
-def conflict(text: str) -> SyntaxFault | None:
-    """The marks that git leaves where a merge was not finished, if there are any."""
-    if "<<<<<<<" not in text and ">>>>>>>" not in text:
-        return None
-    lines = text.splitlines()
-    marked = [number for number, line in enumerate(lines, 1) if _CONFLICT.match(line)]
-    if not any(lines[number - 1][0] in "<>" for number in marked):
-        return None
-    where = f" (lines {', '.join(map(str, marked))})" if len(marked) > 1 else ""
-    return SyntaxFault(marked[0], 1, f"marks of a merge conflict{where}: keep one version, and remove the marks")
-
-
-def _tab(lines: list[str], stop: _Stop) -> SyntaxFault | None:
-    line = _line(lines, stop.at[0])
-    blank = line[: len(line) - len(line.lstrip())]
-    if "\t" in blank and ("tab" in stop.message or "cannot start any token" in stop.message):
-        return SyntaxFault(stop.at[0] + 1, blank.index("\t") + 1, "a tab in the indentation: YAML takes spaces only")
-    return None
-
-
-def _by_message(lines: list[str], stop: _Stop) -> SyntaxFault | None:
-    message = stop.message
-    if "mapping values are not allowed" in message:
-        return _second_colon(lines, stop)
-    if "could not find expected ':'" in message:
-        return _no_key(lines, stop.begun[0])
-    if "found unexpected end of stream" in message:
-        return _fault(stop.begun, "the quote that opens here is never closed")
-    if "cannot start any token" in message:
-        char = _line(lines, stop.at[0])[stop.at[1] : stop.at[1] + 1]
-        return _fault(stop.at, f"a value cannot begin with {'a backtick' if char == '`' else f'`{char}`'}; quote it")
-    if "did not find expected ','" in message:
-        bracket = _line(lines, stop.begun[0])[stop.begun[1] : stop.begun[1] + 1]
-        return _fault(stop.begun, f"the `{bracket}` that opens here is not closed, or a comma is missing in it")
-    if "alias" in message or "alphabetic or numeric" in message:
-        return _fault(stop.begun, next(meaning for raw, meaning in _MEANINGS if raw in message))
-    if "did not find expected key" in message:
-        return _no_entry(lines, stop)
-    if "did not find expected <document start>" in message:
-        return _first_line_indented(lines)
-    return None
-
-
-def _second_colon(lines: list[str], stop: _Stop) -> SyntaxFault:
-    """A colon where no key can be: in a plain value, or after a line that lacks its own."""
-    number, column = stop.at
-    line = _line(lines, number)
-    above = _above(lines, number)
-    head = _head(lines, number)
-    if head and head[1] == _TEXT:
-        return SyntaxFault(head[0] + 1, 1, f"a text over several lines begins with `|`: `{_TEXT}: |`")
-    if above is not None and len(_indentation(lines[above])) <= len(_indentation(line)):
-        lacking = _lacking(lines, above)
-        if lacking:
-            return lacking
-    entry = _ENTRY.match(line)
-    if entry and entry["value"] and column >= entry.start("value"):
-        key = entry["key"]
-        advice = f"put it below `{key}: |`" if key == _TEXT else f"quote it: {key}: {_quoted(entry['value'])}"
-        return _fault(stop.at, f"the value of `{key}` holds a colon and a space; {advice}")
-    if entry and above is not None and (_ENTRY.match(lines[above]) or lines[above].lstrip().startswith("- ")):
-        at = (number, len(_indentation(line)))
-        return _fault(at, "this line is indented more than the one above, whose value is complete")
-    return _fault(stop.at, "a colon and a space inside a value; quote the value")
-
-
-def _no_key(lines: list[str], number: int) -> SyntaxFault:
-    """A line without colon where a key must be."""
-    lacking = _lacking(lines, number)
-    if lacking:
-        return lacking
-    line = _line(lines, number)
-    return SyntaxFault(number + 1, len(_indentation(line)) + 1, f"no `key: value`: `{_short(line.strip())}`")
-
-
-def _lacking(lines: list[str], number: int) -> SyntaxFault | None:
-    """The fault of a line that lacks its colon, or the space after it."""
-    line = lines[number].partition(" #")[0].rstrip()
-    match = _NO_SPACE.match(line)
-    if match:
-        written = f"`{match['key']}: {_short(match['value'])}`"
-        return SyntaxFault(number + 1, match.end("key") + 1, f"a space is missing after the colon: {written}")
-    match = _NO_COLON.match(line)
-    if match:
-        written = f"`{match['key']}: {_short(match['value'])}`"
-        return SyntaxFault(number + 1, match.end("key") + 1, f"a colon is missing: {written}")
-    match = _WORD.match(line)
-    if match:
-        return SyntaxFault(number + 1, match.end("key") + 1, f"a colon is missing: `{match['key']}:`")
-    return None
-
-
-def _no_entry(lines: list[str], stop: _Stop) -> SyntaxFault:
-    """Something in a mapping that is no entry of it."""
-    number, column = stop.at
-    line = _line(lines, number)
-    entry = _ENTRY.match(line)
-    if entry and entry["value"] and column > entry.start("value"):
-        quote = line[:column].rstrip()[-1:]
-        if quote not in {'"', "'"}:
-            advice = f"ends where that is closed; quote the value of `{entry['key']}`"
-            return _fault(stop.at, f"a value that begins with `{entry['value'][0]}` {advice}")
-        unclosed = _unclosed(lines, number, quote)
-        if unclosed:
-            return unclosed
-        return _fault(stop.at, f"text follows the closing quote; quote the whole value of `{entry['key']}`")
-    rest = line[column:]
-    if rest.startswith("- ") and not any(above.startswith(f"{' ' * column}- ") for above in lines[:number]):
-        item = next((above for above in reversed(lines[:number]) if above.lstrip().startswith("- ")), None)
-        if item is None or len(_indentation(item)) < column:
-            return _fault(stop.at, "an item of a list among keys")
-    if rest.startswith(":"):
-        return _fault(stop.at, "a key is missing before the colon")
-    return _fault(stop.at, "the indentation of this line fits none above it")
-
-
-def _first_line_indented(lines: list[str]) -> SyntaxFault | None:
-    first = next((n for n, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
-    if not lines[first].startswith(" "):
-        return None
-    return SyntaxFault(first + 1, 1, "this line is indented, and those below that belong beside it are not")
-
-
-def _unclosed(lines: list[str], number: int, quote: str) -> SyntaxFault | None:
-    """The fault of a line above whose value begins with ``quote`` and does not end with it."""
-    for n in range(number - 1, -1, -1):
-        entry = _ENTRY.match(lines[n].rstrip())
-        if entry and (entry["value"] or "").startswith(quote) and entry["value"].count(quote) == 1:
-            return _fault((n, entry.start("value")), "the quote that opens here is not closed on its line")
-    return None
-
-
-def _above(lines: list[str], number: int) -> int | None:
-    """The number of the nearest line above that is neither blank nor a comment."""
-    return next(
-        (
-            n
-            for n in range(min(number, len(lines)) - 1, -1, -1)
-            if lines[n].strip() and not lines[n].lstrip().startswith("#")
-        ),
-        None,
-    )
-
-
-def _head(lines: list[str], number: int) -> tuple[int, str] | None:
-    """The key without a value that line ``number``, and others that are no entries, stand below: its line, and it."""
-    indentation = len(_indentation(_line(lines, number)))
-    for n in range(number - 1, -1, -1):
-        entry = _ENTRY.match(lines[n].rstrip())
-        if entry and len(_indentation(lines[n])) < indentation:
-            return (n, entry["key"]) if not entry["value"] else None
-        if entry:
-            return None
-    return None
-
-
-def _line(lines: list[str], number: int) -> str:
-    return lines[number] if number < len(lines) else ""
-
-
-def _indentation(line: str) -> str:
-    return line[: len(line) - len(line.lstrip(" "))]
-
-
-def _quoted(value: str) -> str:
-    escaped = _short(value.strip()).replace("'", "''")
-    return f"'{escaped}'"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-# YAML that users write or merge, with the location of every value. ``load`` is fast and reports what YAML itself
-# cannot parse; ``locations`` is called only once something is wrong. Duplicate keys are refused: PyYAML would
-# silently keep the last one. ``load_shared`` reads files that were written for it: there the last one counts, and the
-# repetition is told.
+# The reader, and the writer of whole files.
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _TextKeyLoader(_Loader):  # type: ignore[misc]
-    """A loader that keeps every key as the text written (``7`` stays ``"7"``); ``subset`` checks its nodes before they
-    become values."""
+    """A loader that keeps every key as the text written (``7`` stays ``"7"``), and dates as text."""
 
     depth = 0
 
     def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
         self.depth += 1
-        if self.depth > DEEPEST:
+        if self.depth > _DEEPEST:
             raise refused(parent, "blocks within blocks, too deep")
         super().descend_resolver(parent, index)
 
@@ -458,9 +152,56 @@ class _TextKeyLoader(_Loader):  # type: ignore[misc]
 
 
 _TextKeyLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_YAML}timestamp"]
     for first, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
+
+
+def load(text: str, file: str) -> Any:
+    """Parses the value in ``text``: dicts with text as keys, lists, text, numbers, booleans and None.
+
+    Raises FileProblemsError with the location of a syntax error, or of something that is not accepted: a duplicate
+    key, a tag, an alias to an enclosing value.
+    """
+    return _load(text, file, None)
+
+
+def load_shared(text: str, file: str) -> tuple[Any, tuple[Repetition, ...]]:
+    """Parses a file that was written for PyYAML: the last value of a repeated key counts. Raises as `load` does."""
+    repetitions: list[Repetition] = []
+    return _load(text, file, repetitions), tuple(repetitions)
+
+
+def _load(text: str, file: str, repetitions: list[Repetition] | None) -> Any:
+    loader = _TextKeyLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        _check(loader, root, repetitions)
+        return loader.construct_document(root)
+    except yaml.YAMLError as error:
+        raise FileProblemsError((problem(error, text, file),)) from None
+    finally:
+        loader.dispose()
+
+
+def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    """The problem that YAML reports in ``text``: libyaml's own message, at its location."""
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode()[: error.position].decode(errors="replace")
+        location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return Problem(location, f"the character U+{error.character:04X} has no place in a text file; remove it")
+    if not isinstance(error, yaml.MarkedYAMLError) or not (mark := error.problem_mark or error.context_mark):
+        return Problem(Location(file), str(error))
+    location, begun = Location(file, mark.line + 1, mark.column + 1), error.context_mark
+    line = "".join(text.splitlines()[mark.line : mark.line + 1])
+    if not isinstance(error, Refusal) and line[mark.column :].startswith("\t"):
+        return Problem(location, "a tab in the indentation: YAML takes spaces only")
+    message = error.problem or error.context or ""
+    if error.problem and error.context and begun:
+        message += f", {error.context} that begins in line {begun.line + 1}"
+    return Problem(location, message)
 
 
 class Block(str):
@@ -475,79 +216,47 @@ class _Dumper(yaml.SafeDumper):
 
     def represent_text(self, text: str) -> yaml.Node:
         escaped = '"' if any(char in text for char in "\x85\u2028\u2029") else None
-        return self.represent_scalar("tag:yaml.org,2002:str", str(text), style=escaped)
+        return self.represent_scalar(f"{_YAML}str", str(text), style=escaped)
 
     def represent_block(self, text: Block) -> yaml.Node:
         is_plain = all(char.isprintable() or char in "\n\t" for char in text)
-        return self.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if is_plain else '"')
+        return self.represent_scalar(f"{_YAML}str", str(text), style="|" if is_plain else '"')
 
 
 _Dumper.add_representer(str, _Dumper.represent_text)
 _Dumper.add_representer(Block, _Dumper.represent_block)
 
 
+class _EntryDumper(_Dumper):
+    """A dumper that writes each list on one line."""
+
+
+_EntryDumper.add_representer(
+    list, lambda dumper, items: dumper.represent_sequence(f"{_YAML}seq", items, flow_style=True)
+)
+
+
 def dump(data: dict[str, Any]) -> str:
     """The text of a mapping, in its order, one line for each value."""
-    text: str = yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
-    return text
+    return _dumped(data, _Dumper)
 
 
-def load(text: str, file: str) -> Any:
-    """Parses the value in ``text``: dicts with text as keys, lists, text, numbers, booleans and None.
-
-    Raises FileProblemsError with the location of a syntax error, or of something that is not allowed: a duplicate key,
-    a tag, an alias to an enclosing value.
-    """
-    return _load(text, file, lambda _: ())[0]
+def _dumped(data: Any, dumper: type[_Dumper], *, flow: bool = False) -> str:
+    text: str = yaml.dump(
+        data, None, dumper, sort_keys=False, allow_unicode=True, width=10_000, default_flow_style=flow
+    )
+    return text.removesuffix("...\n")
 
 
-def load_shared(text: str, file: str) -> tuple[Any, tuple[Repetition, ...]]:
-    """Parses the value in ``text`` as ``load`` does, but that of the values of a key that stands twice the last one
-    counts; the second result tells such keys."""
-    return _load(text, file, drop_earlier)
+# Places in a text.
 
 
-def _load(
-    text: str, file: str, prepare: Callable[[yaml.Node], tuple[Repetition, ...]]
-) -> tuple[Any, tuple[Repetition, ...]]:
-    loader = _TextKeyLoader(text)
-    try:
-        root = loader.get_single_node()
-        if root is None:
-            return None, ()
-        repetitions = prepare(root)
-        check(root, loader.resolve)
-        return loader.construct_document(root), repetitions
-    except yaml.YAMLError as error:
-        raise FileProblemsError((problem(error, text, file),)) from None
-    finally:
-        loader.dispose()
-
-
-def problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
-    """The problem that YAML reports in ``text``, with its location."""
-    if isinstance(error, yaml.reader.ReaderError):
-        before = text.encode()[: error.position].decode(errors="replace")
-        location = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return Problem(location, f"the character U+{error.character:04X} has no place in a text file; remove it")
-    if isinstance(error, Refusal):
-        mark = error.problem_mark
-        return Problem(Location(file, mark.line + 1, mark.column + 1) if mark else Location(file), str(error.problem))
-    if isinstance(error, yaml.MarkedYAMLError):
-        fault = explain(error, text)
-        return Problem(Location(file, fault.line, fault.column), fault.message)
-    return Problem(Location(file), "not YAML")
-
-
+@functools.lru_cache(maxsize=4)
 def locations(text: str, file: str) -> dict[YamlPath, Location]:
     """The location of each value of ``text``; that of a value in a mapping is the location of its key."""
     collected: dict[YamlPath, Location] = {}
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    root = yaml.compose(text, Loader=loader)
 
-    def visit(node: yaml.Node | None, path: YamlPath, mark: Any) -> None:
-        if node is None:
-            return
+    def visit(node: yaml.Node, path: YamlPath, mark: Any) -> None:
         collected[path] = Location(file, mark.line + 1, mark.column + 1)
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
@@ -556,24 +265,25 @@ def locations(text: str, file: str) -> dict[YamlPath, Location]:
             for index, value in enumerate(node.value):
                 visit(value, (*path, index), value.start_mark)
 
-    visit(root, (), root.start_mark if root else None)
+    if (root := yaml.compose(text, Loader=_Loader)) is not None:
+        visit(root, (), root.start_mark)
     return collected
 
 
-def location_of(path: YamlPath, value_locations: dict[YamlPath, Location], file: str) -> Location:
-    """The location of ``path``, or of the innermost value around it."""
-    while path and path not in value_locations:
+def location_of(path: YamlPath, text: str, file: str) -> Location:
+    """The location of ``path`` in ``text``, or of the innermost value around it."""
+    places = locations(text, file)
+    while path and path not in places:
         path = path[:-1]
-    return value_locations.get(path, Location(file))
+    return places.get(path, Location(file))
 
 
 def location_within(text: str, file: str, path: YamlPath, written: str, earlier: int) -> Location:
     """The location of ``written`` in the value at ``path``, after ``earlier`` other occurrences in that value; the
     location of the value itself where ``text`` spells it differently."""
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    node = yaml.compose(text, Loader=loader)
+    node = yaml.compose(text, Loader=_Loader)
     for part in path:
-        node = _child(node, part)
+        node = _child(node, part)[1]
     if node is None:
         return Location(file)
     at = node.start_mark.index - 1
@@ -584,16 +294,85 @@ def location_within(text: str, file: str, path: YamlPath, written: str, earlier:
     return Location(file, text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
-def _child(node: yaml.Node | None, part: str | int) -> yaml.Node | None:
+def _child(node: yaml.Node | None, part: str | int) -> tuple[yaml.Node | None, yaml.Node | None]:
+    """The key and the value at ``part`` of ``node``; the last of them where the key stands twice."""
     if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in reversed(node.value) if key.value == part), None)
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int):
-        return node.value[part] if part < len(node.value) else None
-    return None
+        return next(((key, value) for key, value in reversed(node.value) if key.value == part), (None, None))
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return None, node.value[part]
+    return None, None
 
 
-# Checking a file of the user's against its JSON Schema: all problems at once, each with its location. The schemas are
-# the single description of the formats: editors read them, and errors quote their ``description`` texts.
+# The editor: single values of a text are set, and whatever else is there stays as it was written.
+
+
+def with_values(text: str, values: Mapping[YamlPath, Any], expected: Any) -> str | None:
+    """``text`` with each of ``values`` at its path; None where it is laid out so unusually that it would not say
+    ``expected`` then."""
+    edited = text
+    try:
+        for path, value in values.items():
+            edited = _with_value(edited, path, value)
+        return edited if load(edited, "") == expected else None
+    except (FileProblemsError, yaml.YAMLError):  # PyYAML's own scanner takes less than libyaml
+        return None
+
+
+def _with_value(text: str, path: YamlPath, value: Any) -> str:
+    node = yaml.compose(text, Loader=yaml.SafeLoader)  # its marks count characters, as text does
+    if node is None:
+        ended = text if not text or text.endswith("\n") else f"{text}\n"
+        return ended + _dumped(_nested(path, value), _EntryDumper)
+    start, rest, column = 0, path, -1
+    while rest:
+        key, child = _child(node, rest[0])
+        if child is None and isinstance(node, yaml.MappingNode):
+            return _with_entry(text, node, _nested(rest, value))
+        if child is None:
+            break
+        start = text.index(":", key.end_mark.index) + 1 if key else child.start_mark.index
+        column = key.start_mark.column if key and isinstance(node, yaml.MappingNode) and not node.flow_style else -1
+        node, rest = child, rest[1:]
+    value, end = _nested(rest, value), _leaf_end(node)
+    if not isinstance(value, dict) or not value or column < 0:
+        return f"{text[:start]} {_dumped(value, _Dumper, flow=True).strip()}{text[end:]}"
+    # A block takes the place of what stands on the line; a comment at its end stays there.
+    line_end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    lines = "".join(f"\n{' ' * (column + 2)}{line}" for line in _dumped(value, _EntryDumper).splitlines())
+    return f"{text[:start]}{text[end:line_end].rstrip()}{lines}{text[line_end:]}"
+
+
+def _with_entry(text: str, mapping: yaml.MappingNode, entry: Any) -> str:
+    """``text`` with one more entry at the end of ``mapping``."""
+    if mapping.flow_style:
+        end = _leaf_end(mapping.value[-1][1]) if mapping.value else mapping.end_mark.index - 1
+        return (
+            f"{text[:end]}{', ' if mapping.value else ''}{_dumped(entry, _Dumper, flow=True).strip()[1:-1]}{text[end:]}"
+        )
+    end = _leaf_end(mapping)
+    end = end - 1 if text[end - 1] == "\n" else text.find("\n", end)  # a block of text ends with its last line break
+    end = len(text) if end < 0 else end
+    newline = "\r\n" if text[end - 1] == "\r" else "\n"
+    end -= len(newline) - 1
+    indent = " " * mapping.start_mark.column
+    lines = _dumped(entry, _EntryDumper).splitlines()
+    return f"{text[:end]}{''.join(f'{newline}{indent}{line}' for line in lines)}{text[end:] or newline}"
+
+
+def _nested(path: YamlPath, value: Any) -> Any:
+    return {path[0]: _nested(path[1:], value)} if path else value
+
+
+def _leaf_end(node: yaml.Node) -> int:
+    """The end of the last scalar in a value: the end of a block counts the comments after it, too."""
+    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
+        last = node.value[-1]
+        return _leaf_end(last[1] if isinstance(last, tuple) else last)
+    end: int = node.end_mark.index
+    return end
+
+
+# Checking a file of the user's against its JSON Schema: all problems at once, each with its location.
 
 
 @functools.cache
@@ -613,67 +392,58 @@ def validator(path: Path) -> Any:
 
 def problems(data: Any, schema_file: Path, text: str, file: str) -> tuple[Problem, ...]:
     """Every violation of its schema in ``data`` (read from ``text``); empty if there is none."""
-    errors = list(validator(schema_file).iter_errors(data))
-    if not errors:
-        return ()
-    value_locations = locations(text, file)
-    collected: list[Problem] = []
-    for error in errors:
-        collected.extend(_explain(error, schema(schema_file), value_locations, file))
-    return tuple(sorted(set(collected)))
+    complaints = {
+        Problem(location_of(path, text, file), message)
+        for error in validator(schema_file).iter_errors(data)
+        for path, message in _explained(error, schema(schema_file))
+    }
+    return tuple(sorted(complaints))
 
 
-def _explain(error: Any, root: dict[str, Any], value_locations: dict[YamlPath, Location], file: str) -> list[Problem]:
+def _explained(error: Any, root: dict[str, Any]) -> list[tuple[YamlPath, str]]:
+    """The complaints of one error, each with its path."""
     path: YamlPath = tuple(error.instance_path)
-    location = location_of(path, value_locations, file)
-    parent = _node(root, list(error.schema_path)[:-1])
+    named = f"`{'.'.join(map(str, path))}`" if path else ""
+    node = _schema_node(root, list(error.schema_path)[:-1])
     kind = type(error.kind).__name__
     if kind == "AdditionalProperties":
-        keys = list(parent.get("properties", {}))
-        return [
-            Problem(location_of((*path, key), value_locations, file), f"unknown key `{key}`{_nearest(key, keys)}")
-            for key in error.kind.unexpected
-        ]
+        keys = list(node.get("properties", {}))
+        return [((*path, key), f"unknown key `{key}`{_nearest(key, keys)}") for key in error.kind.unexpected]
     if kind == "Required":
-        return [Problem(location, f"the key `{error.kind.property}` is missing{_within(path)}")]
+        return [(path, f"the key `{error.kind.property}` is missing{f' in {named}' if path else ''}")]
     if kind == "PropertyNames":
         name = error.kind.value.instance
-        message = f"`{name}` has characters that are not allowed in a name here"
-        return [Problem(location_of((*path, name), value_locations, file), message)]
-    description = parent.get("description", "")
-    complaint = _shape(error, kind, parent)
-    return [Problem(location, f"{_at_path(path)}{complaint}" + (f"; meant is: {description}" if description else ""))]
+        return [((*path, name), f"`{name}` has characters that are not allowed in a name here")]
+    description = f"; meant is: {node['description']}" if node.get("description") else ""
+    return [(path, f"{f'{named}: ' if path else ''}{_complaint(error, kind, node)}{description}")]
 
 
-def _shape(error: Any, kind: str, parent: dict[str, Any]) -> str:
+def _complaint(error: Any, kind: str, node: dict[str, Any]) -> str:
+    shown = json.dumps(error.instance, ensure_ascii=False, default=str)
+    shown = shown if len(shown) <= 60 else f"{shown[:57]}…"
     if kind == "Type" and error.instance is None:
         return "is empty"
     if kind == "Enum":
-        return f"{_as_json(error.instance)} is none of {', '.join(map(str, error.kind.options))}"
+        return f"{shown} is none of {', '.join(map(str, error.kind.options))}"
     if kind == "Pattern":
-        return f"{_as_json(error.instance)} has characters that are not allowed here"
+        return f"{shown} has characters that are not allowed here"
     if kind in {"Type", "MaxItems", "MaxProperties"}:
-        return f"{_as_json(error.instance)} is not {_wanted(parent)}{_advice(error.instance, parent)}"
+        types = node["type"] if isinstance(node.get("type"), list) else [node.get("type", "anything else")]
+        # A list or mapping that may only be empty is no type that is meant.
+        empty = {name for name, most in (("array", "maxItems"), ("object", "maxProperties")) if node.get(most) == 0}
+        wanted = " or ".join(_WORDS.get(name, name) for name in types if name not in empty | {"null"})
+        return f"{shown} is not {wanted}{_advice(error.instance, types)}"
     if kind in {"OneOfNotValid", "AnyOf", "OneOfMultipleValid"}:
-        return f"{_as_json(error.instance)} fits none of the forms known here"
+        return f"{shown} fits none of the forms known here"
     return str(error.message)
 
 
-def _wanted(node: dict[str, Any]) -> str:
-    """The types of a value, without those that are only there so that it may be empty."""
-    types = node["type"] if isinstance(node.get("type"), list) else [node.get("type", "anything else")]
-    empty = {name for name, most in (("array", "maxItems"), ("object", "maxProperties")) if node.get(most) == 0}
-    return " or ".join(_WORDS.get(name, name) for name in types if name not in empty | {"null"})
-
-
-def _advice(value: Any, node: dict[str, Any]) -> str:
+def _advice(value: Any, types: list[str]) -> str:
     """Advice for text that was meant as entries or items, and the other way round."""
-    if isinstance(value, dict | list) and "string" in node.get("type", ()):
+    if isinstance(value, dict | list) and "string" in types:
         return "; for text that begins with a bracket or brace, put single quotes around it"
-    if isinstance(value, str) and re.match(r"[A-Za-z_][\w-]*:[^\s:/]", value):
-        return "; is a space missing after a colon?"
-    if isinstance(value, str) and re.match(r"-[^\s-]", value):
-        return "; is a space missing after a `-`?"
+    if isinstance(value, str) and (match := re.match(r"[A-Za-z_][\w-]*(:)[^\s:/]|(-)[^\s-]", value)):
+        return f"; is a space missing after a {'colon' if match[1] else '`-`'}?"
     return ""
 
 
@@ -688,30 +458,16 @@ _WORDS = {
 }
 
 
-def _node(root: dict[str, Any], path: list[str | int]) -> dict[str, Any]:
+def _schema_node(root: dict[str, Any], path: list[str | int]) -> dict[str, Any]:
     node: Any = root
     for part in path:
         if isinstance(node, dict) and "$ref" in node:
-            node = _node(root, node["$ref"].removeprefix("#/").split("/"))
-        if part == "$ref":
-            continue
-        node = node[part]
+            node = _schema_node(root, node["$ref"].removeprefix("#/").split("/"))
+        if part != "$ref":
+            node = node[part]
     return node if isinstance(node, dict) else {}
 
 
 def _nearest(key: str, keys: list[str]) -> str:
     suggestion = did_you_mean(key, keys, code=True)
     return f"; {suggestion}" if suggestion else f"; known here: {', '.join(keys)}" if keys else ""
-
-
-def _at_path(path: YamlPath) -> str:
-    return f"`{'.'.join(map(str, path))}`: " if path else ""
-
-
-def _within(path: YamlPath) -> str:
-    return f" in `{'.'.join(map(str, path))}`" if path else ""
-
-
-def _as_json(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else text[:57] + "…"

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import files
-from builder.base.errors import BuilderError, EngineError, FileProblemsError, TransferError, UsageError
+from builder.base.errors import (
+    BuilderError,
+    EngineError,
+    FileProblemsError,
+    TransferError,
+    UsageError,
+    require_no_problems,
+)
 from builder.base.events import Diagnosis, ignore
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
@@ -372,7 +379,7 @@ def _files(project: Project) -> Iterator[Diagnosis]:
     def check_recipe(name: str) -> None:
         loaded = recipe.load_recipe(project, recipes[name])
         missing_mods.extend(map(str, recipe_problems.missing_mods(project, loaded)))
-        recipe_problems.require_none((loaded,))
+        require_no_problems(recipe_problems.recipe_problems(loaded))
 
     checks: list[tuple[str, tuple[str, ...], Callable[[str], object]]] = [
         ("definitions", definition_names(project), lambda name: _check_definition(project, name)),

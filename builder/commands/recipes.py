@@ -40,13 +40,11 @@ from builder.definitions.container import of_server
 from builder.definitions.fields import read_text
 from builder.definitions.image import ServeSettings
 from builder.definitions.recipe import read_recipe
-from builder.definitions.recipe_problems import LaunchFindings
 from builder.lab.compare import changes
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.moving import copies
 from builder.numbers import status
-from builder.plan import rules
 from builder.serving import compose, preparation, routers, selection
 from builder.serving.routers import RoutedModel
 from builder.serving.running import PROJECT
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     from builder.definitions.command import Backend, ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
-    from builder.definitions.recipe_problems import ImageFacts
     from builder.lab.compare.changes import FileChange
     from builder.lock.model import ImageName
     from builder.moving.copies import PlannedCopy, Upstream
@@ -124,42 +121,26 @@ def _check(project: Project, lock: Lock, path: Path) -> CheckedRecipe:
     every_note = {*notes(project, lock, parsed)}
     with suppress(FileProblemsError, UsageError):  # a command that cannot be rendered has a problem already
         rendered = command.render_command(checked, {})
-        launch = _at_launch(project, lock, checked, rendered)
-        problems |= {*launch.problems}
-        every_note |= {*launch.notes, *command.contradictions(checked, rendered.words)}
+        at_launch, possible = _at_launch(project, lock, checked, rendered)
+        problems |= {*at_launch}
+        every_note |= {*possible, *command.contradictions(checked, rendered.words)}
     return CheckedRecipe(file, checked, tuple(sorted(problems)), tuple(sorted(every_note)))
 
 
-def _at_launch(project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand) -> LaunchFindings:
-    """Finds what is known against a launch of a recipe."""
+def _at_launch(
+    project: Project, lock: Lock, checked: Recipe, rendered: ServeCommand
+) -> tuple[list[Problem], list[Problem]]:
+    """Finds what is known against a launch of a recipe: problems, and notes."""
     volumes: tuple[str, ...] = ()
     with suppress(FileProblemsError):  # what is wrong in builder.yaml is told by whatever reads it
         volumes = configuration.load_configuration(project).container.volumes
     facts = recipe_problems.image_facts(project, checked)
     mounting = replace(checked, volumes=(*checked.volumes, *volumes))
-    findings = recipe_problems.find_launch_problems(mounting, rendered, facts)
-    problems, further = [*findings.problems], [*findings.notes]
+    problems, possible = recipe_problems.find_launch_problems(mounting, rendered, facts)
     if choices := vllm_choices.at_hand(project, lock, facts.definitions):
         label, values = choices.label, choices.values
         problems += recipe_problems.unknown_choice_problems(checked, rendered.words, facts, label, values)
-    if vllm := _pinned_vllm(lock, checked, facts):
-        further += recipe_problems.streamed_calls(checked, rendered, vllm)
-    return LaunchFindings(tuple(problems), tuple(further))
-
-
-def _pinned_vllm(lock: Lock, checked: Recipe, facts: ImageFacts) -> str:
-    """The version of vLLM in the image of a recipe: that of the number that it is served from, else the one that its
-    definition is pinned to. Empty where images.lock has neither."""
-    repository = lock.images.get(checked.repository)
-    number = checked.number or (repository.current if repository else None)
-    image = repository.numbers.get(number) if repository and number else None
-    if image and (version := image.versions.get("vllm")):
-        return version.version
-    for definition in reversed(facts.definitions):
-        for pins in lock.pins.get(definition.name, {}).values():
-            if pinned := rules.pinned_versions(definition, pins).get("vllm"):
-                return pinned
-    return ""
+    return problems, possible
 
 
 def notes(project: Project, lock: Lock, parsed: ParsedRecipe) -> tuple[Problem, ...]:

@@ -26,10 +26,8 @@ class Target:
 
 def find_target(project: Project, text: str, models: Collection[str] | None = None) -> Target:
     """Finds the target that ``text`` names: ``tf5``, ``vllm-node-tf5``, ``recipes/x.yaml``, ``x`` or ``folder/x``.
-    ``models`` are the models that the caller accepts as well, for the hint.
-
-    Raises UsageError where it names nothing, FileProblemsError with all problems of an invalid recipe.
-    """
+    ``models`` are those that the caller accepts as well, for the hint. Raises UsageError where it names nothing,
+    FileProblemsError with all problems of an invalid recipe."""
     if text in image.definition_names(project):
         return Target(text)
     if loaded := _load(project, text):
@@ -45,10 +43,8 @@ def find_target(project: Project, text: str, models: Collection[str] | None = No
 
 
 def find_recipe(project: Project, text: str) -> recipe.Recipe:
-    """Reads the recipe that ``text`` names, whatever its container is, and though a definition has the same name.
-
-    Raises UsageError where it names none, FileProblemsError with all problems of an invalid one.
-    """
+    """Reads the recipe that ``text`` names, though a definition may have the same name. Raises UsageError where it
+    names none, FileProblemsError with all problems of an invalid one."""
     if loaded := _load(project, text):
         return loaded
     find_target(project, text)

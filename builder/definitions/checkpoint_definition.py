@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked, read_text
@@ -48,8 +48,8 @@ class TakeStep:
 
 @dataclass(frozen=True)
 class ReplaceStep:
-    """Puts selected tensors of a source in the place of those with the same name and shape, each with its companions;
-    ``unmatched`` is how many have no counterpart."""
+    """Puts selected tensors of a source in the place of those with the same name and shape, each with its companions,
+    but for ``unmatched`` ones."""
 
     source: str
     selection: TensorSelection
@@ -118,7 +118,6 @@ FILE = "checkpoint.yaml"
 NAME = re.compile(r"(?!.*--)[a-z0-9][a-z0-9._-]{0,63}")
 SHARD_SIZE = 5_000_000_000
 
-_UNITS = {"MB": 10**6, "GB": 10**9}
 _SCALES = {"int8-rows": "weight_scale", "fp8-blocks": "weight_scale_inv"}
 
 
@@ -153,7 +152,7 @@ class CheckpointDefinition:
 
     def location(self, *path: str | int) -> Location:
         """The location of a value in the file."""
-        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
+        return yaml_file.location_of(path, self.text, self.file)
 
 
 def checkpoint_names(project: Project) -> tuple[str, ...]:
@@ -169,11 +168,9 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
     existing = checkpoint_names(project)
     if name not in existing:
         suggestion = did_you_mean(name, existing, code=True)
-        how = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds"
-        raise UsageError(
-            f"no checkpoint is called `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"there are: {', '.join(existing)}" if existing else how,
-        )
+        hint = f"`{FOLDER}/NAME/{FILE}` defines one; `builder schema checkpoint` tells what it holds"
+        hint = f"there are: {', '.join(existing)}" if existing else hint
+        raise UsageError(f"no checkpoint is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     path = below_project(project.root, project.root / FOLDER / name) / FILE
     file = f"{FOLDER}/{name}/{FILE}"
     return parse_checkpoint(read_text(path, file, project.root), name, file)
@@ -182,10 +179,9 @@ def load_checkpoint(project: Project, text: str) -> CheckpointDefinition:
 def parse_checkpoint(text: str, name: str, file: str) -> CheckpointDefinition:
     """Reads a definition from its text. Raises FileProblemsError with everything that is wrong in it."""
     data = checked(text, file, "checkpoint")
-    problems = tuple(_problems(data, text, file))
-    if problems:
-        raise FileProblemsError(tuple(sorted(problems)))
+    require_no_problems(_problems(data, text, file))
     output = data.get("output") or {}
+    size: str = output.get("shard_size", "")
     return CheckpointDefinition(
         name=name,
         file=file,
@@ -196,7 +192,7 @@ def parse_checkpoint(text: str, name: str, file: str) -> CheckpointDefinition:
         mods=tuple((data.get("requires") or {}).get("mods") or ()),
         license=data.get("license"),
         folder=output.get("folder"),
-        shard_size=_bytes(output["shard_size"]) if "shard_size" in output else SHARD_SIZE,
+        shard_size=int(size[:-2].strip()) * (10**9 if size.endswith("GB") else 10**6) if size else SHARD_SIZE,
         text=text,
     )
 
@@ -213,7 +209,7 @@ def _selection(step: Mapping[str, Any]) -> TensorSelection:
 
 
 def _step(step: Mapping[str, Any]) -> CheckpointStep:
-    verb, expect = verb_of(step), step.get("expect")
+    verb, expect = _verb_of(step), step.get("expect")
     if verb == "take":
         files = tuple(step["files"]) if "files" in step else None
         return TakeStep(step["take"], _selection(step), dict(step.get("rename", {})), files, expect)
@@ -237,10 +233,6 @@ def _step(step: Mapping[str, Any]) -> CheckpointStep:
     return VerifyStep(demands.get("tensors"), demands.get("bytes"), shapes=shapes, **maps)
 
 
-def _bytes(text: str) -> int:
-    return int(text[:-2].strip()) * _UNITS[text[-2:]]
-
-
 # Problems of a checkpoint definition that its schema cannot find.
 
 _SELECTING = {"select", "except", "dtype", "expect"}
@@ -256,27 +248,23 @@ _KEYS: Mapping[str, set[str]] = {
 _OF_A_SOURCE = ("take", "replace", "add")
 
 
-def verb_of(step: Mapping[str, Any]) -> str:
+def _verb_of(step: Mapping[str, Any]) -> str:
     """The word that a step as written is named after; empty where there is none."""
     return next((key for key in step if key in _KEYS), "")
 
 
-def _problems(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
+def _problems(data: Mapping[str, Any], text: str, file: str) -> list[Problem]:
     """The problems in ``data``, read from ``text``, each at its place in ``file``."""
-    places = yaml_file.locations(text, file)
-
-    def at(path: yaml_file.YamlPath, message: str) -> Problem:
-        return Problem(yaml_file.location_of(path, places, file), message)
 
     steps = data["steps"]
-    if verb_of(steps[0]) != "take":
-        yield at(("steps", 0), "the first step takes something: `take: SOURCE`")
+    wrong: list[tuple[yaml_file.YamlPath, str]] = []
+    if _verb_of(steps[0]) != "take":
+        wrong.append((("steps", 0), "the first step takes something: `take: SOURCE`"))
     for number, step in enumerate(steps):
-        yield from (at(("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))
+        wrong += ((("steps", number, *path), message) for path, message in _of_step(step, data["sources"]))
     used = {step.get(verb) for step in steps for verb in _OF_A_SOURCE}
-    for name in data["sources"]:
-        if name not in used:
-            yield at(("sources", name), f"no step uses the source `{name}`")
+    wrong += ((("sources", name), f"no step uses the source `{name}`") for name in data["sources"] if name not in used)
+    return sorted(Problem(yaml_file.location_of(path, text, file), message) for path, message in wrong)
 
 
 def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[yaml_file.YamlPath, str]]:
@@ -289,7 +277,7 @@ def _of_step(step: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tu
         yield (key,), f"`{key}` means nothing to `{verb}`"
     if verb in _OF_A_SOURCE and step[verb] not in sources:
         suggestion = did_you_mean(step[verb], sources, code=True)
-        yield (verb,), f"`{step[verb]}` is none of the sources" + (f"; {suggestion}" if suggestion else "")
+        yield (verb,), f"`{step[verb]}` is none of the sources{suggestion and f'; {suggestion}'}"
     if verb == "add" and not step.get("file", "").endswith(".safetensors"):
         yield (), "`add` names a `file` of its source that ends with .safetensors"
     if step.get("quantize") == "int8-rows" and "block" in step:

@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# The link between nodes that serve one model together: what a container needs to use it. NCCL's variables:
-# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html. Which of them a DGX Spark needs, and the limits
-# of a container that is not privileged: the community's launcher (launch-cluster.sh and autodiscover.sh of
-# spark-vllm-docker).
+# What a container needs to use the link between the nodes. NCCL's variables:
+# https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html. Which of them a DGX Spark needs, and the limits of
+# a container that is not privileged: launch-cluster.sh and autodiscover.sh of spark-vllm-docker.
 
 RDMA_DEVICES = "/dev/infiniband"
 # RDMA registers memory with the device, which pins it.
@@ -100,10 +99,8 @@ def connected(settings: ContainerSettings, node: Node, address: str, backend: Ba
     )
 
 
-# The command of each node, as the community's launcher starts them (launch-cluster.sh of spark-vllm-docker): vLLM's own
-# multi-node launch (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), the same command on each node
-# with the number of nodes, the node's own rank and the address of the head node; or Ray, where the user or the recipe's
-# ``cluster`` says so.
+# The command of each node, as launch-cluster.sh of spark-vllm-docker starts them: vLLM's own multi-node launch
+# (https://docs.vllm.ai/en/stable/serving/parallelism_scaling.html), or Ray, where the user or the recipe says so.
 
 RANK = f"{LABEL}.rank"
 # The port of the head node at which the others meet it, of vLLM's launch and of Ray alike.
@@ -114,9 +111,8 @@ _OBJECT_STORE = ("--object-store-memory", "1073741824", "--num-cpus", "2")
 
 @dataclass(frozen=True)
 class ClusterMember:
-    """A node that takes part, with its ``rank`` among them (0 is the head) and the ``address`` where the others reach
-    it. ``argv`` is what runs on it: the serve command, or Ray's worker; ``ray`` is what starts Ray beside the serve
-    command of a head node, and empty elsewhere."""
+    """A node that takes part, its ``rank`` (0 is the head) and the ``address`` where the others reach it. ``argv`` is
+    the serve command, or Ray's worker; ``ray`` starts Ray beside the serve command of a head node."""
 
     node: Node
     rank: int
@@ -127,9 +123,8 @@ class ClusterMember:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes that serve one model together, the head first, and how. ``command`` is that of the head; ``sizes`` are
-    those that the model is spread by, where the command gives them; ``left_alone`` are the nodes that it does not
-    need; ``port`` is that of the head at which the others meet it."""
+    """The nodes that serve one model together, the head first. ``command`` is that of the head, ``port`` that at which
+    the others meet it; ``sizes`` are those that the command spreads the model by; ``left_alone`` are spare nodes."""
 
     members: tuple[ClusterMember, ...]
     backend: Backend
@@ -140,7 +135,7 @@ class Cluster:
 
     @property
     def note(self) -> str:
-        """A note for the user: how many nodes are used, and which are not; empty where all of them are."""
+        """A note on how many nodes are used, and which are not; empty where all of them are."""
         if not self.left_alone:
             return ""
         used = ", ".join(member.node.name for member in self.members)
@@ -177,19 +172,17 @@ def cluster_of(
     """The cluster that serves ``recipe`` on as many of ``nodes`` as its command spreads the model over. They meet at
     ``MASTER_PORT`` of the head, or at the ``--master-port`` in ``extra``.
 
-    Raises UsageError where there are too few of them, or an address is not known; raises as ``render_member`` does too.
+    Raises UsageError where there are too few of them, or an address is not known; raises as ``render_command`` does.
     """
     require_fit(recipe, len(nodes))
     port = command.option(extra, _PORT_OPTION) or str(MASTER_PORT)
     extra = command.without(extra, _PORT_OPTION)
-    alike = command.render_member(recipe, overrides, extra, backend)
+    alike = command.render_command(recipe, overrides, extra, backend)
     sizes = command.parallelism(alike.words)
     count = prod(sizes.values()) if sizes else len(nodes)
     if count > len(nodes):
-        raise UsageError(
-            f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}",
-            hint="name more nodes, or set another size, such as --tp",
-        )
+        message = f"{recipe.file}: its command takes {count} machines ({_product(sizes)}), and there are {len(nodes)}"
+        raise UsageError(message, hint="name more nodes, or set another size, such as --tp")
     used = nodes[:count]
     addresses = [configuration.address_of(node) for node in used]
     if backend == "ray":
@@ -199,7 +192,7 @@ def cluster_of(
         members = []
         for rank, (node, address) in enumerate(zip(used, addresses, strict=True)):
             place = ("--nnodes", str(count), "--node-rank", str(rank), *master, *(("--headless",) if rank else ()))
-            rendered = command.render_member(recipe, overrides, extra, backend, place)
+            rendered = command.render_command(recipe, overrides, extra, backend, place)
             alike = alike if rank else rendered
             members.append(ClusterMember(node, rank, address, rendered.argv))
     return Cluster(tuple(members), backend, alike, sizes, tuple(nodes[count:]), port)
@@ -207,9 +200,14 @@ def cluster_of(
 
 def member_settings(settings: ContainerSettings, member: ClusterMember, backend: Backend) -> ContainerSettings:
     """``settings`` for a member of a cluster. Only the head node answers requests, so only it has a health check."""
+    argv = member.argv
+    if member.ray:
+        argv = ("bash", "-c", _HEAD, "bash", str(len(member.ray)), *member.ray, *member.argv)
+    elif backend == "ray":
+        argv = ("bash", "-c", _WORKER, "bash", *member.argv)
     return replace(
         connected(settings, member.node, member.address, backend),
-        argv=_launched(member, backend),
+        argv=argv,
         labels={**settings.labels, RANK: str(member.rank)},
         # The nodes talk to each other on ports that are chosen as they start.
         network="host",
@@ -225,16 +223,15 @@ def _product(sizes: Mapping[str, int]) -> str:
 def _joined_by_ray(
     nodes: Sequence[Node], addresses: Sequence[str], port: str, alike: ServeCommand
 ) -> list[ClusterMember]:
-    head = addresses[0]
-    start = ("ray", "start", "--block")
+    head, start = addresses[0], ("ray", "start", "--block")
     quiet = ("--include-dashboard=false", "--disable-usage-stats")
     ray = (*start, "--head", "--port", port, *_OBJECT_STORE, "--node-ip-address", head, *quiet)
     meeting = f"--address=[{head}]:{port}" if ":" in head else f"--address={head}:{port}"
     worker = (*start, *_OBJECT_STORE, "--disable-usage-stats", meeting, "--node-ip-address")
-    members = [ClusterMember(nodes[0], 0, head, alike.argv, ray)]
-    for rank, (node, address) in enumerate(zip(nodes[1:], addresses[1:], strict=True), 1):
-        members.append(ClusterMember(node, rank, address, (*worker, address)))
-    return members
+    return [
+        ClusterMember(node, rank, address, (*worker, address) if rank else alike.argv, () if rank else ray)
+        for rank, (node, address) in enumerate(zip(nodes, addresses, strict=True))
+    ]
 
 
 # Ray runs beside the server; the number of its words comes first.
@@ -246,43 +243,25 @@ _HEAD = (
 _WORKER = 'until "$@"; do sleep 2; done'
 
 
-def _launched(member: ClusterMember, backend: Backend) -> tuple[str, ...]:
-    """The argument vector of the member's container."""
-    if member.ray:
-        return ("bash", "-c", _HEAD, "bash", str(len(member.ray)), *member.ray, *member.argv)
-    return ("bash", "-c", _WORKER, "bash", *member.argv) if backend == "ray" else member.argv
+# The guard of each node's command. vLLM's further nodes wait for ever for a head that is gone, and a head whose node is
+# gone answers nobody until it notices. So each holds a connection to the head, which the kernel closes when the other
+# end dies, and ends with it; the engines then start all of them again.
 
-
-# The guard round the command of each of several nodes: the whole ends when one of them does. vLLM's further nodes
-# wait for ever for a head that is gone, and a head whose node is gone answers nobody until it notices (vLLM 0.32 by
-# pipeline over two machines: the head ended with an error, the other stayed up). So each holds a connection to the
-# head, which the kernel closes when the other end dies, and ends with it; the engines then start all of them again,
-# which meet anew.
-
-# How far the guard's port is from the one at which the nodes meet: a second server on them has another.
+# From the port at which the nodes meet to that of the guard: a second server on them has another.
 _DISTANCE = 10
 # The line that the guard writes where not its own command ended first.
 ENDED_ELSEWHERE = "another node has ended: so does this one"
-_LAST_PORT = 65535
 _SCRIPT = Path(__file__).with_name("guard_script.py")
 
 
 def guarded(settings: ContainerSettings, rank: int, head: str, meeting_port: str) -> ContainerSettings:
     """``settings`` whose command ends with those of the other nodes; they meet at ``meeting_port`` of the ``head``'s
     address."""
-    guard = (
-        "python3",
-        "-ISc",
-        _SCRIPT.read_text(encoding="utf-8"),
-        str(rank),
-        head,
-        str(port(meeting_port)),
-        settings.labels[LABEL],
-    )
-    return replace(settings, argv=(*guard, *settings.argv))
+    arguments = (str(rank), head, str(port(meeting_port)), settings.labels[LABEL])
+    return replace(settings, argv=("python3", "-ISc", _SCRIPT.read_text(encoding="utf-8"), *arguments, *settings.argv))
 
 
 def port(meeting_port: str) -> int:
     """The port of the guard beside that one."""
     number = int(meeting_port) if meeting_port.isascii() and meeting_port.isdecimal() else 0
-    return number + _DISTANCE if number + _DISTANCE <= _LAST_PORT else number - _DISTANCE
+    return number + _DISTANCE if number + _DISTANCE <= 65535 else number - _DISTANCE

@@ -13,7 +13,7 @@ from itertools import dropwhile, pairwise, takewhile
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import Location, Problem, UsageError, require_no_problems
 from builder.definitions import shell
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ _NEXT_OPTION = re.compile(r"\s--?[A-Za-z]")
 
 @dataclass(frozen=True)
 class UsedOption:
-    """An option in a serve command with its ``value``, None where it has none; ``occurrence`` counts options of the
-    same spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
+    """An option in a serve command, its ``value`` if it has one, and its ``occurrence`` among those of the same
+    spelling, from 0. ``goes_on`` if another word that is no option follows its value."""
 
     option: str
     value: str | None
@@ -129,12 +129,9 @@ def options(words: Sequence[str]) -> Iterator[UsedOption]:
         option, sign, value = word.partition("=")
         occurrence = counts.get(option, 0)
         counts[option] = occurrence + 1
-        if sign:
-            yield UsedOption(option, value, occurrence)
-        else:
-            has_value = following is not None and not _is_option(following)
-            goes_on = has_value and third is not None and not _is_option(third)
-            yield UsedOption(option, following if has_value else None, occurrence, goes_on)
+        has_value = not sign and following is not None and not _is_option(following)
+        goes_on = has_value and third is not None and not _is_option(third)
+        yield UsedOption(option, value if sign else following if has_value else None, occurrence, goes_on)
 
 
 def _is_option(word: str) -> bool:
@@ -143,12 +140,15 @@ def _is_option(word: str) -> bool:
 
 def of_option(recipe: Recipe, used: UsedOption) -> Location:
     """The location of the option in the command; that of the default which brings it where the command does not."""
-    offset = _offset(recipe, used)
-    if offset is None:
-        key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
-        return recipe.location("defaults", key) if key else recipe.location("command")
-    earlier = recipe.command.count(used.option, 0, offset)
-    return yaml_file.location_within(recipe.text, recipe.file, ("command",), used.option, earlier)
+    if (offset := _offset(recipe, used)) is not None:
+        return _in_command(recipe, used.option, offset)
+    key = next((key for key, value in recipe.defaults.items() if used.option in str(value)), None)
+    return recipe.location("defaults", key) if key else recipe.location("command")
+
+
+def _in_command(recipe: Recipe, written: str, offset: int) -> Location:
+    earlier = recipe.command.count(written, 0, offset)
+    return yaml_file.location_within(recipe.text, recipe.file, ("command",), written, earlier)
 
 
 def of_value(recipe: Recipe, used: UsedOption, at: int = 0) -> Location:
@@ -173,7 +173,7 @@ def of_text(recipe: Recipe, written: str) -> Location:
     """The location of a word of the command; of the default that brings it, or of the command itself, where the command
     does not have it."""
     if written in recipe.command:
-        return yaml_file.location_within(recipe.text, recipe.file, ("command",), written, 0)
+        return _in_command(recipe, written, 0)
     key = next((key for key, value in recipe.defaults.items() if value == written), None)
     locations = yaml_file.locations(recipe.text, recipe.file)
     # A folder in `model:` is the default of {model}.
@@ -301,9 +301,8 @@ def contradictions(recipe: Recipe, words: Sequence[str]) -> Iterator[Problem]:
 
 
 # The environment variables of a recipe. The community's launcher writes each into a script, between double quotes:
-# ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here they are variables of the container, and
-# only those that bash has to expand come to a script. A quote without a backslash, which would end the text there and
-# leave broken JSON behind, is kept.
+# ``\"`` is a quote there, and ``$HOME`` is what it is in the container. Here only those that bash has to expand come to
+# a script. A quote without a backslash, which would end the text there and leave broken JSON behind, is kept.
 
 _ESCAPED = re.compile(r'\\(?:([$`"\\])|\n)')
 _EXPANSION = re.compile(r"(?<!\\)(?:\\\\)*(?:`|\$(?:[A-Za-z0-9_@*#?$!({-]))")
@@ -324,12 +323,6 @@ def _environment(env: Mapping[str, Scalar]) -> tuple[dict[str, str], str]:
     return fixed, "".join(f'export {name}="{text}"\n' for name, text in expanded.items())
 
 
-def _exporting(argv: tuple[str, ...], exports: str) -> tuple[str, ...]:
-    if exports and argv[:2] == ("bash", "-c"):
-        return (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
-    return ("bash", "-c", f'{exports}exec "$@"', "bash", *argv) if exports else argv
-
-
 # The keys that the community's launchers set from their options: vLLM's option, and other names in recipes.
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "port": ("--port", ()),
@@ -339,9 +332,8 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "max_model_len": ("--max-model-len", ()),
 }
 
-# What the community's launcher (run-recipe.py of spark-vllm-docker) takes out of the text of a command for one machine:
-# the option that joins machines, anywhere in it, with its value on the same line or on the next. A placeholder is one
-# NUL character. Lines that hold nothing, or a backslash alone, would end a command that goes on.
+# What run-recipe.py of spark-vllm-docker takes out of a command for one machine: the option that joins machines, with
+# its value on the same line or on the next. Empty lines, or a backslash alone, would end a command that goes on.
 _JOINS_MACHINES = re.compile(
     rf"(?<![\w-]){BACKEND}(?:=|(?:[ \t]|\\?\n)+)"
     r"""(?:'[^'\n]*'|"[^"\n]*"|[^\s'"\\;&|()<>#-][^\s'"\\;&|()<>]*)"""
@@ -357,9 +349,8 @@ _OF_THE_SHELL = frozenset({"export", "cd", "set", "unset", "umask", "ulimit", "s
 
 @dataclass(frozen=True)
 class ServeCommand:
-    """A rendered serve command. ``argv`` starts the server; ``words`` are the words of the command, those of a script
-    as written, before its shell expands them. ``port`` and ``host`` are those the server listens on, ``model`` the one
-    it loads and ``served`` the names it accepts, as far as the words tell."""
+    """A rendered serve command. ``argv`` starts the server; ``words`` are those of the command, before its shell
+    expands them. They tell ``port``, ``host``, the ``model`` that is loaded, and the names under which it is served."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
@@ -371,37 +362,53 @@ class ServeCommand:
     served: tuple[str, ...]
 
 
-def render_command(recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str] = ()) -> ServeCommand:
-    """Renders the command for one machine, with the recipe's defaults, the ``overrides`` by key in their place, and
-    ``extra`` appended. The model is not spread over GPUs unless ``overrides`` says so, whatever the defaults are.
+def render_command(
+    recipe: Recipe,
+    overrides: Mapping[str, str],
+    extra: Sequence[str] = (),
+    backend: Backend | None = None,
+    place: Sequence[str] = (),
+) -> ServeCommand:
+    """Renders the command with the recipe's defaults, the ``overrides`` by key in their place, and ``extra`` appended.
+
+    Without a ``backend`` it is for one machine, and the model is not spread over GPUs unless ``overrides`` says so.
+    Otherwise it is for one of several machines; the arguments ``place``, which say which of them it is, come last.
 
     Raises FileProblemsError with the problems of the recipe and their locations, and for a host, port or model's name
     that is none; UsageError for an override or an extra argument that the command has no place for.
     """
-    return _rendered(recipe, _alone(recipe), overrides, without(extra, BACKEND), "mp", ())
-
-
-def render_member(
-    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend, place: Sequence[str] = ()
-) -> ServeCommand:
-    """Renders the command of one of several machines that ``backend`` joins; the arguments ``place``, which say which
-    of them it is, come last. Raises as ``render_command`` does."""
-    kept = extra if backend == "ray" else without(extra, BACKEND)
-    return _rendered(recipe, _defaults(recipe), overrides, kept, backend, place)
+    parsed, given, appended = _completed(recipe, overrides, extra, backend, place)
+    words = (*shell.words(parsed, given), *appended)
+    require_no_problems(name_problems(recipe, words))
+    fixed, exports = _environment(recipe.env)
+    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
+    if exports and argv[:2] == ("bash", "-c"):
+        argv = (*argv[:2], f"{exports}{argv[2]}", *argv[3:])
+    elif exports:
+        argv = ("bash", "-c", f'{exports}exec "$@"', "bash", *argv)
+    return ServeCommand(
+        argv=argv,
+        env=fixed,
+        is_script=parsed.needs_shell,
+        words=words,
+        port=port(words),
+        host=option(words, "--host"),
+        model=model(words),
+        served=served(words),
+    )
 
 
 def command_problems(recipe: Recipe) -> tuple[Problem, ...]:
     """The problems that keep the recipe's command from being rendered with its own defaults."""
     units, misread = shell.parse_placeholders(recipe.command)
-    _, wrong = _parsed(recipe, units, _defaults(recipe) if recipe.cluster_only else _alone(recipe), {}, "mp")
+    _, wrong = _parsed(recipe, units, {}, "mp" if recipe.cluster_only else None)
     return tuple(sorted({*_problems(recipe, misread), *wrong}))
 
 
 def beside_server(recipe: Recipe) -> tuple[str, ...]:
     """The commands that run beside the server, as written: those before and after it, and those in its arguments. What
     only prepares the shell itself is left out; so is everything where the text cannot be read."""
-    units, _ = shell.parse_placeholders(recipe.command)
-    parsed, wrong = _parsed(recipe, units, _alone(recipe), {}, "mp")
+    parsed, wrong = _parsed(recipe, shell.parse_placeholders(recipe.command)[0], {}, None)
     commands = [["".join(token.raw for token in word) for word in words] for words in parsed.commands]
     if wrong or not commands:
         return ()
@@ -414,84 +421,53 @@ def beside_server(recipe: Recipe) -> tuple[str, ...]:
 def unchecked_words(recipe: Recipe) -> tuple[str, ...]:
     """The words of the command with the recipe's own defaults, whatever names are in them. Raises FileProblemsError as
     ``render_command`` does for what cannot be read."""
-    parsed, given, appended = _completed(recipe, _alone(recipe), {}, (), "mp", ())
+    parsed, given, appended = _completed(recipe, {}, (), None, ())
     return (*shell.words(parsed, given), *appended)
 
 
-def _rendered(
-    recipe: Recipe,
-    defaults: Mapping[str, Scalar],
-    overrides: Mapping[str, str],
-    extra: Sequence[str],
-    backend: Backend,
-    place: Sequence[str],
-) -> ServeCommand:
-    parsed, given, appended = _completed(recipe, defaults, overrides, extra, backend, place)
-    words = (*shell.words(parsed, given), *appended)
-    if unfit := tuple(name_problems(recipe, words)):
-        raise FileProblemsError(unfit)
-    fixed, exports = _environment(recipe.env)
-    argv = shell.script(parsed, given, appended) if parsed.needs_shell else words
-    return ServeCommand(
-        argv=_exporting(argv, exports),
-        env=fixed,
-        is_script=parsed.needs_shell,
-        words=words,
-        port=port(words),
-        host=option(words, "--host"),
-        model=model(words),
-        served=served(words),
-    )
-
-
 def _completed(
-    recipe: Recipe,
-    defaults: Mapping[str, Scalar],
-    overrides: Mapping[str, str],
-    extra: Sequence[str],
-    backend: Backend,
-    place: Sequence[str],
+    recipe: Recipe, overrides: Mapping[str, str], extra: Sequence[str], backend: Backend | None, place: Sequence[str]
 ) -> tuple[ParsedCommand, dict[str, str], tuple[str, ...]]:
     """The command as bash reads it, the values that were typed for its keys, and the arguments that are appended."""
     units, misread = shell.parse_placeholders(recipe.command)
     given, options = ({}, []) if misread else _overridden(recipe, shell.keys(units), overrides)
-    parsed, wrong = _parsed(recipe, units, defaults, given, backend)
-    if misread or wrong:
-        raise FileProblemsError((*_problems(recipe, misread), *wrong))
+    parsed, wrong = _parsed(recipe, units, given, backend)
+    require_no_problems((*_problems(recipe, misread), *wrong))
     words = shell.words(parsed, given)
     if recipe.revision is not None and model(words) == recipe.model and not option(words, "--revision"):
         options += ["--revision", recipe.revision]
-    options += extra
+    options += extra if backend == "ray" else without(extra, BACKEND)
     if backend == "ray" and _is_server((*words, *options)) and option((*words, *options), BACKEND) is None:
         options += [BACKEND, backend]
     options += place
-    for text in options:
-        if "\0" in text:
-            raise UsageError(f"{text!r}: an argument cannot hold a NUL character")
+    if bad := [text for text in options if "\0" in text]:
+        raise UsageError(f"{bad[0]!r}: an argument cannot hold a NUL character")
     return parsed, given, tuple(options)
 
 
 def _parsed(
-    recipe: Recipe, units: Sequence[Unit], defaults: Mapping[str, Scalar], given: Mapping[str, str], backend: Backend
+    recipe: Recipe, units: Sequence[Unit], given: Mapping[str, str], backend: Backend | None
 ) -> tuple[ParsedCommand, tuple[Problem, ...]]:
     """The command as bash reads it with the values of the recipe in it, and its problems."""
+    defaults = {**({"model": recipe.model} if recipe.model else {}), **recipe.defaults}
+    if backend is None and "tensor_parallel" in shell.keys(units):
+        defaults["tensor_parallel"] = 1  # of all keys, the community's launcher sets this one for one machine
     own = {key: value for key, value in defaults.items() if key not in given}
-    values = {**own, **given}
     text = _without(shell.filled(units, own), _EMPTY_LINE)
-    if backend == "mp" and (alone := _without(text, _JOINS_MACHINES)) != text:
+    if backend != "ray" and (alone := _without(text, _JOINS_MACHINES)) != text:
         text = _without(alone, _EMPTY_LINE)
     parsed = shell.scan(text)
     wrong = [
         shell.CommandProblem(placeholder.written, placeholder.offset, fault)
         for placeholder in shell.placeholders(units)
-        if (fault := _value_fault(placeholder, values))
+        if (fault := _value_fault(placeholder, {**own, **given}))
     ]
     wrong += parsed.wrong
     if not wrong:
         wrong += shell.unquotable(parsed, given)
         if not wrong and not parsed.commands:
             return parsed, (Problem(recipe.location("command"), "`command`: there is no command in it"),)
-    return parsed, tuple(_problems(recipe, wrong))
+    return parsed, _problems(recipe, wrong)
 
 
 def _without(units: Iterable[Unit], pattern: re.Pattern[str]) -> list[Unit]:
@@ -511,21 +487,8 @@ def _value_fault(placeholder: Placeholder, values: Mapping[str, Scalar]) -> str:
     return f"the value of {{{placeholder.key}}} holds a NUL character" if "\0" in text else ""
 
 
-def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> Iterator[Problem]:
-    for problem in problems:
-        earlier = recipe.command.count(problem.written, 0, problem.offset)
-        location = yaml_file.location_within(recipe.text, recipe.file, ("command",), problem.written, earlier)
-        yield Problem(location, problem.message)
-
-
-def _defaults(recipe: Recipe) -> dict[str, Scalar]:
-    return {"model": recipe.model, **recipe.defaults} if recipe.model else dict(recipe.defaults)
-
-
-def _alone(recipe: Recipe) -> dict[str, Scalar]:
-    """The defaults for one machine: of all keys, the community's launcher sets this one unless it is given."""
-    used = "tensor_parallel" in shell.keys(shell.parse_placeholders(recipe.command)[0])
-    return {**_defaults(recipe), **({"tensor_parallel": 1} if used else {})}
+def _problems(recipe: Recipe, problems: Iterable[CommandProblem]) -> tuple[Problem, ...]:
+    return tuple(Problem(_in_command(recipe, each.written, each.offset), each.message) for each in problems)
 
 
 def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
@@ -541,9 +504,8 @@ def _overridden(recipe: Recipe, used: Sequence[str], overrides: Mapping[str, str
             # The last one counts: vLLM parses its options with argparse.
             options += [OPTIONS[canonical][0], value]
         else:
-            raise UsageError(
-                f"{recipe.file}: its command has no {{{name}}} to set", hint=f"it has: {', '.join(used) or 'none'}"
-            )
+            hint = f"it has: {', '.join(used) or 'none'}"
+            raise UsageError(f"{recipe.file}: its command has no {{{name}}} to set", hint=hint)
     return given, options
 
 

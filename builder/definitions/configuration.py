@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
-
-import yaml
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from builder.base import files, yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.project import below_project
 from builder.base.words import did_you_mean
 from builder.definitions.fields import checked, env_text, read_checked, read_text
@@ -28,16 +25,14 @@ if TYPE_CHECKING:
     from builder.base.project import Project
 
 
-# The profiles of `builder bench`: those built in, and a project's own under ``bench:`` in builder.yaml.
+# The profiles of `builder bench`.
 
 
 @dataclass(frozen=True)
 class BenchProfile:
-    """A protocol of measuring throughput. Each prompt of ``pp`` tokens after a context of ``depth`` tokens is answered
-    with ``tg`` tokens, by ``concurrency`` requests at a time, ``runs`` times after one to warm up.
-
-    ``exact`` makes every answer as long as ``tg`` says. ``thinking`` leaves a model's thinking on; ``coherence`` first
-    asks for the capital of France. It takes ``minutes`` at most."""
+    """A way of measuring throughput in ``minutes`` at most. Each prompt of ``pp`` tokens after a context of ``depth``
+    tokens is answered with ``tg`` tokens (``exact``: no fewer), by ``concurrency`` requests at a time, ``runs`` times
+    after one to warm up. ``thinking`` leaves a model's thinking on; ``coherence`` asks for France's capital first."""
 
     name: str
     pp: tuple[int, ...] = (2048,)
@@ -67,23 +62,20 @@ BUILT_IN = (
 )
 
 
-def of_project(data: Mapping[str, Any] | None) -> tuple[BenchProfile, ...]:
+def _profiles(data: Mapping[str, Any]) -> tuple[BenchProfile, ...]:
     """The profiles built in and those in ``bench:`` of builder.yaml, which may replace them."""
     profiles = {profile.name: profile for profile in BUILT_IN}
-    for name, settings in (data or {}).items():
+    for name, settings in data.items():
         lists = {key: settings[key] for key in ("pp", "tg", "depth", "concurrency") if key in settings}
         lists = {key: tuple(value if isinstance(value, list) else [value]) for key, value in lists.items()}
         profiles[name] = BenchProfile(name, **{**settings, **lists})
     return tuple(profiles.values())
 
 
-# The options of a container as written on the command line or in builder.yaml; `container` reads them.
-
-
 @dataclass(frozen=True)
 class RequestedOptions:
     """The options as they are written: ``SRC:DST[:ro]``, ``NAME=VALUE`` or ``NAME`` for the environment's own value,
-    ``PORT:INSIDE``, and a size such as ``100g``. ``earlyoom`` is None where nothing is said."""
+    ``PORT:INSIDE``, and a size such as ``100g``."""
 
     volumes: tuple[str, ...] = ()
     env: tuple[str, ...] = field(default=(), repr=False)
@@ -112,8 +104,8 @@ _CONDITION = re.compile(rf"(>=|<=)\s*({_NUMBER})\s*(%\s*of\s+current)?")
 
 @dataclass(frozen=True)
 class RequiredFigure:
-    """A bound for one figure of a bench run: the mean of ``name`` at that depth and concurrency is at least (else at
-    most) ``limit``, or that percentage of what the current image reaches."""
+    """A bound for the mean of one figure of a bench run: at least (else at most) ``limit``, or that percentage of what
+    the current image reaches."""
 
     name: str
     depth: int | None
@@ -140,8 +132,8 @@ class RequiredFigure:
 
 @dataclass(frozen=True)
 class RequiredEvidence:
-    """The evidence that has to be recorded of an image before it serves a model: its proof passed, these probes passed,
-    these figures within their bounds."""
+    """The evidence that an image needs before it serves a model: its proof and these probes passed, these figures
+    within their bounds."""
 
     prove: bool = False
     probes: tuple[str, ...] = ()
@@ -180,10 +172,9 @@ def problems(data: object, path: yaml_file.YamlPath, text: str, file: str) -> It
     bench = data.get("bench") if isinstance(data, dict) else None
     if not isinstance(bench, dict):
         return
-    places = yaml_file.locations(text, file)
     for figure, condition in bench.items():
         if isinstance(condition, str) and isinstance(complaint := _figure(str(figure), condition), str):
-            yield Problem(yaml_file.location_of((*path, "bench", figure), places, file), complaint)
+            yield Problem(yaml_file.location_of((*path, "bench", figure), text, file), complaint)
 
 
 def _figure(figure: str, condition: str) -> RequiredFigure | str:
@@ -225,15 +216,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Configuration:
-    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; ``builder`` names a buildx instance; with
-    ``cache`` the registry keeps the build cache, too. ``container`` has the
-    options of every container that serves; ``reserve`` are the bytes of memory that servers leave to their machine;
-    ``node_timeout`` are the seconds in which a node has to answer what a command asks of it;
-    ``release_age`` are the days that a release must be out before it is taken as such; ``commit_wheels`` is the index
-    of one commit's wheels of vLLM, with ``COMMIT`` in its place, if given. ``bench`` are the profiles of `builder
-    bench`, those built in among them; ``requires`` is the evidence that each model requires of an image, and under an
-    empty name what all of them do; ``mod_sources`` are addresses of mods by name, as
-    `builder mods add` takes them."""
+    """The settings in builder.yaml. ``registry`` is HOST[:PORT][/PATH]; with ``cache`` it keeps the build cache;
+    ``builder`` names a buildx instance. ``container`` are the options of every container that serves; ``reserve`` the
+    bytes of memory that servers leave to their machine; ``node_timeout`` the seconds in which a node has to answer;
+    ``release_age`` the days that a release must be out. ``commit_wheels`` is the index of one commit's wheels of vLLM,
+    with ``COMMIT`` in its place. ``requires`` is the evidence by model, an empty name standing for all of them."""
 
     registry: str | None = None
     builder: str | None = None
@@ -250,13 +237,11 @@ class Configuration:
 
     def profile(self, name: str) -> BenchProfile:
         """The bench profile called ``name``. Raises UsageError where there is none."""
-        profile = next((profile for profile in self.bench if profile.name == name), None)
-        if profile is None:
-            names = ", ".join(profile.name for profile in self.bench)
-            raise UsageError(
-                f"no profile is called `{name}`", hint=f"profiles: {names}; own ones are under `bench:` in {FILE}"
-            )
-        return profile
+        profiles = {profile.name: profile for profile in self.bench}
+        if name not in profiles:
+            hint = f"profiles: {', '.join(profiles)}; own ones are under `bench:` in {FILE}"
+            raise UsageError(f"no profile is called `{name}`", hint=hint)
+        return profiles[name]
 
     def required_of(self, model: str | None) -> RequiredEvidence:
         """The evidence that a model requires of an image, with what all of them do."""
@@ -265,11 +250,10 @@ class Configuration:
 
     def node(self, name: str) -> Node:
         """The node called ``name``. Raises UsageError where there is none."""
-        node = next((node for node in self.nodes if node.name == name), None)
-        if node is None:
-            names = ", ".join(node.name for node in self.nodes)
-            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {names or 'none'}")
-        return node
+        nodes = {node.name: node for node in self.nodes}
+        if name not in nodes:
+            raise UsageError(f"{FILE} has no node `{name}`", hint=f"its nodes: {', '.join(nodes) or 'none'}")
+        return nodes[name]
 
     def required_registry(self) -> str:
         """The registry. Raises UsageError where none is set."""
@@ -287,13 +271,21 @@ def load_configuration(project: Project) -> Configuration:
     data = document(text)
     plain = ("registry", "builder", "cache", "node_timeout", "release_age", "commit_wheels")
     settings = {key: data[key] for key in plain if key in data}
-    if "reserve" in data:
-        settings["reserve"] = _bytes(data["reserve"])
+    if "reserve" in data:  # 8g, 500m or 0
+        size = str(data["reserve"])
+        settings["reserve"] = int(size.rstrip("mg")) << {"m": 20, "g": 30}.get(size[-1], 0)
+    env = (data.get("env") or {}).items()
     return Configuration(
         **settings,
         nodes=tuple(_node(name, each) for name, each in data.get("nodes", {}).items()),
-        container=_container(data),
-        bench=of_project(data.get("bench")),
+        container=RequestedOptions(
+            volumes=tuple(data.get("volumes") or ()),
+            env=tuple(name if value is None else f"{name}={env_text(value)}" for name, value in env),
+            publish=tuple(map(str, data.get("publish") or ())),
+            earlyoom=data.get("earlyoom"),
+            memory=data.get("memory", ""),
+        ),
+        bench=_profiles(data.get("bench") or {}),
         requires=_requires(data["requires"], text) if data.get("requires") else {},
         mod_sources=data.get("mod_sources") or {},
     )
@@ -311,10 +303,9 @@ def document(text: str) -> dict[str, Any]:
         try:
             _ = urlsplit(engine).port  # ports and addresses of IPv6 that a pattern cannot tell
         except ValueError as error:
-            location = yaml_file.location_of(("nodes", name), yaml_file.locations(text, FILE), FILE)
+            location = yaml_file.location_of(("nodes", name), text, FILE)
             wrong.append(Problem(location, f"`{engine}` is not an address: {error}"))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
     return data
 
 
@@ -322,31 +313,11 @@ def _requires(data: dict[str, Any], text: str) -> dict[str, RequiredEvidence]:
     """The requirements of each model; those that stand beside the models are for all. Raises FileProblemsError."""
     required = {"": {key: value for key, value in data.items() if key in KEYS}}
     required |= {key: value or {} for key, value in data.items() if key not in KEYS}
-    wrong = [
-        problem
-        for model, value in required.items()
-        for problem in problems(value, ("requires", model) if model else ("requires",), text, FILE)
-    ]
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
-    return {model: parsed(value) for model, value in required.items()}
-
-
-def _container(data: dict[str, Any]) -> RequestedOptions:
-    env = (data.get("env") or {}).items()
-    return RequestedOptions(
-        volumes=tuple(data.get("volumes") or ()),
-        env=tuple(name if value is None else f"{name}={env_text(value)}" for name, value in env),
-        publish=tuple(map(str, data.get("publish") or ())),
-        earlyoom=data.get("earlyoom"),
-        memory=data.get("memory", ""),
+    paths = {model: ("requires", model) if model else ("requires",) for model in required}
+    require_no_problems(
+        problem for model, value in required.items() for problem in problems(value, paths[model], text, FILE)
     )
-
-
-def _bytes(size: str | int) -> int:
-    """The bytes of ``8g`` or ``500m``, or of 0."""
-    units = {"m": 1 << 20, "g": 1 << 30}
-    return int(size[:-1]) * units[size[-1]] if isinstance(size, str) and size[-1] in units else int(size)
+    return {model: parsed(value) for model, value in required.items()}
 
 
 def _node(name: str, settings: str | dict[str, Any]) -> Node:
@@ -363,16 +334,12 @@ def address_of(node: Node) -> str:
 
     address = node.address or (urlsplit(node.engine).hostname if "://" in node.engine else None)
     if not address:
-        raise UsageError(
-            f"where the other nodes reach {node.name} is not known",
-            hint=f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`",
-        )
+        hint = f"write it into {FILE}: `{node.name}: {{engine: {node.engine}, address: 10.0.0.1}}`"
+        raise UsageError(f"where the other nodes reach {node.name} is not known", hint=hint)
     return address
 
 
 # The text of ``builder.yaml`` with other settings in it: whatever else is there stays as it was written.
-
-_STEP = 2
 
 
 @dataclass(frozen=True)
@@ -414,123 +381,26 @@ def write_change(project: Project, change: ConfigurationChange) -> None:
 def with_node_settings(text: str, settings: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns ``text`` with these settings of these nodes set or added. Comments stay, but in a file that is laid out
     so unusually that it has to be written anew."""
-    data = yaml.safe_load(text) or {}
+    data = yaml_file.load(text, FILE) or {}
     nodes = dict(data.get("nodes") or {})
+    changes: dict[yaml_file.YamlPath, Any] = {}
     for name, values in settings.items():
-        before = nodes.get(name, {})
-        nodes[name] = {**({"engine": before} if isinstance(before, str) else before), **values}
+        before = nodes.get(name)
+        if isinstance(before, dict):
+            changes |= {("nodes", name, key): value for key, value in values.items() if before.get(key) != value}
+            nodes[name] = {**before, **values}
+        else:
+            changes["nodes", name] = nodes[name] = {**({"engine": before} if before else {}), **values}
     expected = {**data, "nodes": nodes}
-    edited = text
-    for name, values in settings.items():
-        edited = _edited(edited, ("nodes", name), values, expected)
-    return _checked(edited, expected)
+    return yaml_file.with_values(text, changes, expected) or yaml_file.dump(expected)
 
 
 def with_environment(text: str, variables: Mapping[str, str | None]) -> str:
     """Returns ``text`` with these variables set or added under ``env``, where comments stay as well."""
-    data = yaml.safe_load(text) or {}
+    data = yaml_file.load(text, FILE) or {}
     expected = {**data, "env": {**(data.get("env") or {}), **variables}}
-    return _checked(_edited(text, ("env",), variables, expected), expected)
-
-
-def _checked(edited: str, expected: Mapping[str, Any]) -> str:
-    """The edited text, or else all that it should say, written anew."""
-    with suppress(yaml.YAMLError):
-        if yaml.safe_load(edited) == expected:
-            return edited
-    return yaml.safe_dump(dict(expected), sort_keys=False, allow_unicode=True, width=10_000)
-
-
-def _edited(text: str, path: tuple[str, ...], values: Mapping[str, Any], expected: Mapping[str, Any]) -> str:
-    """``text`` with ``values`` in the mapping at ``path``; ``expected`` is all that it then says."""
-    key, node = None, yaml.compose(text)
-    wanted: Any = expected
-    for depth, name in enumerate(path):
-        if not _is_block(node):
-            break
-        if (entry := _entry(node, name)) is None:
-            end = _line_end(text, _leaf_end(node)) if depth else len(text.removesuffix("\n"))
-            block = _block({name: wanted[name]}, node.start_mark.column)
-            return _ended(f"{text[:end]}\n{block}{text[end:]}")
-        (key, node), wanted = entry, wanted[name]
-    if _is_block(node):
-        return _with_values(text, node, values)
-    if node is None:
-        return _ended(text) + _block({path[0]: wanted[path[0]]}, 0) + "\n"
-    if key is None:
-        return text
-    # A block takes the place of what stands on the line; a comment at its end stays there.
-    end = _leaf_end(node)
-    comment = text[end : _line_end(text, end)].rstrip()
-    block = _block(wanted, key.start_mark.column + _STEP)
-    return _ended(f"{text[: _value_start(text, key)]}{comment}\n{block}{text[_line_end(text, end) :]}")
-
-
-def _with_values(text: str, mapping: yaml.MappingNode, values: Mapping[str, Any]) -> str:
-    """``text`` with ``values`` in a mapping that is written as a block."""
-    edits = []
-    new: dict[str, Any] = {}
-    for name, value in values.items():
-        if (entry := _entry(mapping, name)) is None:
-            new[name] = value
-        elif yaml.safe_load(yaml.serialize(entry[1])) != value:
-            column = entry[0].start_mark.column + _STEP
-            written = f"\n{_block(value, column)}" if value and isinstance(value, dict) else f" {_inline(value)}"
-            edits.append((_value_start(text, entry[0]), _leaf_end(entry[1]), written))
-    if new:
-        # After the first entry that stands on one line: those of several lines have no certain end.
-        anchor = next((value for _, value in mapping.value if isinstance(value, yaml.ScalarNode)), mapping)
-        end = _line_end(text, _leaf_end(anchor))
-        edits.append((end, end, f"\n{_block(new, mapping.start_mark.column)}"))
-    for start, end, written in sorted(edits, reverse=True):
-        text = text[:start] + written + text[end:]
-    return _ended(text)
-
-
-def _is_block(node: yaml.Node | None) -> TypeGuard[yaml.MappingNode]:
-    return isinstance(node, yaml.MappingNode) and not node.flow_style
-
-
-def _entry(mapping: yaml.MappingNode, name: str) -> tuple[yaml.Node, yaml.Node] | None:
-    return next(((key, value) for key, value in mapping.value if key.value == name), None)
-
-
-def _value_start(text: str, key: yaml.Node) -> int:
-    return text.index(":", key.end_mark.index) + 1
-
-
-def _leaf_end(node: yaml.Node) -> int:
-    """The end of the last scalar in a value: the end of a block counts the comments after it, too."""
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
-        last = node.value[-1]
-        return _leaf_end(last[1] if isinstance(last, tuple) else last)
-    end: int = node.end_mark.index
-    return end
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
-
-
-def _ended(text: str) -> str:
-    return text if not text or text.endswith("\n") else f"{text}\n"
-
-
-def _block(values: Mapping[str, Any], indent: int) -> str:
-    lines = []
-    for key, value in values.items():
-        start = f"{' ' * indent}{_inline(key)}:"
-        if isinstance(value, dict) and value:
-            lines.append(f"{start}\n{_block(value, indent + _STEP)}")
-        else:
-            lines.append(f"{start} {_inline(value)}")
-    return "\n".join(lines)
-
-
-def _inline(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-    return text.removesuffix("...\n").strip()
+    changes: dict[yaml_file.YamlPath, Any] = {("env", name): value for name, value in variables.items()}
+    return yaml_file.with_values(text, changes, expected) or yaml_file.dump(expected)
 
 
 # Probes of a project: ``probes/NAME/probe.yaml``, a command that checks a served model.
@@ -542,8 +412,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LARGEST = 64 << 20
 
 
-@dataclass(frozen=True)
-class ProbedFigure:
+class ProbedFigure(NamedTuple):
     """A figure that a probe prints: its unit, and which is better."""
 
     unit: str
@@ -573,23 +442,21 @@ def load_probe(project: Project, name: str) -> OwnProbe:
     """Reads the probe called ``name``. Raises UsageError where there is none, FileProblemsError for a bad one."""
     if name not in probe_names(project):
         suggestion = did_you_mean(name, probe_names(project), code=True)
-        raise UsageError(
-            f"no probe is called `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"`{FOLDER}/{name}/{PROBE_FILE}` makes one; `builder schema probe` tells what it holds",
-        )
+        hint = f"`{FOLDER}/{name}/{PROBE_FILE}` makes one; `builder schema probe` tells what it holds"
+        raise UsageError(f"no probe is called `{name}`{suggestion and f'; {suggestion}'}", hint=hint)
     folder = below_project(project.root, project.root / FOLDER / name)
     file = f"{FOLDER}/{name}/{PROBE_FILE}"
     data = read_checked(folder / PROBE_FILE, file, "probe", project.root)
-    figures = {
-        figure: ProbedFigure(settings["unit"], "" if settings["better"] == "neither" else settings["better"])
-        for figure, settings in (data.get("figures") or {}).items()
-    }
+    figures = (data.get("figures") or {}).items()
     return OwnProbe(
         name=name,
         folder=folder,
         command=tuple(data["command"]),
         seconds=data.get("seconds", DEFAULT_SECONDS),
-        figures=figures,
+        figures={
+            figure: ProbedFigure(settings["unit"], "" if settings["better"] == "neither" else settings["better"])
+            for figure, settings in figures
+        },
         digest=_digest(folder, file),
     )
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from builder.base import hub_cache, redaction
-from builder.base.errors import FileProblemsError, Problem, UsageError
+from builder.base.errors import Problem, UsageError, require_no_problems
 from builder.definitions import command
 from builder.definitions.command import reached_at
 from builder.definitions.configuration import RequestedOptions
@@ -154,7 +155,7 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class ContainerOptions:
     """The options as read. A variable whose value is None is taken from the environment of whoever starts the
-    container; ``secrets`` are the values of such variables that were given, which are never written down."""
+    container, or from ``secrets``, which are never written down."""
 
     volumes: tuple[Mount, ...] = ()
     env: Mapping[str, str | None] = field(default_factory=dict)
@@ -176,12 +177,10 @@ def settle_container_options(
 ) -> tuple[ContainerOptions, Recipe]:
     """The options for a container of ``recipe``, those that are ``typed`` before those of builder.yaml
     (``configured``), and the recipe without the variables that are typed. Relative paths are in one of the ``folders``:
-    the project's for what files say, the current one for what is typed.
-
-    Raises UsageError for an option that is wrong, FileProblemsError for a volume of the recipe that is.
-    """
+    the project's for what files say, the current one for what is typed. Raises UsageError for an option that is wrong,
+    FileProblemsError for a volume of the recipe that is."""
     project, current = folders
-    env_of_file, secrets_of_file = _environment(configured.env, "env", "in builder.yaml")
+    env_of_file, secrets_of_file = _environment(configured.env, "env", " in builder.yaml")
     env_typed, secrets_typed = _environment(typed.env, "--env", "")
     own = []
     problems = []
@@ -190,8 +189,7 @@ def settle_container_options(
             own.append(parse_volume(text, environ, project))
         except ValueError as error:
             problems.append(Problem(recipe.location("volumes", index), f"`{text}`: {error}"))
-    if problems:
-        raise FileProblemsError(tuple(problems))
+    require_no_problems(problems)
     mounts = (
         *_each(configured.volumes, lambda text: parse_volume(text, environ, project), "builder.yaml: volumes"),
         *own,
@@ -232,8 +230,8 @@ def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[st
     for text in texts:
         name, sign, value = text.partition("=")
         if not _NAME.fullmatch(name) or "\0" in value:
-            shown = f"{name}=…" if sign else "…"
-            raise UsageError(" ".join(filter(None, [f"{option} {shown}", where])) + ": NAME=VALUE, or NAME, is wanted")
+            shown = f"{option} {name}=…" if sign else f"{option} …"
+            raise UsageError(f"{shown}{where}: NAME=VALUE, or NAME, is wanted")
         values.pop(name, None)
         env[name] = value if sign and not redaction.looks_secret(name, value) else None
         if sign and env[name] is None:
@@ -244,10 +242,9 @@ def _environment(texts: Sequence[str], option: str, where: str) -> tuple[dict[st
 def kept(typed: RequestedOptions, environ: Mapping[str, str], folder: Path) -> dict[str, Any]:
     """``typed`` for a label, for when the server is started again from any folder: without the values of secrets."""
     env, _ = _environment(typed.env, "--env", "")
+    volumes = _each(typed.volumes, lambda text: parse_volume(text, environ, folder), "--volume")
     parts = {
-        "volumes": [
-            str(each) for each in _each(typed.volumes, lambda text: parse_volume(text, environ, folder), "--volume")
-        ],
+        "volumes": list(map(str, volumes)),
         "env": [name if value is None else f"{name}={value}" for name, value in env.items()],
         "publish": list(typed.publish),
         "earlyoom": typed.earlyoom,
@@ -281,10 +278,8 @@ def require_values(options: ContainerOptions, environ: Mapping[str, str]) -> Non
     """Raises UsageError where a variable should come from ``environ`` and is not there."""
     taken = [name for name, value in options.env.items() if value is None and name not in options.secrets]
     if missing := [name for name in taken if name not in environ]:
-        raise UsageError(
-            f"{', '.join(missing)}: wanted from your environment, and not set there",
-            hint=f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere",
-        )
+        hint = f"set it, or give `--env {missing[0]}=…`; the value of what looks like a secret is kept nowhere"
+        raise UsageError(f"{', '.join(missing)}: wanted from your environment, and not set there", hint=hint)
 
 
 # The GPU memory that a serve command asks for, as far as its words tell.
@@ -300,8 +295,8 @@ _CACHE = ("--kv-cache-memory-bytes", "--kv_cache_memory_bytes", "--kv-cache-memo
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """A share of the GPU's memory, or an amount in GiB. ``is_default`` is true if the command leaves it to vLLM,
-    ``is_minimum`` if the size of the KV cache is given, so that the share is only what has to be free."""
+    """A share of the GPU's memory, or an amount in GiB. ``is_default`` if the command leaves it to vLLM, ``is_minimum``
+    if the size of the KV cache is given, so that the share is only what has to be free."""
 
     share: float = 0.0
     gibibytes: float = 0.0
@@ -320,16 +315,12 @@ class GpuMemory:
 def read_gpu_memory(words: Sequence[str]) -> GpuMemory | None:
     """The memory that the words of a command ask for; None where only the shell can tell, or no model is served."""
     cache = command.option(words, *_CACHE) is not None
-    amount, share = command.option(words, *_GIBIBYTES), command.option(words, *_SHARE)
-    if amount is not None:
-        number = _number(amount)
-        return GpuMemory(gibibytes=number, is_minimum=cache) if number else None
-    if share is not None:
-        number = _number(share)
-        return GpuMemory(share=number, is_minimum=cache) if number else None
-    if command.model(words) is None:
-        return None
-    return GpuMemory(share=DEFAULT_SHARE, is_default=True, is_minimum=cache)
+    if (amount := command.option(words, *_GIBIBYTES)) is not None:
+        return GpuMemory(gibibytes=_number(amount), is_minimum=cache) if _number(amount) else None
+    if (share := command.option(words, *_SHARE)) is not None:
+        return GpuMemory(share=_number(share), is_minimum=cache) if _number(share) else None
+    is_served = command.model(words) is not None
+    return GpuMemory(share=DEFAULT_SHARE, is_default=True, is_minimum=cache) if is_served else None
 
 
 def of_label(text: str) -> GpuMemory:
@@ -342,11 +333,9 @@ def of_label(text: str) -> GpuMemory:
 
 def _number(text: str) -> float:
     """The positive number that the text is, or 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        return 0.0
-    return number if 0 < number < float("inf") else 0.0
+    with suppress(ValueError):
+        return number if 0 < (number := float(text)) < float("inf") else 0.0
+    return 0.0
 
 
 # The container: everything needed to start it, or to describe it to another tool, the same for both.
@@ -388,8 +377,8 @@ _PROBE = (
 
 @dataclass(frozen=True)
 class HealthCheck:
-    """The health check of the server: ``argv``, which runs in the container, and times in seconds. Failures count only
-    after ``start_period``. `run` checks less often once the server has answered (see `serving.engine_request`)."""
+    """The health check that runs in the container, with times in seconds. Failures count only after ``start_period``.
+    `run` checks less often once the server has answered."""
 
     argv: tuple[str, ...]
     interval: int = 15
@@ -401,11 +390,9 @@ class HealthCheck:
 @dataclass(frozen=True)
 class ContainerSettings:
     """The settings of a container. ``argv`` replaces the image's command, and unless ``keep_entrypoint`` its
-    entrypoint. ``secrets`` are the names of variables to pass on from the environment if they are set. ``ports`` are
-    published where the network is not the host's; ``shm_size`` is in Docker's notation (``16g``), and empty where
-    ``ipc`` is the host's; a ulimit of -1 is unlimited. ``memory`` and ``memory_swap`` (memory and swap together), in
-    Docker's notation, and ``pids`` are limits; empty and 0 are none. ``devices`` are paths, the same inside as on the
-    host, ``capabilities`` such as IPC_LOCK."""
+    entrypoint. ``secrets`` are the names of variables to pass on from the environment if they are set. Sizes are in
+    Docker's notation (``16g``): ``shm_size`` is empty where ``ipc`` is the host's, ``memory_swap`` is memory and swap
+    together. An empty limit, or 0 ``pids``, is none; a ulimit of -1 is unlimited."""
 
     name: str
     image: str
@@ -448,16 +435,16 @@ def settings(
     where ``options`` publish ports of a server that only its own container reaches.
     """
     image_name = image if isinstance(image, str) else f"{image[0]}:{image[1]}"
-    mounts = _model_caches(environ)
+    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
+    inside = f"{HOME}/.cache/huggingface"
+    mounts = [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
     if not isinstance(image, str):
         folder = compile_cache(environ, *image)
-        mounts += [Mount(f"{folder}/{name}", f"{HOME}/{inside}") for name, inside in COMPILE_CACHES.items()]
+        mounts += [Mount(f"{folder}/{name}", f"{HOME}/{place}") for name, place in COMPILE_CACHES.items()]
     host = command.host or ""
     if options.publish and (host in {"localhost", "::1"} or host.startswith("127.")):
-        raise UsageError(
-            f"the server listens on {command.host}: only its own container reaches it, whatever is published",
-            hint="`--host 0.0.0.0` makes it listen on all addresses of its container",
-        )
+        message = f"the server listens on {command.host}: only its own container reaches it, whatever is published"
+        raise UsageError(message, hint="`--host 0.0.0.0` makes it listen on all addresses of its container")
     gpus = serving.gpus == "all"
     network = "bridge" if options.publish else serving.network
     ports = () if network == "host" else with_server(options.publish, command.port)
@@ -498,12 +485,6 @@ def settings(
     )
 
 
-def _model_caches(environ: Mapping[str, str]) -> list[Mount]:
-    home, hub = hub_cache.home(environ), hub_cache.hub(environ)
-    inside = f"{HOME}/.cache/huggingface"
-    return [Mount(str(home), inside), *([Mount(str(hub), f"{inside}/hub")] if hub != home / "hub" else [])]
-
-
 def environment(command: ServeCommand, serving: ServeSettings) -> dict[str, str]:
     """The variables of the container that serves with ``command``; those of the recipe count."""
     return {**(GPU_ENVIRONMENT if serving.gpus == "all" else {}), **command.env}
@@ -530,24 +511,19 @@ def probe(host: str, port: int) -> tuple[str, ...]:
     return ("python3", "-ISc", _PROBE.format(host=host, port=port))
 
 
-# earlyoom beside a server: it ends the server while the machine still has some memory. A Spark whose memory is all in
-# use does not end anything, it freezes. The community's launcher runs earlyoom as the container's main process, with
-# these figures, and the server beside it. Here the server stays the main process: it gets the stop signal, and the
-# container ends with it, so that the engine starts it again and `run` knows that it crashed. earlyoom ends processes
-# of its own container only, whichever takes most.
+# earlyoom beside a server, with the figures of the community's launcher: a Spark whose memory is all in use freezes.
+# It ends processes of its own container below 512 MiB of available memory, however much swap is free, kills them below
+# 100 MiB, and writes a line every minute: https://github.com/rfjakob/earlyoom. The server stays the main process: it
+# gets the stop signal, and the container ends with it, so that the engine starts it again and `run` knows of a crash.
 
 PROGRAM = "earlyoom"
-# It ends the server below 512 MiB of available memory, however much swap is free, kills it below 100 MiB, and writes a
-# line every minute: https://github.com/rfjakob/earlyoom
-ARGV = (PROGRAM, "-M", "524288,102400", "-s", "100", "-r", "60")
-MISSING = f"{PROGRAM} is not in this image"
-
 # In the background twice, so that the container's init is its parent, and not the server.
-_SCRIPT = (
-    f"command -v {PROGRAM} >/dev/null || {{ echo '{MISSING}' >&2; exit 127; }}\n( {' '.join(ARGV)} & )\nexec \"$@\""
-)
+_EARLYOOM_SCRIPT = """\
+command -v earlyoom >/dev/null || { echo 'earlyoom is not in this image' >&2; exit 127; }
+( earlyoom -M 524288,102400 -s 100 -r 60 & )
+exec "$@\""""
 
 
 def earlyoom_beside(argv: tuple[str, ...]) -> tuple[str, ...]:
     """The argument vector that runs ``argv`` with earlyoom beside it."""
-    return ("sh", "-c", _SCRIPT, "sh", *argv)
+    return ("sh", "-c", _EARLYOOM_SCRIPT, "sh", *argv)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.base import files, yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 
 SCHEMAS = Path(__file__).parent / "schemas"
 LARGEST_TEXT = 16 << 20  # bytes; a link to a device has no end
@@ -27,16 +27,21 @@ def read_text(path: Path, file: str, root: Path | None = None) -> str:
         message = f"a link leads out of {root}, to {real}: copy the file in"
         raise FileProblemsError((Problem(Location(name), message),))
     try:
-        content = files.read_plain_file(real, LARGEST_TEXT)
-        text = content.decode("utf-8-sig")
-        if conflict := conflict_mark(content, file):
-            raise FileProblemsError((conflict,))
-        return text.replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError as error:
-        location = Location(file, error.object[: error.start].count(b"\n") + 1)
-        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+        return decoded(files.read_plain_file(real, LARGEST_TEXT), file)
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
+
+
+def decoded(content: bytes, file: str) -> str:
+    """The text in ``content``. Raises FileProblemsError where it is not UTF-8, or has conflict marks of git in it."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        location = Location(file, content.count(b"\n", 0, error.start) + 1)
+        raise FileProblemsError((Problem(location, "not UTF-8 text"),), hint="save the file as UTF-8") from None
+    if conflict := conflict_mark(content, file):
+        raise FileProblemsError((conflict,))
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def conflict_mark(content: bytes, file: str) -> Problem | None:
@@ -64,12 +69,9 @@ def read_checked(path: Path, file: str, schema: str, root: Path) -> dict[str, An
 def checked(text: str, file: str, schema: str) -> dict[str, Any]:
     """Parses the mapping in ``text``, which errors call ``file``. Raises FileProblemsError with every violation of
     ``schema``."""
-    data = yaml_file.load(text, file)
-    problems = yaml_file.problems(data, SCHEMAS / f"{schema}.schema.json", text, file)
-    if problems:
-        raise FileProblemsError(problems)
-    mapping: dict[str, Any] = data
-    return mapping
+    data: dict[str, Any] = yaml_file.load(text, file)
+    require_no_problems(yaml_file.problems(data, SCHEMAS / f"{schema}.schema.json", text, file))
+    return data
 
 
 def env_text(value: str | float | bool | None) -> str:

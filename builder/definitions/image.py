@@ -11,7 +11,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import DEFINITION, did_you_mean
 from builder.definitions.fields import canonical, read_checked, read_text
 
@@ -36,8 +36,8 @@ PACKAGES_BUILT_FROM = {
 
 @dataclass(frozen=True)
 class Index:
-    """A package index that serves the named packages (normalised) and no others. With ``local``, a wheel that the user
-    keeps may be chosen in their place; without it, only where it is the same file."""
+    """An index of the named packages (normalised) and no others. With ``local``, a wheel that the user keeps may be
+    chosen in their place; without it, only where it is the same file."""
 
     url: str
     packages: tuple[str, ...]
@@ -47,10 +47,9 @@ class Index:
 @dataclass(frozen=True)
 class PythonRequirements:
     """The Python packages that an image needs. ``version`` is its Python (``3.12``), ``glibc`` its C library
-    (``2.39``). ``without`` names packages that are never installed even if others require them, ``indexes`` are the
-    indexes of single packages, those of the sources included, and ``build`` lists what building the git sources takes.
-    ``as_of`` says what is too new: ``source`` takes packages of the pinned source's own time, ``today`` the newest, a
-    date (``2026-06-01``) those of that day."""
+    (``2.39``). Packages ``without`` are never installed even if others require them; ``indexes`` include those of the
+    sources; ``build`` lists what building the git sources takes. Packages are as of the pinned ``source``'s own time,
+    of ``today``, or of a date (``2026-06-01``)."""
 
     version: str
     glibc: str
@@ -105,8 +104,8 @@ Source = WheelSource | GitSource | BaseSource
 
 @dataclass(frozen=True)
 class FirstBuild:
-    """The cost of a build where nothing of it is there yet: ``minutes``, and ``disk_gb`` in the engine, for the image
-    and the build's caches; None where the definition does not say."""
+    """The cost of a build where nothing of it is there yet, as far as the definition says: the disk is that of the
+    engine, for the image and the build's caches."""
 
     minutes: int | None = None
     disk_gb: int | None = None
@@ -115,9 +114,8 @@ class FirstBuild:
 @dataclass(frozen=True)
 class ImageDefinition:
     """An image definition as read. The image is built on the image ``base``, or on that of the definition ``parent``.
-    ``sources`` maps a name (``vllm``) to its source; ``template`` is the text of the Dockerfile's template, ``parts``
-    are the shared templates, by the name that others import them under, and the scripts that steps use.
-    ``first_build`` is no input of the image."""
+    ``template`` is the text of the Dockerfile's template, ``parts`` are the shared templates, by the name that others
+    import them under, and the scripts that steps use. ``first_build`` is no input of the image."""
 
     name: str
     repository: str
@@ -162,15 +160,11 @@ def load_image(project: Project, name: str, host_platform: str) -> ImageDefiniti
     path = folder / "image.yaml"
     if not path.is_file():
         existing = definition_names(project)
-        raise UsageError(
-            f"no image definition `{name}` in {project.dockerfiles}",
-            hint=did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}",
-        )
-    file = project.relative(path)
-    data = read_checked(path, file, "image", project.root)
+        hint = did_you_mean(name, existing) or f"there are: {', '.join(existing) or 'none'}"
+        raise UsageError(f"no image definition `{name}` in {project.dockerfiles}", hint=hint)
+    data = _read(project, name)
     sources = {source: _source(source_data) for source, source_data in data.get("sources", {}).items()}
-    if problems := tuple(_problems(data, sources)):
-        raise FileProblemsError(tuple(Problem(location(project, name, *at), message) for at, message in problems))
+    require_no_problems(Problem(location(project, name, *at), message) for at, message in _problems(data, sources))
     if data.get("sources", {}).get("flashinfer") == {"version": FROM_VLLM} and isinstance(sources["vllm"], WheelSource):
         sources["flashinfer"] = WheelSource("flashinfer-python")  # which vLLM's wheel requires by its version
     wheels = tuple(source for source in sources.values() if isinstance(source, WheelSource))
@@ -232,35 +226,36 @@ def _version_problem(name: str, written: dict[str, Any]) -> str:
     return ""
 
 
-def repository_of(project: Project, name: str) -> str:
+def _read(project: Project, name: str) -> dict[str, Any]:
     path = project.dockerfiles / name / "image.yaml"
-    return str(read_checked(path, project.relative(path), "image", project.root)["repository"])
+    return read_checked(path, project.relative(path), "image", project.root)
+
+
+def repository_of(project: Project, name: str) -> str:
+    return str(_read(project, name)["repository"])
 
 
 def definition_repositories(project: Project) -> tuple[str, ...]:
     """The repositories of the definitions that can be read."""
-    return tuple(_repositories(project)[0])
+    unread = unreadable(project)
+    return tuple(repository_of(project, name) for name in definition_names(project) if name not in unread)
 
 
 def unreadable(project: Project) -> dict[str, FileProblemsError]:
     """The definitions that `definition_repositories` leaves out, each with its error."""
-    return _repositories(project)[1]
-
-
-def _repositories(project: Project) -> tuple[list[str], dict[str, FileProblemsError]]:
-    repositories, errors = [], {}
+    errors = {}
     for name in definition_names(project):
         try:
-            repositories.append(repository_of(project, name))
+            repository_of(project, name)
         except FileProblemsError as error:
             errors[name] = error
-    return repositories, errors
+    return errors
 
 
 def location(project: Project, name: str, *path: str | int) -> Location:
     yaml = project.dockerfiles / name / "image.yaml"
     file = project.relative(yaml)
-    return yaml_file.location_of(path, yaml_file.locations(read_text(yaml, file, project.root), file), file)
+    return yaml_file.location_of(path, read_text(yaml, file, project.root), file)
 
 
 def of_repository(project: Project, repository: str) -> str | None:
@@ -331,18 +326,15 @@ def load_chain(
     chain = _chain(project, name, host_platform)
     if overrides is None:
         return chain
-    argument_names = {key for definition in chain for key in definition.args}
-    for key in overrides.args:
-        if key not in argument_names:
-            raise UsageError(
-                f"{name} has no argument `{key}`", hint=f"it has: {', '.join(sorted(argument_names)) or 'none'}"
-            )
+    arguments = {key for definition in chain for key in definition.args}
+    if unknown := [key for key in overrides.args if key not in arguments]:
+        hint = f"it has: {', '.join(sorted(arguments)) or 'none'}"
+        raise UsageError(f"{name} has no argument `{unknown[0]}`", hint=hint)
     return tuple(_overridden(definition, overrides) for definition in chain)
 
 
 def build_jobs(settings: Mapping[str, str]) -> int | None:
-    """Returns the number of compilers that ``--set`` asks for, None where it does not. Raises UsageError for one that
-    is no number."""
+    """Returns the number of compilers that ``--set`` asks for, if it does. Raises UsageError for one that is none."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")
@@ -355,8 +347,7 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
         if not isinstance(value, ArgumentValue):
             raise UsageError(f"`--set {key}={overrides.args[key]}` is not one plain value")
     build_jobs(overrides.args)
-    # The steps that compile get it as they run: another number makes the same image. Only a template that has it in its
-    # own text takes it as an argument.
+    # Another number makes the same image: only a template that has it in its own text takes it as an argument.
     if BUILD_JOBS not in definition.template:
         own.pop(BUILD_JOBS, None)
     return replace(definition, platform=overrides.platform or definition.platform, args={**definition.args, **own})
@@ -365,21 +356,19 @@ def _overridden(definition: ImageDefinition, overrides: Overrides) -> ImageDefin
 def _chain(project: Project, name: str, host_platform: str) -> tuple[ImageDefinition, ...]:
     chain = [load_image(project, name, host_platform)]
     while chain[0].parent:
-        child, parent = chain[0], chain[0].parent
+        child, parent, message = chain[0], chain[0].parent, ""
         if parent not in definition_names(project):
-            raise _wrong_from(project, child, f"there is no definition `{parent}`")
-        if parent in {definition.name for definition in chain}:
-            raise _wrong_from(project, child, f"`{parent}` is built on this one: a cycle")
-        base = load_image(project, parent, host_platform)
-        if base.platform != child.platform:
-            raise _wrong_from(project, child, f"{child.name} is for {child.platform}, {parent} for {base.platform}")
-        chain.insert(0, base)
+            message = f"there is no definition `{parent}`"
+        elif parent in {definition.name for definition in chain}:
+            message = f"`{parent}` is built on this one: a cycle"
+        else:
+            chain.insert(0, load_image(project, parent, host_platform))
+            if chain[0].platform != child.platform:
+                message = f"{child.name} is for {child.platform}, {parent} for {chain[0].platform}"
+        if message:
+            problem = Problem(location(project, child.name, "from"), f"`from`: {message}")
+            raise FileProblemsError((problem,), hint=f"definitions here: {', '.join(definition_names(project))}")
     return tuple(chain)
-
-
-def _wrong_from(project: Project, definition: ImageDefinition, message: str) -> FileProblemsError:
-    hint = f"definitions here: {', '.join(definition_names(project))}"
-    return FileProblemsError((Problem(location(project, definition.name, "from"), f"`from`: {message}"),), hint=hint)
 
 
 # Python requirements in image.yaml. Their parser takes 13 ms to import, so it runs only before pins are resolved.
@@ -402,8 +391,7 @@ def check(project: Project, definition: ImageDefinition) -> None:
         except InvalidRequirement as error:
             message = f"not a requirement: {str(error).splitlines()[0]}"
             wrong.append(Problem(location(project, definition.name, *path), message))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
 
 
 # The settings of containers that serve from an image.
@@ -415,8 +403,7 @@ KEEP_ENTRYPOINT = "keep_entrypoint"
 @dataclass(frozen=True)
 class ServeSettings:
     """The settings under ``serve:``: ``gpus`` (all or none), Docker's ``network`` and ``ipc`` modes, and the size of
-    the shared memory where ``ipc`` is private. The defaults suit serving on a GPU. ``keep_entrypoint`` is true where
-    the image's own entrypoint runs the command."""
+    the shared memory where ``ipc`` is private. With ``keep_entrypoint`` the image's own runs the command."""
 
     gpus: str = "all"
     network: str = "host"
@@ -433,10 +420,9 @@ def serve_settings(project: Project, definition: str) -> ServeSettings:
     name: str | None = definition
     while name and name not in seen:
         seen.add(name)
-        path = project.dockerfiles / name / "image.yaml"
-        if not path.is_file():
+        if not (project.dockerfiles / name / "image.yaml").is_file():
             break
-        data = read_checked(path, project.relative(path), "image", project.root)
+        data = _read(project, name)
         args = data.get("args", {})
         kept = {KEEP_ENTRYPOINT: bool(args[KEEP_ENTRYPOINT])} if KEEP_ENTRYPOINT in args else {}
         settings = {**data.get("serve", {}), **kept, **settings}

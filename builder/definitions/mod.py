@@ -14,15 +14,13 @@ import shlex
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from builder.base import yaml_file
-from builder.base.errors import FileProblemsError, Location, Problem, UsageError
+from builder.base.errors import FileProblemsError, Location, Problem, UsageError, require_no_problems
 from builder.base.words import did_you_mean
 from builder.definitions import configuration
-from builder.definitions.fields import canonical, checked, conflict_mark, read_text
+from builder.definitions.fields import canonical, checked, conflict_mark, decoded
 
 if TYPE_CHECKING:
     import zipfile
@@ -49,12 +47,9 @@ def file_name(address: str) -> str:
 
 @dataclass(frozen=True)
 class FileCopy:
-    """A file or folder ``source`` of the mod that is copied to ``to``, an absolute path or one relative to the
-    workspace. ``.``, or a slash at the end, means into that folder; otherwise ``to`` is the new path itself. A folder
-    is merged into an existing one.
-
-    A ``source`` that begins with http is the address of a file whose content has the digest ``sha256``.
-    """
+    """A file or folder ``source`` of the mod, or the address of a file with the digest ``sha256``, that is copied to
+    ``to``, an absolute path or one relative to the workspace. ``.``, or a slash at the end, means into that folder;
+    otherwise ``to`` is the new path itself. A folder is merged into an existing one."""
 
     source: str
     to: str
@@ -73,13 +68,10 @@ class FileCopy:
 @dataclass(frozen=True)
 class ModPatch:
     """A unified diff ``file`` of the mod, applied in the folder that contains the importable ``package``, so that a
-    diff from the package's repository fits with ``strip`` 1.
+    diff from the package's repository fits with ``strip`` 1. Images with versions outside ``version`` leave it out.
 
-    There are three outcomes. It is applied if ``git apply`` accepts it with its full context; otherwise it counts as
-    already applied if its reverse applies with full context; otherwise it is applied if ``git apply -C1`` accepts it,
-    and the reduced context is reported. Anything else is an error.
-
-    With a range ``version`` it is for these versions of the package alone, and is left out of images with others.
+    The first that holds counts: ``git apply`` accepts it with its full context; its reverse applies, so it is applied
+    already; ``git apply -C1`` accepts it, and the reduced context is reported. Anything else is an error.
     """
 
     file: str
@@ -111,11 +103,10 @@ class ModCheck:
 class Mod:
     """A mod as read. ``described`` tells a mod with a mod.yaml from a bare run.sh, whose downloads cannot be pinned.
 
-    Its steps, in this order: ``packages`` (exact requirements) are installed, ``copies`` made, ``patches`` applied, and
-    the script ``run`` is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a
-    pinned source or package to the versions it works with (PEP 440); ``conflicts`` and ``after`` name other mods.
-    ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the mod itself where it has none.
-    ``fetched`` are the files from addresses, once they are here.
+    Its steps, in this order: ``packages`` are installed, ``copies`` made, ``patches`` applied, and the script ``run``
+    is run for at most ``seconds``; ``env`` is set in the image. ``requires`` maps the name of a pinned source or
+    package to its versions (PEP 440). ``file`` is what errors point at: its mod.yaml, whose text is ``yaml``, or the
+    mod itself. ``fetched`` are the files from addresses, once they are here.
     """
 
     name: str
@@ -163,7 +154,7 @@ class Mod:
 
     def location(self, *path: str | int) -> Location:
         """The location of the value at ``path`` in mod.yaml; that of the mod itself where it has no mod.yaml."""
-        return yaml_file.location_of(path, yaml_file.locations(self.yaml, self.file), self.file)
+        return yaml_file.location_of(path, self.yaml, self.file)
 
 
 # The time limit of a script in seconds, unless mod.yaml sets one: compiling kernels takes a while.
@@ -217,7 +208,7 @@ def load_mod(project: Project, text: str) -> Mod:
         network=data.get("network", not described or bool(data.get("packages"))),
         checks=tuple(ModCheck(**check) for check in data.get("check", ())),
         files=contents.files,
-        copies=tuple(_copy(entry["from"], entry) for entry in data.get("files", ())),
+        copies=tuple(_copy(entry["from"], entry["to"], entry.get("sha256", "")) for entry in data.get("files", ())),
         patches=tuple(ModPatch(**patch) for patch in data.get("patches", ())),
         packages=tuple(data.get("packages", ())),
         env={key: str(value) for key, value in data.get("env", {}).items()},
@@ -229,14 +220,12 @@ def load_mod(project: Project, text: str) -> Mod:
         file=contents.yaml_file if described else contents.shown,
         yaml=contents.yaml or "",
     )
-    wrong = tuple(mod_text_problems(mod))
-    if wrong:
-        raise FileProblemsError(wrong)
+    require_no_problems(mod_text_problems(mod))
     return mod
 
 
-def _copy(source: str, entry: dict[str, str]) -> FileCopy:
-    return FileCopy(source if is_address(source) else source.rstrip("/"), entry["to"], entry.get("sha256", ""))
+def _copy(source: str, to: str, sha256: str) -> FileCopy:
+    return FileCopy(source if is_address(source) else source.rstrip("/"), to, sha256)
 
 
 def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
@@ -255,8 +244,7 @@ def load_all(project: Project, texts: Iterable[str]) -> tuple[Mod, ...]:
     if unknown:
         hints = "\n".join(dict.fromkeys(error.hint for error in unknown))
         raise UsageError("\n".join(error.message for error in unknown), hint=hints)
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
     return tuple(mods)
 
 
@@ -319,8 +307,8 @@ class PlainFile:
 
 @dataclass(frozen=True)
 class ModContents:
-    """The contents of a mod: the text of its mod.yaml (None where it has none), and its files sorted by path. Errors
-    call the mod ``shown`` and its mod.yaml ``yaml_file``."""
+    """The text of a mod's mod.yaml, if it has one, and its files sorted by path. Errors call the mod ``shown`` and its
+    mod.yaml ``yaml_file``."""
 
     shown: str
     yaml_file: str
@@ -331,81 +319,78 @@ class ModContents:
 def read_folder(folder: Path, shown: str) -> ModContents:
     """Reads the mod in ``folder``, which errors call ``shown``. Raises FileProblemsError with every problem of its
     files."""
-    files = read_plain_files(folder, shown, _NOT_BAKED)
-    if wrong := [Problem(Location(f"{shown}/{file.path}"), _CRLF) for file in files if _has_crlf(file)]:
-        raise FileProblemsError(tuple(wrong))
-    described, name = folder / DESCRIPTION, f"{shown}/{DESCRIPTION}"
-    text = read_text(described, name, folder) if described.is_file() else None
-    return ModContents(shown, name, text, _sorted(replace(file, content=_as_stored(file.content)) for file in files))
+    return _contents(shown, "", read_plain_files(folder, shown, _NOT_BAKED - {DESCRIPTION}))
+
+
+def _contents(shown: str, top: str, files: Collection[PlainFile]) -> ModContents:
+    """The mod in ``files``, which lie in the folder ``top`` of a zip. Text gets the line ends that git stores."""
+    is_script = {file.path: file.path.endswith(".sh") or file.content.startswith(b"#!") for file in files}
+    wrong = (file.path for file in files if is_script[file.path] and b"\r\n" in file.content)
+    require_no_problems(Problem(Location(f"{shown}/{top}{path}"), _CRLF) for path in wrong)
+    name = f"{shown}/{top}{DESCRIPTION}"
+    text = next((decoded(file.content, name) for file in files if file.path == DESCRIPTION), None)
+    baked = [
+        replace(file, content=_as_stored(file.content))
+        for file in sorted(files, key=lambda file: file.path.split("/"))
+        if _NOT_BAKED.isdisjoint(file.path.split("/"))
+    ]
+    return ModContents(shown, name, text, tuple(baked))
 
 
 def read_plain_files(folder: Path, shown: str, left_out: Collection[str] = LITTER) -> tuple[PlainFile, ...]:
-    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, but those and the folders that are
-    called as one of ``left_out``.
-
-    Raises FileProblemsError with every problem of them; a file that is too large is not read.
-    """
+    """Reads the files in ``folder``, which errors call ``shown``, sorted by path, without the files and folders whose
+    names are ``left_out``. Raises FileProblemsError with every problem; a file that is too large is not read."""
     files: list[PlainFile] = []
     wrong: list[Problem] = []
     real, room = os.path.realpath(folder), LARGEST_MOD
-    for path in _below(folder, left_out):
+    paths: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        paths += [Path(parent, name) for name in (*names, *links) if name not in left_out]
+        folders[:] = set(folders) - set(left_out)
+    for path in sorted(paths):
         inside = path.relative_to(folder).as_posix()
-        message = _unfit_name(inside) or _unfit_file(path, real, room)
-        if not message:
-            try:
+        try:
+            if not (message := _unfit_name(inside) or _unfit_file(path, real, room)):
                 files.append(PlainFile(inside, bool(path.stat().st_mode & 0o100), path.read_bytes()))
                 room -= len(files[-1].content)
-            except OSError as error:
-                message = str(error.strerror)
+        except OSError as error:
+            message = str(error.strerror)
         if message:
-            wrong.append(Problem(Location(_printable(f"{shown}/{inside}")), message))
+            wrong.append(Problem(Location(f"{shown}/{inside}".encode(errors="replace").decode()), message))
     if len(files) > MOST_FILES:
         wrong.append(Problem(Location(shown), f"{len(files):,} files; a mod has at most {MOST_FILES:,}"))
-    if wrong:
-        raise FileProblemsError(tuple(wrong))
+    require_no_problems(wrong)
     return tuple(sorted(files, key=lambda file: file.path))
 
 
 def read_zip(path: Path, shown: str) -> ModContents:
     """Reads the mod in the zip file ``path``, with its files at the top or all in one folder; errors call it ``shown``.
-
-    Raises FileProblemsError with every problem of it: among others paths that leave it, links, encryption, and files
-    that are larger than allowed or than they claim.
-    """
+    Raises FileProblemsError with every problem: paths that leave it, links, encryption, files that are too large."""
     import zipfile
     import zlib
 
     try:
         with zipfile.ZipFile(path) as archive:
             entries = [entry for entry in archive.infolist() if not entry.is_dir()]
-            wrong = tuple(_unfit_entries(entries, shown))
-            if wrong:
-                raise FileProblemsError(wrong)
-            top = _top_folder([entry.filename for entry in entries])
-            files = [_from_zip(archive, entry, top, shown) for entry in entries]
+            require_no_problems(_unfit_entries(entries, shown))
+            # NAME/ if everything lies in that one folder.
+            own = [e.filename.split("/") for e in entries]
+            own = [parts for parts in own if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(parts)]
+            tops = {parts[0] for parts in own}
+            top = f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
+            files = [
+                PlainFile(
+                    entry.filename.removeprefix(top),
+                    entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100),
+                    # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
+                    archive.open(entry).read(entry.file_size),
+                )
+                for entry in entries
+            ]
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, OSError) as error:
         raise FileProblemsError((Problem(Location(shown), f"not a zip file that can be read: {error}"),)) from None
-    name = f"{shown}/{top}{DESCRIPTION}"
-    text = next((file.content for file in files if file.path == DESCRIPTION), None)
-    try:
-        yaml = None if text is None else text.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise FileProblemsError((Problem(Location(name), "not UTF-8 text"),)) from None
-    return ModContents(shown, name, yaml, _sorted(f for f in files if _NOT_BAKED.isdisjoint(f.path.split("/"))))
-
-
-def _below(folder: Path, left_out: Collection[str]) -> list[Path]:
-    """All files and links below ``folder`` in a fixed order."""
-    paths: list[Path] = []
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        paths += [Path(parent, name) for name in (*files, *links) if name not in left_out]
-        folders[:] = sorted(set(folders) - set(left_out))
-    return sorted(paths)
-
-
-def _sorted(files: Iterable[PlainFile]) -> tuple[PlainFile, ...]:
-    return tuple(sorted(files, key=lambda file: file.path.split("/")))
+    return _contents(shown, top, files)
 
 
 def _unfit_name(name: str) -> str:
@@ -435,19 +420,10 @@ def _too_large(size: int, room: int) -> str:
 
 
 def _as_stored(content: bytes) -> bytes:
-    """The bytes as git stores them with ``text=auto``: text with LF, whatever the checkout converted it to.
-
-    Content without a NUL and without a lone CR is text (gitattributes(5), ``convert.c``).
-    """
-    if b"\r\n" not in content or b"\0" in content:
-        return content
+    """The bytes as git stores them with ``text=auto``: text with LF. Content without a NUL and without a lone CR is
+    text (gitattributes(5), ``convert.c``)."""
     unix = content.replace(b"\r\n", b"\n")
-    return content if b"\r" in unix else unix
-
-
-def _has_crlf(file: PlainFile) -> bool:
-    """True for a script whose lines end in CRLF."""
-    return (file.path.endswith(".sh") or file.content.startswith(b"#!")) and b"\r\n" in file.content
+    return content if b"\0" in content or b"\r" in unix else unix
 
 
 def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Problem]:
@@ -463,7 +439,7 @@ def _unfit_entries(entries: list[zipfile.ZipInfo], shown: str) -> Iterable[Probl
         seen.add(entry.filename)
         room -= entry.file_size
         if message:
-            yield Problem(Location(_printable(f"{shown}/{entry.filename}")), message)
+            yield Problem(Location(f"{shown}/{entry.filename}"), message)
 
 
 def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
@@ -475,28 +451,6 @@ def _unfit_entry(entry: zipfile.ZipInfo, room: int) -> str:
     if entry.flag_bits & _ENCRYPTED:
         return "it is encrypted"
     return _too_large(entry.file_size, room)
-
-
-def _top_folder(names: list[str]) -> str:
-    """``NAME/`` if everything lies in that one folder, else nothing."""
-    own = [name.split("/") for name in names if (_NOT_BAKED - {DESCRIPTION}).isdisjoint(name.split("/"))]
-    tops = {parts[0] for parts in own}
-    return f"{tops.pop()}/" if len(tops) == 1 and all(len(parts) > 1 for parts in own) else ""
-
-
-def _from_zip(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, top: str, shown: str) -> PlainFile:
-    with archive.open(entry) as opened:
-        # An entry's size is only a claim: no more than that is read, and zipfile compares the CRC.
-        content = opened.read(entry.file_size)
-    executable = entry.create_system == _UNIX and bool((entry.external_attr >> 16) & 0o100)
-    file = PlainFile(entry.filename.removeprefix(top), executable, content)
-    if _has_crlf(file):
-        raise FileProblemsError((Problem(Location(f"{shown}/{entry.filename}"), _CRLF),))
-    return replace(file, content=_as_stored(content))
-
-
-def _printable(text: str) -> str:
-    return _CONTROL.sub("?", text.encode(errors="replace").decode())
 
 
 # Problems of a mod that its schema cannot find.
@@ -536,22 +490,18 @@ def mod_text_problems(mod: Mod) -> Iterator[Problem]:
         )
     if mod.packages and not mod.network:
         yield Problem(mod.location("network"), "`packages` are downloaded, so `network: false` cannot be")
-    for index, copy in enumerate(mod.copies):
-        if message := _unfit_target(copy.to):
-            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
-    yield from _wrong_addresses(mod)
+    yield from _wrong_copies(mod)
     yield from _wrong_requires(mod)
 
 
 def require_templates(mods: Iterable[Mod]) -> None:
     """Raises FileProblemsError with the problems of the chat templates of ``mods``."""
-    if wrong := tuple(problem for mod in mods for problem in template_problems(mod)):
-        raise FileProblemsError(wrong)
+    require_no_problems(problem for mod in mods for problem in template_problems(mod))
 
 
 def template_problems(mod: Mod) -> Iterator[Problem]:
-    """The chat templates of ``mod``, fetched ones included, that the server could not compile: it would say so only
-    minutes after its start. Apart from the other problems, since compiling takes an import that a list can spare."""
+    """The chat templates of ``mod``, fetched ones included, that the server could not compile. Apart from the other
+    problems, since compiling takes an import that a list can spare."""
     files: tuple[PlainFile, ...] = (*mod.files, *mod.fetched)
     templates = [file for file in files if file.path.endswith(_TEMPLATES)]
     if not templates:
@@ -565,20 +515,17 @@ def template_problems(mod: Mod) -> Iterator[Problem]:
             yield Problem(Location(f"mods/{mod.name}/{path}", line), f"no chat template that can be compiled: {reason}")
 
 
-def _wrong_addresses(mod: Mod) -> Iterator[Problem]:
+def _wrong_copies(mod: Mod) -> Iterator[Problem]:
     for index, copy in enumerate(mod.copies):
-        if copy.is_remote:
-            name = file_name(copy.source)
-            message = (
-                ""
-                if copy.sha256
-                else f" has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
-            )
-            if not _FILE_NAME.fullmatch(name):
-                message = ": an address ends with the name of a file, of letters, digits and . _ + -"
-            if message:
-                yield Problem(mod.location("files", index, "from"), f"{copy.source}{message}")
-        elif copy.sha256:
+        if message := _unfit_target(copy.to):
+            yield Problem(mod.location("files", index, "to"), f"{copy.to}: {message}")
+        if copy.is_remote and not _FILE_NAME.fullmatch(file_name(copy.source)):
+            message = "an address ends with the name of a file, of letters, digits and . _ + -"
+            yield Problem(mod.location("files", index, "from"), f"{copy.source}: {message}")
+        elif copy.is_remote and not copy.sha256:
+            message = f"has no sha256; `builder mods pin {mod.name}` fills in that of what is there today"
+            yield Problem(mod.location("files", index, "from"), f"{copy.source} {message}")
+        elif copy.sha256 and not copy.is_remote:
             message = "a sha256 belongs to a file from an address; the mod's own files need none"
             yield Problem(mod.location("files", index, "sha256"), message)
 
@@ -602,12 +549,10 @@ def _unfit_target(to: str) -> str:
     """The reason why nothing can be copied to the path ``to``, or nothing."""
     if ".." in to.split("/"):
         return "a path without `..` says where"
-    for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS):
-        if f"{to}/".startswith(f"{folder}/"):
-            if folder in _BUILD_MOUNTS:
-                return f"what is written below {folder} does not stay in an image"
-            return f"a folder of the host is mounted over {folder} when the image serves, so nobody would see it"
-    return ""
+    inside = [folder for folder in (*HOST_MOUNTS, *_BUILD_MOUNTS) if f"{to}/".startswith(f"{folder}/")]
+    if inside and inside[0] in HOST_MOUNTS:
+        return f"a folder of the host is mounted over {inside[0]} when the image serves, so nobody would see it"
+    return f"what is written below {inside[0]} does not stay in an image" if inside else ""
 
 
 def _wrong_requires(mod: Mod) -> Iterator[Problem]:
@@ -667,7 +612,7 @@ _SCRIPTS = (".sh", ".bash", ".py")
 _LARGEST = 1024 * 1024
 _LONGEST_LINE = 1000
 
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(?P<end>\w+)\1")
+_HEREDOC = re.compile(r"(<<-?\s*(['\"]?)(\w+)\2.*\n)(?:.*\n)*?(?:[ \t]*\3[ \t]*$|\Z)", re.MULTILINE)
 _APPLIES = re.compile(
     r"(?:^|[;&|(`!]|\b(?:if|then|do|else)\b)[ \t]*(?:sudo[ \t]+)?"
     r"(?:patch[ \t]+[^=\s]|git[ \t]+(?:-\S+[ \t]+\S+[ \t]+)*(?:apply|am)\b)",
@@ -682,18 +627,20 @@ _DOWNLOADS = {
     "apt-get": re.compile(r"\bapt(?:-get)?[ \t]+(?:-\S+[ \t]+)*(?:install|update)\b"),
 }
 _DROP_CACHES = "/proc/sys/vm/drop_caches"
-_WRITTEN_SETTING = re.compile(r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)")
-_SYSCTL = re.compile(r"(?:^|[\s;&|(])sysctl[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=", re.MULTILINE)
-# A lone `&` at the end of a command; `&&`, `>&2`, `&>file` and the `&` of sed are others.
-_BACKGROUND = re.compile(r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)", re.MULTILINE)
-_WAITS = re.compile(r"(?:^|[\s;])wait(?:$|[\s;])", re.MULTILINE)
-_SERVICE = re.compile(
-    r"(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
+# Settings of the machine: a file that is written, or a program that sets them.
+_SETTING = re.compile(
+    r"(?:>[ \t]*|\btee[ \t]+(?:-a[ \t]+)?)[\"']?(?P<path>/(?:proc/sys|sys)/[\w./-]+)"
+    r"|(?:^|[\s;&|(])(?P<program>sysctl(?=[ \t]+(?:-\S+[ \t]+)*[\"']?[\w.]+=)"
+    r"|nvidia-smi(?=[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)))",
     re.MULTILINE,
 )
-_GPU_SETTING = re.compile(
-    r"\bnvidia-smi[ \t]+(?:\S+[ \t]+)*(?:-pm|-pl|-lgc|-lmc|--persistence-mode|--power-limit|--lock-)"
+# A lone `&` at the end of a command starts a process; `&&`, `>&2`, `&>file` and the `&` of sed are others.
+_STARTS = re.compile(
+    r"(?<![&>|<\\])&[ \t]*(?:$|\)|\w+=\$!|disown\b|echo\b)|\b(?:nohup|setsid)[ ]"
+    r"|(?:^|[\s;&|(])(?:systemctl[ \t]+(?:\S+[ \t]+)*(?:start|enable)|service[ \t]+\S+[ \t]+start|crontab)\b",
+    re.MULTILINE,
 )
+_WAITS = re.compile(r"(?:^|[\s;])wait(?:$|[\s;])", re.MULTILINE)
 
 _PRINTED = r"\"(?:[^\"`$]|\$\w)*\"|'[^']*'|(?:[^\s|<>;&`$\"']|\$\w)+"
 _PRINTS = re.compile(rf"(?:set\s[^|;&]*|(?:echo|printf)(?:\s+(?:{_PRINTED}))*|exit\b.*|true|:|cd\s[^|;&]*)?")
@@ -704,15 +651,14 @@ _CHANGES = re.compile(
     r"|chmod|chown|find|rsync|dd|make|cmake|ninja|source|exec|eval|tee\s+(?!/proc|/dev))\b|\./|\.sh\b"
 )
 
-_ON_THE_HOST = "set it on each machine that serves, as root"
+_ON_THE_HOST = "set it on each machine that serves, as root: in /etc/sysctl.d, or with systemd"
 _DROP_LOOP = "sudo sh -c 'while sleep 60; do sync; echo 3 > /proc/sys/vm/drop_caches; done'"
 _BESIDE = (
     "start it with the server, in the recipe's command (`helper & exec vllm serve …`), or on the host with systemd"
 )
 
 
-@dataclass(frozen=True)
-class RunTimeUse:
+class RunTimeUse(NamedTuple):
     """Something that a script ``does`` and no image keeps (`starts a process …`); ``instead`` says where it belongs."""
 
     does: str
@@ -721,10 +667,9 @@ class RunTimeUse:
 
 @dataclass(frozen=True)
 class ScriptFacts:
-    """Facts about the script ``name``. ``applies_patches`` if it runs patch(1) or ``git apply``; ``patches`` are the
-    patches beside it that it names, in its order, ``unnamed`` the others; ``downloads`` are the programs that fetch
-    something. ``only_copies`` if it only puts files in their place, ``changes_nothing`` if an image with it would be
-    the same as one without."""
+    """Facts about the script ``name``. ``applies_patches`` by patch(1) or ``git apply``; ``patches`` beside it that it
+    names, in its order, and ``unnamed`` others; ``downloads`` by these programs. ``only_copies`` files to their places,
+    or ``changes_nothing`` in an image."""
 
     name: str
     only_copies: bool
@@ -753,16 +698,20 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
         if (file.path == mod.run or file.path.endswith(_SCRIPTS)) and len(file.content) <= _LARGEST
     }
     commands = _without_comments(texts.get(mod.run, ""))
-    shell = _without_heredocs(commands)
+    shell = _HEREDOC.sub(r"\1", commands)
     every = "\n".join([commands, *(_without_comments(text) for path, text in texts.items() if path != mod.run)])
     declared = {patch.file for patch in mod.patches}
     beside = [file.path for file in mod.files if file.path.endswith(PATCHES) and file.path not in declared]
-    places = {path: place for path in beside if (place := _place_of(path, every)) is not None}
+    # Named by its name or by a pattern such as *.patch.
+    named = {
+        path: re.search(rf"{re.escape(Path(path).name)}|\*{re.escape(Path(path).suffix)}", every) for path in beside
+    }
+    places = {path: match.start() for path, match in named.items() if match}
     return ScriptFacts(
         name=mod.run,
         only_copies=_consists_of(commands, _PRINTS, _COPIES) and not _consists_of(commands, _PRINTS),
         # One that only prints, or drops caches and starts nothing that could change an image.
-        changes_nothing=_only_prints(commands)
+        changes_nothing=(_consists_of(commands, _PRINTS) and bool(re.search("echo|printf", commands)))
         or (_DROP_CACHES in commands and not _consists_of(commands, _PRINTS) and not _CHANGES.search(commands)),
         applies_patches=bool(_APPLIES.search(every)),
         patches=tuple(sorted(places, key=lambda path: (places[path], path))),
@@ -772,35 +721,17 @@ def read_script_facts(mod: Mod) -> ScriptFacts | None:
     )
 
 
-def _place_of(path: str, text: str) -> int | None:
-    """The place in ``text`` where the patch ``path`` is named, by its name or by a pattern; None where it is not."""
-    name = path.rpartition("/")[2]
-    places = [text.find(name), text.find(f"*{name[name.rindex('.') :]}")]
-    return min((place for place in places if place >= 0), default=None)
-
-
 def _run_time(commands: str, shell: str) -> Iterator[RunTimeUse]:
-    if _only_prints(commands):
+    if _consists_of(commands, _PRINTS) and re.search("echo|printf", commands):
         yield RunTimeUse("only prints text", "leave the mod out, as it changes nothing")
-    settings = dict.fromkeys(match["path"] for match in _WRITTEN_SETTING.finditer(commands))
+    settings = dict.fromkeys(match["path"] or match["program"] for match in _SETTING.finditer(commands))
     if _DROP_CACHES in settings:
         yield RunTimeUse(f"writes {_DROP_CACHES}", f"on the machine that serves, while a model loads: `{_DROP_LOOP}`")
-    others = [path for path in settings if path != _DROP_CACHES and path.startswith(("/proc/sys/", "/sys/"))]
-    if others or _SYSCTL.search(commands):
-        named = ", ".join(others) or "settings of the kernel with sysctl"
-        yield RunTimeUse(f"writes {named}", f"{_ON_THE_HOST}: a file in /etc/sysctl.d, or systemd-tmpfiles")
-    if _GPU_SETTING.search(commands):
-        yield RunTimeUse("sets the GPU with nvidia-smi", _ON_THE_HOST)
-    starts = "nohup " in shell or "setsid " in shell or _BACKGROUND.search(shell)
-    if _SERVICE.search(shell):
-        yield RunTimeUse("starts a service", _BESIDE)
-    elif starts and not _WAITS.search(shell):
+    if others := [each for each in settings if each != _DROP_CACHES]:
+        yield RunTimeUse(f"changes settings of the machine ({', '.join(others)})", _ON_THE_HOST)
+    if _STARTS.search(shell) and not _WAITS.search(shell):
         # Dropping caches is such a loop itself, and needs nothing beside the server.
         yield RunTimeUse("starts a process that is to outlive it", "" if _DROP_CACHES in settings else _BESIDE)
-
-
-def _only_prints(commands: str) -> bool:
-    return _consists_of(commands, _PRINTS) and ("echo" in commands or "printf" in commands)
 
 
 def _consists_of(commands: str, *patterns: re.Pattern[str]) -> bool:
@@ -812,60 +743,16 @@ def _without_comments(text: str) -> str:
     return "\n".join("" if line.lstrip().startswith("#") else line[:_LONGEST_LINE] for line in joined.splitlines())
 
 
-def _without_heredocs(text: str) -> str:
-    kept: list[str] = []
-    end = ""
-    for line in text.splitlines():
-        if end:
-            end = "" if line.strip() == end else end
-            continue
-        kept.append(line)
-        opened = _HEREDOC.search(line)
-        end = opened["end"] if opened else ""
-    return "\n".join(kept)
-
-
 # The digest of a file from an address, written into the text of mod.yaml, which stays as it is otherwise.
-
-# YAML would read such a digest as a number if it stood there without quotes.
-_NUMBER = re.compile(r"[0-9]+(?:e[0-9]+)?")
 
 
 def with_digest(text: str, file: str, index: int, sha256: str) -> str:
-    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0).
-
-    Raises FileProblemsError where the text is written in a way that cannot be added to.
-    """
+    """Returns the text of the mod.yaml ``file`` with the digest of its file number ``index`` (from 0). Raises
+    FileProblemsError where the text is written in a way that cannot be added to."""
     wanted = yaml_file.load(text, file)
     wanted["files"][index]["sha256"] = sha256
-    # YAMLError: the pure Python loader takes less than the one in C, such as fewer byte order marks.
-    with suppress(FileProblemsError, yaml.YAMLError):
-        changed = _edited(text, index, sha256)
-        if yaml_file.load(changed, file) == wanted:
-            return changed
-    location = yaml_file.location_of(("files", index), yaml_file.locations(text, file), file)
-    message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
-    raise FileProblemsError((Problem(Location(file, location.line, location.column), message),))
-
-
-def _edited(text: str, index: int, sha256: str) -> str:
-    sha256 = json.dumps(sha256) if _NUMBER.fullmatch(sha256) else sha256
-    # The pure Python loader: its marks count characters, as text does.
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    top = {key.value: value for key, value in root.value}
-    entry = top["files"].value[index]
-    keys = {key.value: (key, value) for key, value in entry.value}
-    if "sha256" in keys:
-        _, before = keys["sha256"]
-        return text[: before.start_mark.index] + sha256 + text[before.end_mark.index :]
-    if "from" not in keys:  # taken in with `<<`
-        return text
-    key, source = keys["from"]
-    end = source.end_mark.index
-    if entry.flow_style:
-        return f"{text[:end]}, sha256: {sha256}{text[end:]}"
-    line_end = text.find("\n", end)
-    if line_end < 0:
-        return f"{text}\n{' ' * key.start_mark.column}sha256: {sha256}\n"
-    newline = "\r\n" if text[line_end - 1] == "\r" else "\n"
-    return f"{text[: line_end + 1]}{' ' * key.start_mark.column}sha256: {sha256}{newline}{text[line_end + 1 :]}"
+    changed = yaml_file.with_values(text, {("files", index, "sha256"): sha256}, wanted)
+    if changed is None:
+        message = f"the digest cannot be added to what is written here; add it by hand: sha256: {sha256}"
+        raise FileProblemsError((Problem(yaml_file.location_of(("files", index), text, file), message),))
+    return changed

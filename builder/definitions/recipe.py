@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from pathlib import Path, PurePath
@@ -41,12 +42,9 @@ SCHEMA = SCHEMAS / "recipe.schema.json"
 @dataclass(frozen=True)
 class Recipe:
     """A recipe as read. ``file`` is its path relative to the project's folder, ``text`` the content of the file.
-    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). With ``solo_only`` it
-    serves on one node only, with ``cluster_only`` on several only. ``volumes`` are mounts of its container
-    (``SRC:DST`` or ``SRC:DST:ro``); ``cluster`` is ``ray`` or ``none`` where the recipe says what joins several nodes;
-    ``requires`` is the evidence without which no new image serves the model; ``checkpoint`` names the checkpoint of the
-    project whose weights are served as the model.
-    """
+    ``container`` is a definition's repository or a numbered image of it (``vllm-node-tf5:7``). ``cluster`` is ``ray``
+    or ``none`` where the recipe says what joins several nodes; ``requires`` is the evidence without which no new image
+    serves the model; ``checkpoint`` names the checkpoint of the project whose weights are served as the model."""
 
     file: str
     name: str
@@ -82,7 +80,7 @@ class Recipe:
 
     def location(self, *path: str | int) -> Location:
         """The location of a value in the file."""
-        return yaml_file.location_of(path, yaml_file.locations(self.text, self.file), self.file)
+        return yaml_file.location_of(path, self.text, self.file)
 
 
 @dataclass(frozen=True)
@@ -95,13 +93,10 @@ class ParsedRecipe:
 
 
 def readable_recipes(project: Project) -> Iterator[tuple[str, Recipe]]:
-    """The project's recipes that can be read, by name. What is wrong in the others keeps none of these from working;
-    ``builder recipes check`` tells it."""
+    """The project's recipes that can be read, with their names."""
     for path in recipe_files(project.recipes):
-        try:
+        with suppress(FileProblemsError, UsageError):
             yield name_of(project.relative(path)), load_recipe(project, path)
-        except (FileProblemsError, UsageError):
-            continue
 
 
 def load_recipe(project: Project, path: Path) -> Recipe:
@@ -147,11 +142,15 @@ def _parsed(text: str, file: str) -> tuple[ParsedRecipe, bool]:
         conditions = configuration.problems(data["requires"], ("requires",), text, file)
         problems = tuple(sorted({*problems, *conditions}))
     unknown = tuple(_unknown_keys(data, text, file))
-    notes = (*_repeated_keys(repetitions, file), *unknown, *_version_notes(data, text, file))
+    notes = [*_repeated_keys(repetitions, file), *unknown]
+    written = data.get("recipe_version")
+    if written is not None and _version(written) != 1:
+        location = yaml_file.location_of(("recipe_version",), text, file)
+        notes.append(Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1"))
     if problems:
-        return ParsedRecipe(None, problems, notes), False
+        return ParsedRecipe(None, problems, tuple(notes)), False
     is_as_typed = not unknown and text.isascii() and "\t" not in text
-    return ParsedRecipe(_recipe(data, text, file), (), notes), is_as_typed
+    return ParsedRecipe(_recipe(data, text, file), (), tuple(notes)), is_as_typed
 
 
 def keys() -> tuple[str, ...]:
@@ -214,8 +213,7 @@ def _recipe(data: dict[str, Any], text: str, file: str) -> Recipe:
     )
 
 
-# Recipes found by what the user types: a file, a path without its suffix, or a name. They may lie in folders of
-# ``recipes/``.
+# Recipes found by what the user types: a file, a path without its suffix, or a name.
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -249,19 +247,14 @@ def name_of(file: str) -> str:
 
 
 def recorded(project: Project, file: str | None) -> Path | None:
-    """The file of the recipe by which images.lock says that a model is served; None where it is gone. It decides which
-    command runs and which folders it gets: so only a file of ``recipes/`` is taken from there.
-
-    Raises UnsafePathError for any other one.
-    """
+    """The file of the recipe by which images.lock says that a model is served; None where it is gone. Raises
+    UnsafePathError for a file outside ``recipes/``: it decides which command runs and which folders it gets."""
     path = project.root / file if file else None
     if path is None or not path.is_file():
         return None
     if not is_in_recipes(project, path):
-        raise UnsafePathError(
-            f"images.lock names {file} as a recipe, which is no file of recipes/: it is not followed",
-            hint="name the recipe itself, if it is yours: a file may lie anywhere",
-        )
+        hint = "name the recipe itself, if it is yours: a file may lie anywhere"
+        raise UnsafePathError(f"images.lock names {file}, which is no file of recipes/: it is not followed", hint=hint)
     return path
 
 
@@ -272,10 +265,8 @@ def is_in_recipes(project: Project, path: Path) -> bool:
 
 def find_recipe(project: Project, text: str) -> Path | None:
     """The file of the recipe that ``text`` names, or None. A path counts from the project's folder, then from the
-    working directory; a name is looked for in ``recipes/``, then in the folders there.
-
-    Raises UsageError for a name that several recipes in those folders have.
-    """
+    working directory; a name is looked for in ``recipes/``, then in the folders there. Raises UsageError for a name
+    that several recipes in those folders have."""
     here = [project.root / text, Path(text)]
     if text.endswith(SUFFIXES):
         paths = [*here, project.recipes / text]
@@ -299,33 +290,31 @@ def find_recipe(project: Project, text: str) -> Path | None:
     return matching[0] if matching else None
 
 
-# Recipes of sparkrun (https://github.com/spark-arena/sparkrun), told by the versions of its own format, and by its keys
-# in a recipe that lacks what version 1 needs.
+# Recipes of sparkrun (https://github.com/spark-arena/sparkrun) have versions or a runtime of its own.
 
-_SPARKRUN_VERSIONS = range(2, 5)
-_REQUIRED = ("name", "container", "command")
 _SPARKRUN_KEYS = ("builder", "metadata", "runtime_config", "min_nodes")
-# Runtimes of sparkrun that start `vllm serve`.
-_VLLM = ("vllm", "eugr")
 
 
 def _foreign_format(data: Mapping[str, Any], text: str, file: str) -> Problem | None:
     """The one problem of a recipe that is sparkrun's; None for any other."""
-    versions = {key: _version(data.get(key)) for key in ("recipe_version", "sparkrun_version", "version")}
-    key = next((key for key, version in versions.items() if version in _SPARKRUN_VERSIONS), None)
-    which = f", version {versions[key]}" if key else ""
-    is_complete = all(key in data for key in _REQUIRED)
+    versions = ("recipe_version", "sparkrun_version", "version")
+    key, which = next((key for key in versions if _version(data.get(key)) in range(2, 5)), None), ""
     runtime = data.get("runtime")
-    if not key and runtime is None and not is_complete:
-        key = next((key for key in _SPARKRUN_KEYS if key in data), None)
+    is_complete = all(needed in data for needed in ("name", "container", "command"))
     # sparkrun reads recipes of version 1, too, and its users add its keys to them: such a recipe works here as well.
-    is_of_both = is_complete and _version(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(_VLLM)
-    if not key and runtime is not None and not is_of_both:
+    is_of_both = (
+        is_complete and _version(data.get("recipe_version", 1)) == 1 and str(runtime).startswith(("vllm", "eugr"))
+    )
+    if key:
+        which = f", version {_version(data[key])}"
+    elif runtime is not None and not is_of_both:
         key, which = "runtime", f" (runtime {runtime})" if isinstance(runtime, str) else ""
+    elif not is_complete:
+        key = next((key for key in _SPARKRUN_KEYS if key in data), None)
     if not key:
         return None
     message = f"this is a recipe of sparkrun{which}; builder reads version 1, that of spark-vllm-docker"
-    return Problem(yaml_file.location_of((key,), yaml_file.locations(text, file), file), message)
+    return Problem(yaml_file.location_of((key,), text, file), message)
 
 
 def _version(value: object) -> int | None:
@@ -333,13 +322,6 @@ def _version(value: object) -> int | None:
         return int(float(str(value)))
     except (ValueError, OverflowError):
         return None
-
-
-def _version_notes(data: Mapping[str, Any], text: str, file: str) -> Iterator[Problem]:
-    written = data.get("recipe_version")
-    if written is not None and _version(written) != 1:
-        location = yaml_file.location_of(("recipe_version",), yaml_file.locations(text, file), file)
-        yield Problem(location, f"`recipe_version`: {written} is not known here; it is read as version 1")
 
 
 # Below this, a suggestion would send the author to a key that means something else.
@@ -356,7 +338,7 @@ def _unknown_keys(data: Mapping[str, Any], text: str, file: str) -> Iterator[Pro
         begun = [choice for choice in absent if len(key) >= 4 and choice.startswith(f"{key}_")]
         nearest = did_you_mean(key, absent, code=True, near=_NEAR)
         suggestion = f"did you mean `{begun[0]}`?" if len(begun) == 1 else nearest or "it is ignored"
-        location = yaml_file.location_of((key,), yaml_file.locations(text, file), file)
+        location = yaml_file.location_of((key,), text, file)
         yield Problem(location, f"unknown key `{key}`; {suggestion}")
 
 
@@ -368,44 +350,41 @@ def _repeated_keys(repetitions: Iterable[Repetition], file: str) -> Iterator[Pro
         if repetition.same:
             yield Problem(location, f"`{name}` stands in line {repetition.earlier_line} already, with the same value")
             continue
-        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts"
+        how = " as a whole, and nothing of the earlier one does"
         if repetition.values:
-            earlier, later = map(_shown, repetition.values)
-            message += f": {later}, and not {earlier}"
-        else:
-            message += " as a whole, and nothing of the earlier one does"
+            lines = [value.strip().splitlines() or ["nothing"] for value in repetition.values]
+            earlier, later = (line if len(line) <= 40 and not more else f"{line[:39]}…" for line, *more in lines)
+            how = f": {later}, and not {earlier}"
+        message = f"`{name}` CONTRADICTS line {repetition.earlier_line}: the last one counts{how}"
         yield Problem(location, message)
-
-
-def _shown(value: str) -> str:
-    text = value.strip()
-    if not text:
-        return "nothing"
-    return text if len(text) <= 40 and "\n" not in text else f"{text.splitlines()[0][:39]}…"
 
 
 # Recipes that were pasted from a page: the text as its author typed it. Forums and word processors put curly quotes,
 # long dashes, bullets and special spaces in place of what was typed, and drop indentation. Prose may hold such
 # characters: comments, descriptions, quoted text. Only what is sure is corrected.
 
-_DOUBLE = "“”„‟″«»"
-_SINGLE = "‘’‚‛′´"  # noqa: RUF001
 _DASHES = "–—―‐‑‒−"  # noqa: RUF001
 _BULLETS = "•◦‣▪▫●○·∙⁃*"  # noqa: RUF001
-_SPACES = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
-_INVISIBLE = "\u00ad\u200b-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff"
-
-_BULLET = re.compile(rf"^(?P<before>[ \t{_SPACES}]*)[{_BULLETS}{_DASHES}](?=[ \t{_SPACES}])")
-# Quoted text that does not look like JSON may hold typographic characters, and so may a comment after a value.
-_PROSE = r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")|(?<=\s)#.*"""
-_SUSPECT = re.compile(
-    rf"(?P<prose>{_PROSE})|(?P<double>[{_DOUBLE}])|(?P<single>[{_SINGLE}])"
-    rf"|(?P<dashes>[{_DASHES}]+)(?P<option>-*[A-Za-z][\w.-]*)?|(?P<space>[{_SPACES}])|[{_INVISIBLE}]"
+_MARKS = str.maketrans(
+    {**dict.fromkeys("“”„‟″«»", '"'), **dict.fromkeys("‘’‚‛′´", "'"), **dict.fromkeys(_DASHES, "-")}  # noqa: RUF001
 )
-_WHOLE_VALUE = re.compile(rf"(?P<key>[^:]*:\s*)(?P<quote>[{_DOUBLE}{_SINGLE}])(?P<value>.*)[{_DOUBLE}{_SINGLE}]\s*$")
+# Special spaces, and characters that show nothing.
+_BLANKS: dict[int, str | None] = {
+    **dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " "),
+    **dict.fromkeys((0xAD, *range(0x200B, 0x2010), *range(0x202A, 0x202F), 0x2060, *range(0x2066, 0x206A), 0xFEFF)),
+}
+_BULLET = re.compile(rf"^(\s*)[{_BULLETS}{_DASHES}](?=\s)")
+# The dashes of an option.
+_OPTION = re.compile(rf"(?<![^\s'\"“”‘’])([{_DASHES}-]*[{_DASHES}]-*)(?=([A-Za-z][\w-]*))")  # noqa: RUF001
+# Quoted text that does not look like JSON may hold typographic characters, and so may a comment after a value, and a
+# word with an apostrophe outside the command.
+_PROSE = r"""(?<![^\s=:,(\[{])(?:'(?!\s*[{\[])[^']*'|"(?!\s*[{\[])(?:[^"\\]|\\.)*")|(?<=\s)#.*"""
+_APOSTROPHE = r"(?<=[^\W\d_])[‘’´](?=[^\W\d_])"  # noqa: RUF001
 
-# Around a text that was copied with its Markdown.
-_FENCE = re.compile(r"(?:```|~~~)[\w-]*\s*")
+_FENCES = (
+    re.compile(r"\A(\s*)(?:```|~~~)[\w-]*[ \t]*$", re.MULTILINE),
+    re.compile(r"^(?:```|~~~)[ \t]*(\s*)\Z", re.MULTILINE),
+)
 
 _KEY = re.compile(r"(?P<key>[A-Za-z_]+)[ \t]*:(?=[ \t]|$)")
 # A key that no recipe of version 1 has, or the end of a document. No line of a shell begins so.
@@ -418,23 +397,22 @@ _STEP = "  "
 
 
 class _Line(NamedTuple):
-    """A line of a recipe, counted from 0, and the key that it belongs to; ``is_key`` if the key stands in it."""
+    """A line of a recipe, counted from 0, and the key that it belongs to; ``is_key`` if the key stands in it,
+    ``is_written`` if there is more than a comment."""
 
     number: int
     text: str
     key: str
     is_key: bool
-
-    @property
-    def is_written(self) -> bool:
-        """True where there is more than a comment."""
-        return bool(self.text.strip()) and not self.text.lstrip().startswith("#")
+    is_written: bool
 
 
 def as_typed(text: str) -> str:
     """``text`` with the characters and the indentation that its author typed, line for line; the same text where
     nothing was lost."""
-    corrected = [_corrected(line) if line.is_written else line.text for line in _lines(_without_fences(text))]
+    for fence in _FENCES:
+        text = fence.sub(r"\1", text)
+    corrected = [_corrected(line) if line.is_written else line.text for line in _lines(text)]
     for index in _without_indentation("\n".join(corrected)):
         corrected[index] = _STEP + corrected[index]
     return "\n".join(corrected)
@@ -466,28 +444,16 @@ def pasted_problem(text: str, file: str) -> Problem | None:
     return None
 
 
-def _without_fences(text: str) -> str:
-    """``text`` with the fences before its first written line and after its last one left empty."""
-    lines = text.split("\n")
-    for indexes in (range(len(lines)), reversed(range(len(lines)))):
-        for index in indexes:
-            if _FENCE.fullmatch(lines[index]):
-                lines[index] = ""
-            elif lines[index].strip():
-                break
-    return "\n".join(lines)
-
-
 def _lines(text: str) -> Iterator[_Line]:
     """The lines of a recipe, which need not be valid YAML; those before the first key belong to ``""``."""
     key = ""
     for index, line in enumerate(text.split("\n")):
-        match = _KEY.match(re.sub(f"^[{_SPACES}{_INVISIBLE}]+", "", line))
+        match = _KEY.match(line.lstrip("".join(map(chr, _BLANKS))))
         is_key = bool(match and match["key"] in keys())
         foreign = _FOREIGN_KEY.match(line) if key == "command" else None
         if (begins := match if is_key else foreign) is not None:
             key = begins["key"]
-        yield _Line(index, line, key, is_key)
+        yield _Line(index, line, key, is_key, line.strip()[:1] not in {"", "#"})
 
 
 def _corrected(line: _Line) -> str:
@@ -497,30 +463,17 @@ def _corrected(line: _Line) -> str:
     if "\t" in blank and not (line.key == "command" and blank.startswith(" ")):
         text = blank.replace("\t", _STEP) + text[len(blank) :]
     if line.key in {"name", "description"}:
-        whole = _WHOLE_VALUE.match(text) if line.is_key else None
-        quote = '"' if whole and whole["quote"] in _DOUBLE else "'"
-        return f"{whole['key']}{quote}{whole['value']}{quote}" if whole and quote not in whole["value"] else text
+        return text
     if line.key != "command":
-        text = _BULLET.sub(r"\g<before>-", text)
-    return _SUSPECT.sub(lambda match: _meant(match, line.key), text)
+        text = _BULLET.sub(r"\1-", text)
+    parts = re.split(f"({_PROSE if line.key == 'command' else f'{_PROSE}|{_APOSTROPHE}'})", text)
+    parts[::2] = [_OPTION.sub(_hyphens, part.translate(_BLANKS)).translate(_MARKS) for part in parts[::2]]
+    return "".join(parts)
 
 
-def _meant(match: re.Match[str], key: str) -> str:
-    """The text that was typed where a page has something else. A dash is ``--`` before a word and ``-`` before one or
-    two letters (-tp); everywhere else each dash is a hyphen."""
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    if match["prose"] or (match["single"] and key != "command" and before[-1:].isalpha() and after[:1].isalpha()):
-        return match[0]  # an apostrophe, too
-    if match["double"] or match["single"]:
-        return '"' if match["double"] else "'"
-    if match["dashes"] is None:
-        return " " if match["space"] else ""
-    dashes, option = match["dashes"], match["option"] or ""
-    before = re.sub(f"[{_INVISIBLE}]+$", "", before)[-1:]
-    if not option or not (not before or before.isspace() or before in f"'\"{_SINGLE}{_DOUBLE}"):
-        return "-" * len(dashes) + option
-    name = option.lstrip("-")
-    return ("-" if len(name.partition(".")[0]) <= 2 and len(dashes) == 1 else "--") + name
+def _hyphens(match: re.Match[str]) -> str:
+    """The hyphens of an option: one before one or two letters (-tp), otherwise two."""
+    return "-" if len(match[1]) == 1 and len(match[2]) <= 2 else "--"
 
 
 def _without_indentation(text: str) -> Iterator[int]:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from builder.base import redaction
-from builder.base.errors import BuilderError, FileProblemsError, Problem
+from builder.base.errors import BuilderError, FileProblemsError, Problem, require_no_problems
 from builder.base.words import did_you_mean
 from builder.definitions import command, container, image, mod
 from builder.definitions.image import GitSource, WheelSource
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# A container's name is only taken for a mistyped one if it is nearly the same as one that is made here.
+# A name is only taken for a mistyped one if it is nearly the same as one that is here.
 _NEARLY = 0.88
 
 
@@ -50,24 +50,14 @@ def recipe_problems(recipe: Recipe) -> tuple[Problem, ...]:
     return tuple(sorted(collected))
 
 
-def require_none(recipes: Iterable[Recipe]) -> None:
-    """Raises FileProblemsError with the problems of ``recipes``, if there are any."""
-    if every := {problem for recipe in recipes for problem in recipe_problems(recipe)}:
-        raise FileProblemsError(tuple(every))
-
-
 def require_buildable(project: Project, recipes: Iterable[Recipe]) -> None:
     """Raises FileProblemsError with the problems of ``recipes`` and the mods that they name and the project lacks."""
-    every: set[Problem] = set()
-    for recipe in recipes:
-        every |= {*recipe_problems(recipe), *mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))}
-    if every:
-        raise FileProblemsError(tuple(every))
+    of_mods = ((recipe, mod.unknown_mod(project, recipe.mods, partial(recipe.location, "mods"))) for recipe in recipes)
+    require_no_problems({problem for recipe, unknown in of_mods for problem in (*recipe_problems(recipe), *unknown)})
 
 
 def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> tuple[Problem, ...]:
-    """Notes on what is to know of ``recipe`` and is no mistake in it; ``numbered`` are containers of which it is known
-    that they have a number."""
+    """Notes on what is no mistake in ``recipe``; ``numbered`` are containers that are known to have a number."""
     has_number = recipe.repository in numbered or recipe.container in numbered
     collected = [
         *(() if has_number else _container(project, recipe)),
@@ -80,13 +70,10 @@ def notes(project: Project, recipe: Recipe, numbered: Collection[str] = ()) -> t
     if recipe.ignored_build_args:
         message = f"build_args mean nothing here and are ignored: {' '.join(recipe.ignored_build_args)}"
         collected.append(Problem(recipe.location("build_args"), message))
-    collected += [
-        Problem(
-            recipe.location("env", name), f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
-        )
-        for name, value in recipe.env.items()
-        if value and redaction.looks_secret(name, str(value))
-    ]
+    for name, value in recipe.env.items():
+        if value and redaction.looks_secret(name, str(value)):
+            message = f"{name} looks like a secret; leave it out, and give it by `--env {name}`"
+            collected.append(Problem(recipe.location("env", name), message))
     return tuple(sorted(collected))
 
 
@@ -110,9 +97,8 @@ def missing_mods(project: Project, recipe: Recipe) -> Iterator[Problem]:
 
 def unknown_container(project: Project, recipe: Recipe) -> Problem:
     """The problem of a ``recipe`` whose container no image definition makes, for what cannot do without one."""
-    existing = image.definition_repositories(project)
-    there = f"there are: {', '.join(existing) or 'none'}"
-    message = f"container: no image definition makes `{recipe.container}`; {there}"
+    there = ", ".join(image.definition_repositories(project)) or "none"
+    message = f"container: no image definition makes `{recipe.container}`; there are: {there}"
     return Problem(recipe.location("container"), message)
 
 
@@ -169,29 +155,25 @@ def json_option_problems(recipe: Recipe, rendered: ServeCommand) -> Iterator[Pro
 
 def _reason(recipe: Recipe, used: UsedOption, error: json.JSONDecodeError) -> str:
     value, at = used.value or "", error.pos
-    rest = value[at:]
-    before = value[:at].rstrip()
-    if word := re.match(r"True|False|None", rest):
-        return f"JSON writes `{_PYTHON_WORDS[word[0]]}` for `{word[0]}`"
-    if rest.startswith("'"):
-        return "names and texts take double quotes, not single ones"
-    if rest[:1] in {"}", "]"} and before.endswith(","):
-        return f"a comma before the closing `{rest[0]}`"
-    if not rest and used.goes_on:
-        return "bash ends it at a space; put single quotes around the whole value"
-    if not rest:
-        return "it has no end; a bracket, brace or quote is not closed"
-    if rest.startswith('\\"') or before.endswith("\\"):
-        return "bash keeps a backslash inside single quotes; leave it out"
-    if '"' not in value and '"' in recipe.command:
-        return "bash has taken its quotes away; put single quotes around the whole value"
-    return error.msg
+    rest, before = value[at:], value[:at].rstrip()
+    word = re.match("True|False|None", rest)
+    reasons = (
+        (word, f"JSON writes `{_PYTHON_WORDS[word[0]]}` for `{word[0]}`" if word else ""),
+        (rest.startswith("'"), "names and texts take double quotes, not single ones"),
+        (rest[:1] in {"}", "]"} and before.endswith(","), f"a comma before the closing `{rest[:1]}`"),
+        (not rest and used.goes_on, "bash ends it at a space; put single quotes around the whole value"),
+        (not rest, "it has no end; a bracket, brace or quote is not closed"),
+        (rest.startswith('\\"') or before.endswith("\\"), "bash keeps a backslash inside single quotes; leave it out"),
+        (
+            '"' not in value and '"' in recipe.command,
+            "bash has taken its quotes away; put single quotes around the whole value",
+        ),
+    )
+    return next((reason for applies, reason in reasons if applies), error.msg)
 
 
 # Facts about the image that a recipe names, as far as the project's own files tell them.
 
-# Stands in for `platform: host`: what is asked here is the same on all platforms.
-_ANY_PLATFORM = "linux/arm64"
 _RELEASE = re.compile(r"(?:v|[\w.-]+==)(?P<version>\d+(?:\.\d+)+)$")
 
 
@@ -240,7 +222,8 @@ def image_facts(project: Project, recipe: Recipe) -> ImageFacts:
     definitions: tuple[ImageDefinition, ...] = ()
     with suppress(BuilderError):
         if name := image.of_repository(project, recipe.repository):
-            definitions = image.load_chain(project, name, _ANY_PLATFORM)
+            # What is asked here is the same on all platforms.
+            definitions = image.load_chain(project, name, "linux/arm64")
     mods: list[Mod] = []
     opaque: list[str] = []
     missing: list[str] = []
@@ -292,16 +275,12 @@ def unknown_choice_problems(
         if name == _TOOLS and "enable-auto-tool-choice" not in switches:
             continue
         # A package that the image asks for may bring what has its name.
-        is_packaged = any(_plain(value) in _plain(package) for package in packages)
+        is_packaged = any(value.replace("_", "-").lower() in package.replace("_", "-").lower() for package in packages)
         if _PLUGINS.get(name) in options or facts.brings(value) or is_packaged:
             continue
         there = did_you_mean(value, known_names, code=True) or f"it knows: {', '.join(sorted(known_names))}"
         called = name if name == METHOD else used.option
         yield Problem(command.of_value(recipe, used), f"{label} knows no {called} `{value}`; {there}")
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "-").lower()
 
 
 def _speculative(used: UsedOption | None) -> dict[str, object]:
@@ -327,51 +306,23 @@ _HYBRID = re.compile(
 )
 # vLLM 0.32.0 no longer asserts it; the releases before it do, in vllm/config/vllm.py.
 _TAKES_LARGE_BLOCKS = (0, 32)
-# vLLM has the drafter's sliding windows from 0.28 on; before, pull request 40898 brings them.
-_DFLASH_ALONE = (0, 28)
-# A streaming parser, and the last vLLM in which it counts on one token a step. With several it drops parameters or
-# writes broken JSON (https://github.com/vllm-project/vllm/pull/35615, released with 0.17.0; run with the parsers of the
-# wheels 0.14.1 to 0.21.0).
-_BREAKS_STREAMS = ("qwen3_coder", "0.16.0")
 
 
-@dataclass(frozen=True)
-class LaunchFindings:
-    """The ``problems`` that end a launch for certain, and ``notes`` on what may end it."""
-
-    problems: tuple[Problem, ...]
-    notes: tuple[Problem, ...]
-
-
-def find_launch_problems(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> LaunchFindings:
-    """Everything that is known against a launch of ``recipe``, whose command is ``rendered``, from its image."""
+def find_launch_problems(
+    recipe: Recipe, rendered: ServeCommand, facts: ImageFacts
+) -> tuple[list[Problem], list[Problem]]:
+    """The facts against a launch of ``recipe``, whose command is ``rendered``, from its image: the problems that
+    end it for certain, and notes on what may end it."""
     options = _options(rendered)
     absent = [*_absent_models(recipe, rendered, facts, options), *_absent_template(recipe, rendered, facts)]
     who = f"the script of mod {', '.join(facts.opaque)}" if facts.opaque else "the image itself"
     problems = [problem for problem, is_certain in absent if is_certain]
-    problems += (*_block_size(recipe, rendered, facts, options), *_drafter(recipe, facts, options.get(_SPECULATIVE)))
-    notes = (
+    notes = [
         Problem(problem.location, f"{problem.message}, as far as is known: {who} may bring it")
         for problem, is_certain in absent
         if not is_certain and not facts.missing  # a mod that is missing has a note already
-    )
-    return LaunchFindings(tuple(problems), tuple(notes))
-
-
-def streamed_calls(recipe: Recipe, rendered: ServeCommand, vllm: str) -> Iterator[Problem]:
-    """A note where the image's ``vllm``, a version, breaks tool calls that are streamed while several tokens are
-    predicted at once."""
-    from packaging.version import InvalidVersion, Version
-
-    options = _options(rendered)
-    parser, used = options.get(_TOOLS), options.get(_SPECULATIVE)
-    tokens = _speculative(used).get("num_speculative_tokens")
-    if parser is None or used is None or parser.value != _BREAKS_STREAMS[0] or not isinstance(tokens, int):
-        return
-    with suppress(InvalidVersion):  # of an image that others built
-        if tokens > 1 and Version(vllm) <= Version(_BREAKS_STREAMS[1]):
-            message = f"breaks streamed tool calls when {tokens} tokens are predicted at once; vLLM 0.17.0 does not"
-            yield Problem(command.of_value(recipe, used), f"vLLM {vllm} {message}")
+    ]
+    return [*problems, *_block_size(recipe, rendered, facts, options)], notes
 
 
 def template_of_image(recipe: Recipe, rendered: ServeCommand) -> UsedOption | None:
@@ -425,15 +376,11 @@ def _absent_models(
         if _is_mounted(recipe, path) or facts.brings(path) or (is_made_inside and facts.brings(f"/{name}")):
             continue
         location = command.of_value(recipe, used) if used else command.of_text(recipe, path)
-        yield Problem(location, f"no volume mounts {what}; {_advice(path)}"), facts.is_known or not is_made_inside
-
-
-def _advice(path: str) -> str:
-    """The advice that mounts ``path``: with the folder that it lies in, or alone where that is the root."""
-    if not path.startswith("/"):
-        return "mount it with `volumes:` in the recipe, and write its path inside the container"
-    folder = path.rstrip("/").rpartition("/")[0] or path
-    return f"`volumes: [~/{folder.strip('/').rpartition('/')[2]}:{folder}]` in the recipe mounts it"
+        advice = "mount it with `volumes:` in the recipe, and write its path inside the container"
+        if path.startswith("/"):
+            folder = path.rstrip("/").rpartition("/")[0] or path
+            advice = f"`volumes: [~/{folder.strip('/').rpartition('/')[2]}:{folder}]` in the recipe mounts it"
+        yield Problem(location, f"no volume mounts {what}; {advice}"), facts.is_known or not is_made_inside
 
 
 def _absent_template(recipe: Recipe, rendered: ServeCommand, facts: ImageFacts) -> Iterator[tuple[Problem, bool]]:
@@ -463,13 +410,3 @@ def _block_size(
         message = f"a block of {block} tokens is more than a step takes (--max-num-batched-tokens {batch})"
         location = command.of_value(recipe, options["block-size"])
         yield Problem(location, f"{message}: vLLM refuses that for a hybrid model such as this one")
-
-
-def _drafter(recipe: Recipe, facts: ImageFacts, used: UsedOption | None) -> Iterator[Problem]:
-    """A draft model that the vLLM of the image has no code for."""
-    release = facts.vllm_release
-    if used is None or release is None or not facts.is_known or _speculative(used).get("method") != "dflash":
-        return
-    if release < _DFLASH_ALONE and not getattr(facts.vllm, "pulls", ()):
-        message = f"the image's vLLM {'.'.join(map(str, release))} has no DFlash drafter of its own"
-        yield Problem(command.of_value(recipe, used), f"{message}; an image such as dflash has")

@@ -10,9 +10,8 @@ import re
 import shlex
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import Enum
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from builder.base.errors import UsageError
 
@@ -42,16 +41,14 @@ class Placeholder:
 
 
 class Unit(NamedTuple):
-    """A character of a command or a placeholder, and its offset. A character of a value has the offset of its
-    placeholder ``source``."""
+    """A character of a command or a placeholder, and its offset: that of the placeholder ``source`` in a value."""
 
     item: str | Placeholder
     offset: int
     source: Placeholder | None = None
 
 
-@dataclass(frozen=True)
-class CommandProblem:
+class CommandProblem(NamedTuple):
     """A problem with the text ``written`` at ``offset`` in a command."""
 
     written: str
@@ -71,18 +68,12 @@ def parse_placeholders(template: str) -> tuple[tuple[Unit, ...], tuple[CommandPr
             conversion, spec = named["conversion"] or "", named["spec"] or ""
             units.append(Unit(Placeholder(named["key"], written, at, conversion, spec), at))
         else:
-            wrong.append(CommandProblem(written, at, _no_placeholder(written)))
+            shown = written if len(written) <= 40 else f"{written[:39]}…"
+            message = (
+                f"`{shown}`: a placeholder is a plain key, such as {{port}}; other braces are doubled: {{{{ and }}}}"
+            )
+            wrong.append(CommandProblem(written, at, message))
     return tuple(units), tuple(wrong)
-
-
-def _no_placeholder(written: str) -> str:
-    shown = written if len(written) <= 40 else written[:39] + "…"
-    inner = written.strip("{}")
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*\s*[.\[].*", inner, re.DOTALL):
-        return f"`{shown}`: a placeholder is a plain key, without `.` or `[…]`"
-    if len(written) > 1 and re.fullmatch(r"\s*\d*\s*", inner):
-        return f"`{shown}`: a placeholder names a key, such as {{port}}"
-    return f"`{shown}` is no placeholder; braces that are meant as such are doubled: {{{{ and }}}}"
 
 
 def placeholders(units: Iterable[Unit]) -> tuple[Placeholder, ...]:
@@ -127,26 +118,13 @@ def text_of(placeholder: Placeholder, value: Scalar) -> str:
     return format(value, placeholder.spec)
 
 
-class ShellContext(Enum):
-    """The quoting around a piece of a command. OPAQUE is everything that is not parsed here: command substitutions,
-    here-documents and the like."""
+# The quoting around a piece of a command. Opaque is everything that is not parsed here: command substitutions,
+# here-documents and the like.
+ShellContext = Literal["plain", "single", "double", "opaque", "comment"]
 
-    PLAIN = "plain"
-    SINGLE = "in single quotes"
-    DOUBLE = "in double quotes"
-    OPAQUE = "inside another shell construct"
-    COMMENT = "in a comment"
-
-
-class TokenKind(Enum):
-    """The kind of a token. TEXT belongs to a word; MARK is a quote or a backslash, which the shell removes. The others
-    end a word: GAP is white space, a comment or the text of a here-document."""
-
-    TEXT = "text"
-    MARK = "mark"
-    GAP = "gap"
-    NEWLINE = "newline"
-    OPERATOR = "operator"
+# Text belongs to a word; a mark is a quote or a backslash, which the shell removes. The others end a word: a gap is
+# white space, a comment or the text of a here-document.
+TokenKind = Literal["text", "mark", "gap", "newline", "operator"]
 
 
 @dataclass(frozen=True)
@@ -183,7 +161,7 @@ class ParsedCommand:
     @property
     def needs_shell(self) -> bool:
         """True if it is a shell script, rather than the words of a single command."""
-        if len(self.commands) > 1 or any(token.expands or token.kind is TokenKind.OPERATOR for token in self.tokens):
+        if len(self.commands) > 1 or any(token.expands or token.kind == "operator" for token in self.tokens):
             return True
         first = _raw(self.commands[0][0]) if self.commands else ""
         return bool(_SHELL_WORD.fullmatch(first) or _ASSIGNMENT.match(first))
@@ -207,7 +185,7 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 _AFTER_DOLLAR = re.compile(r'[A-Za-z0-9_@*#?$!"-]')
 _AFTER_DOLLAR_OPENS = {"(": "(", "{": "{", "'": "$'", "[": "opaque"}
 _CLOSING = {"(": ")", "`": "`", "{": "}", "$'": "'"}
-_QUOTES = {"'": ShellContext.SINGLE, '"': ShellContext.DOUBLE}
+_QUOTES: dict[str, ShellContext] = {"'": "single", '"': "double"}
 
 
 def scan(units: Iterable[Unit]) -> ParsedCommand:
@@ -253,9 +231,9 @@ class _Reader:
             self._require_apart(begun)
         following = self.text[self.at + 1 : self.at + 2]
         if isinstance(unit, Placeholder):
-            self._put(TokenKind.TEXT)
+            self._put("text")
         elif self._top == "'":
-            self._close() if unit == "'" else self._put(TokenKind.TEXT)
+            self._close() if unit == "'" else self._put("text")
         elif self._top == '"':
             self._in_double(unit, following)
         elif self._top in {"", "("}:
@@ -271,8 +249,8 @@ class _Reader:
     @property
     def _context(self) -> ShellContext:
         if any(opened not in _QUOTES for opened, _ in self.stack):
-            return ShellContext.OPAQUE
-        return _QUOTES.get(self._top, ShellContext.PLAIN)
+            return "opaque"
+        return _QUOTES.get(self._top, "plain")
 
     def _report(self, at: int, written: str, message: str) -> None:
         """Reports what is wrong at a place: where it is written, or else where its value is used."""
@@ -285,7 +263,7 @@ class _Reader:
     def _require_apart(self, value: Placeholder) -> None:
         """Reports a value after a backslash or a `$`: they change its first character despite quoting."""
         before = self.text[self.at - 1 : self.at]
-        if self._context is not ShellContext.SINGLE and before in {"\\", "$"}:
+        if self._context != "single" and before in {"\\", "$"}:
             message = f"`{before}` right before `{value.written}` would change the value"
             if before == "$":
                 message += f"; a variable of the shell is written ${{{value.written}}}"
@@ -304,17 +282,17 @@ class _Reader:
     def _leave_out(self, end: int, context: ShellContext) -> None:
         """Takes all up to ``end``, which is no part of a command."""
         while self.at < end:
-            self._put(TokenKind.GAP, context=context)
+            self._put("gap", context=context)
 
     def _open(self, opened: str, length: int = 1) -> None:
         """Takes the opening of a construct."""
         at = self.at
-        self._put(TokenKind.MARK if opened in _QUOTES else TokenKind.TEXT, length, expands=opened not in _QUOTES)
+        self._put("mark" if opened in _QUOTES else "text", length, expands=opened not in _QUOTES)
         self.stack.append((opened, at))
 
     def _close(self) -> None:
         opened, _ = self.stack.pop()
-        self._put(TokenKind.MARK if opened in _QUOTES else TokenKind.TEXT)
+        self._put("mark" if opened in _QUOTES else "text")
 
     def _in_double(self, char: str, following: str) -> None:
         if char == '"':
@@ -326,19 +304,19 @@ class _Reader:
         elif char == "$":
             self._dollar(following)
         else:
-            self._put(TokenKind.TEXT)
+            self._put("text")
 
     def _in_opaque(self, char: str) -> None:
         if char == _CLOSING.get(self._top):
             self._close()
         elif char == "\\":
-            self._put(TokenKind.TEXT)
+            self._put("text")
             if self.at < len(self.units):
-                self._put(TokenKind.TEXT)
+                self._put("text")
         elif self._top == "{" and char in "'\"`$":
             self._open("opaque")
         else:
-            self._put(TokenKind.TEXT)
+            self._put("text")
 
     def _in_plain(self, char: str, following: str) -> None:
         at_word_start = self.at == 0 or self.text[self.at - 1] in " \t\n|&;()<>"
@@ -349,10 +327,10 @@ class _Reader:
         elif char == "\n":
             self._newline()
         elif char in " \t":
-            self._put(TokenKind.GAP)
+            self._put("gap")
         elif char == "#" and at_word_start:
             end = self.text.find("\n", self.at)
-            self._leave_out(end if end >= 0 else len(self.text), ShellContext.COMMENT)
+            self._leave_out(end if end >= 0 else len(self.text), "comment")
         elif char == "$":
             self._dollar(following)
         elif char in "|&;<>()":
@@ -360,7 +338,7 @@ class _Reader:
         else:
             tilde = char == "~" and (at_word_start or self.text[self.at - 1] in "=:")
             brace = char == "{" and _BRACE_EXPANSION.match(self.text, self.at)
-            self._put(TokenKind.TEXT, expands=char in "*?[" or tilde or bool(brace))
+            self._put("text", expands=char in "*?[" or tilde or bool(brace))
 
     def _backslash(self, following: str) -> None:
         rest = self.text[self.at + 1 :]
@@ -370,7 +348,7 @@ class _Reader:
         elif following != "\n" and re.match(r"[ \t]+(\n|\Z)", rest):
             message = "blanks follow the backslash: only as the last character of its line does it continue the command"
             self._report(self.at, "\\", message)
-            self._put(TokenKind.GAP)
+            self._put("gap")
         else:
             self._escape(following)
             if following == "\n" and (commented := _COMMENTED_OPTIONS.match(self.text, self.at)):
@@ -378,22 +356,22 @@ class _Reader:
 
     def _escape(self, following: str) -> None:
         if following == "\n":
-            self._put(TokenKind.MARK, 2)
+            self._put("mark", 2)
             return
-        self._put(TokenKind.MARK)
+        self._put("mark")
         if following != "\0":
-            self._put(TokenKind.TEXT)
+            self._put("text")
 
     def _newline(self) -> None:
-        self._put(TokenKind.NEWLINE)
-        if self._context is not ShellContext.PLAIN:
+        self._put("newline")
+        if self._context != "plain":
             return
         for last_line in self.documents:
             last = last_line.search(self.text, self.at)
-            self._leave_out(last.end() if last else len(self.text), ShellContext.OPAQUE)
+            self._leave_out(last.end() if last else len(self.text), "opaque")
         self.documents.clear()
         option = _OPTION_LINE.match(self.text, self.at)
-        if option and any(token.kind in {TokenKind.TEXT, TokenKind.MARK} for token in self.tokens):
+        if option and any(token.kind in {"text", "mark"} for token in self.tokens):
             self.cut_off.append(option.end())
 
     def _dollar(self, following: str) -> None:
@@ -401,7 +379,7 @@ class _Reader:
         if opened and (opened, self._top) != ("$'", '"'):
             self._open(opened, 2)
         else:
-            self._put(TokenKind.TEXT, expands=bool(_AFTER_DOLLAR.match(following)))
+            self._put("text", expands=bool(_AFTER_DOLLAR.match(following)))
 
     def _operator(self, char: str, following: str) -> None:
         if char == ")" and self._top == "(":
@@ -409,16 +387,16 @@ class _Reader:
         elif char == "(" and self._top == "(":
             self._open("(")
         elif self.text.startswith("<<<", self.at):
-            self._put(TokenKind.OPERATOR, 3)
+            self._put("operator", 3)
         elif char + following == "<<" and not self.stack and (here := _HERE.match(self.text, self.at)):
             delimiter = re.escape(here[2] or here[3] or here[4])
             tabs = "\t*" if here[1] else ""
             self.documents.append(re.compile(rf"^{tabs}{delimiter}(?:\n|\Z)", re.MULTILINE))
-            self._put(TokenKind.OPERATOR, 2)
+            self._put("operator", 2)
         elif char + following in {"<<", "(("}:
             self._open("opaque", 2)
         else:
-            self._put(TokenKind.OPERATOR)
+            self._put("operator")
 
 
 def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[int, ...]]:
@@ -428,14 +406,14 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
     words: list[Word] = []
     word: list[Token] = []
     end, is_target, before = 0, False, ""
-    for at, token in enumerate((*tokens, Token(TokenKind.NEWLINE, ShellContext.PLAIN, "\n"))):
-        if token.kind in {TokenKind.TEXT, TokenKind.MARK}:
+    for at, token in enumerate((*tokens, Token("newline", "plain", "\n"))):
+        if token.kind in {"text", "mark"}:
             # A backslash at the end of a line joins the lines and is no part of a word.
             if token.raw != "\\\n":
                 word.append(token)
                 before = ""
             continue
-        operator = token.raw if token.kind is TokenKind.OPERATOR else ""
+        operator = token.raw if token.kind == "operator" else ""
         redirects = operator in {"<", ">", "<<", "<<<"}
         # In `2>log`, the number is a descriptor, and `log` the target of the redirection.
         if word and not (redirects and all(part.raw.isdecimal() for part in word)):
@@ -447,7 +425,7 @@ def _commands(tokens: list[Token]) -> tuple[tuple[tuple[Word, ...], ...], tuple[
         begins_other = operator == "&" and [(t.kind, t.raw) for t in tokens[at + 1 : at + 2]] == [(token.kind, ">")]
         if redirects or begins_other or (operator in {"&", "|"} and before in {"<", ">"}):  # `&>`, `>&`, `>|`
             is_target = True
-        elif operator or token.kind is TokenKind.NEWLINE:
+        elif operator or token.kind == "newline":
             if words:
                 commands.append(tuple(words))
                 ends.append(end)
@@ -471,7 +449,7 @@ def words(parsed: ParsedCommand, values: Mapping[str, str]) -> tuple[str, ...]:
     """The words of all commands, as arguments."""
     texts = []
     for word in (word for command in parsed.commands for word in command):
-        parts = [token for token in word if token.kind is TokenKind.TEXT]
+        parts = [token for token in word if token.kind == "text"]
         text = "".join(text_of(t.placeholder, values[t.placeholder.key]) if t.placeholder else t.raw for t in parts)
         # As in the shell, an unquoted word with nothing in it is no argument.
         if text or len(parts) < len(word):
@@ -486,7 +464,7 @@ def script(parsed: ParsedCommand, values: Mapping[str, str], extra: tuple[str, .
     alone = {id(word[0]) for command in parsed.commands for word in command if len(word) == 1}
     pieces = [_quoted(token, values, alone=id(token) in alone) for token in parsed.tokens]
     if any(
-        (token.raw, following.raw, token.context) == ("$", "@", ShellContext.DOUBLE)
+        (token.raw, following.raw, token.context) == ("$", "@", "double")
         for token, following in pairwise(parsed.tokens)
     ):
         return ("bash", "-c", "".join(pieces).strip("\n"), "bash", *extra)
@@ -512,17 +490,17 @@ def _places(parsed: ParsedCommand) -> tuple[int, ...]:
 
 def _program(word: Word) -> str:
     """The name of a program, without its folders."""
-    return _raw(tuple(token for token in word if token.kind is TokenKind.TEXT)).rpartition("/")[2]
+    return _raw(tuple(token for token in word if token.kind == "text")).rpartition("/")[2]
 
 
 def _quoted(token: Token, values: Mapping[str, str], *, alone: bool) -> str:
     piece = token.placeholder
-    if piece is None or token.context is ShellContext.COMMENT:
+    if piece is None or token.context == "comment":
         return token.raw
     text = text_of(piece, values[piece.key])
-    if token.context is ShellContext.PLAIN:
+    if token.context == "plain":
         return "" if alone and not text else shlex.quote(text)
-    if token.context is ShellContext.SINGLE:
+    if token.context == "single":
         return text.replace("'", "'\\''")
     # A value in an opaque context is harmless here: `unquotable` reports those that are not.
     return re.sub(r'([$`"\\])', r"\\\1", text)
@@ -533,8 +511,8 @@ def unquotable(parsed: ParsedCommand, values: Mapping[str, str]) -> Iterator[Com
     evaluates = any(_program(word) in _TAKES_A_COMMAND for command in parsed.commands for word in command)
     for token in parsed.tokens:
         piece = token.placeholder
-        opaque = token.context is ShellContext.OPAQUE
-        if not piece or token.context is ShellContext.COMMENT or not (evaluates or opaque):
+        opaque = token.context == "opaque"
+        if not piece or token.context == "comment" or not (evaluates or opaque):
             continue
         if not _HARMLESS.fullmatch(text_of(piece, values[piece.key])):
             where = "`$(…)`, backquotes or a here-document" if opaque else "a command that evaluates it once more"

@@ -23,8 +23,7 @@ from builder.commands.recipes import FORMATS, export_recipe
 from builder.definitions import command, mod
 from builder.definitions.recipe import load_recipe, parse_recipe, recipe_names
 from builder.lock import lock_file
-from builder.lock import text as lock_text
-from builder.lock.model import ImageName, Lock, Model, Pairing, Pins, Repository, Version, WheelPin
+from builder.lock.model import ImageName, Model, Pairing
 from builder.lock.text import dump_lock
 from builder.moving.copies import path_of, read_origin
 from builder.serving.preparation import ServeRequest
@@ -532,37 +531,6 @@ container: small
 command: |
   vllm serve x --tool-call-parser {parser} --speculative-config '{{{{"num_speculative_tokens": {tokens}}}}}'
 """
-
-
-@pytest.mark.parametrize(
-    ("vllm", "parser", "tokens", "is_said"),
-    [
-        ("0.16.0", "qwen3_coder", 3, True),
-        ("0.15.1+cu130", "qwen3_coder", 2, True),
-        ("0.16.0", "qwen3_coder", 1, False),
-        ("0.16.0", "hermes", 3, False),
-        ("0.16.1rc1.dev205", "qwen3_coder", 3, False),
-        ("0.17.0", "qwen3_coder", 3, False),
-        ("0.33.0", "qwen3_coder", 3, False),
-        ("of nobody", "qwen3_coder", 3, False),
-        ("", "qwen3_coder", 3, False),
-    ],
-)
-def test_a_vllm_that_breaks_streamed_calls_is_named(
-    recipes_check_project: Project, vllm: str, parser: str, tokens: int, *, is_said: bool
-) -> None:
-    image = replace(locks.numbered(), versions={"vllm": Version(vllm)} if vllm else {})
-    pins = {"small": {"linux/amd64": Pins(sources={"vllm": WheelPin("vllm", vllm)} if vllm else {})}}
-    text = SPECULATIVE.format(parser=parser, tokens=tokens)
-    projects.write(recipes_check_project.recipes / "r.yaml", text)
-    for lock in (Lock(images={"small": Repository(2, 1, numbers={1: image})}), Lock(pins=pins)):
-        projects.write(recipes_check_project.lock, lock_text.dump_lock(lock))
-        (checked,) = recipes.check_recipes(recipes_check_project, ("r",))
-        assert checked.problems == ()
-        message = f"4:70: vLLM {vllm} breaks streamed tool calls when {tokens} tokens are predicted at once"
-        assert [str(note) for note in checked.notes] == (
-            [f"recipes/r.yaml:{message}; vLLM 0.17.0 does not"] if is_said else []
-        )
 
 
 def test_every_value_beyond_its_range_is_told_at_once(recipes_check_project: Project) -> None:

@@ -197,17 +197,16 @@ nodes:
   # the one on the desk
   spark1:
     engine: default  # this one
-    interface: enp1s0f1np1
     address: 10.0.0.1 # old
     rdma: [rocep1s0f1, roceP2p1s0f1] # right
     models: /data/hf
+    interface: enp1s0f1np1
 
   spark2:  # the other
     engine: ssh://me@spark2
     address: 10.0.0.2
     env:
       NCCL_NET_PLUGIN: none
-      NCCL_IB_MERGE_NICS: '0'
   spark3:
     engine: ssh://10.0.0.3
 # the end
@@ -215,7 +214,7 @@ cache: true
 """
     settings: dict[str, dict[str, Any]] = {
         **SETTINGS,
-        "spark2": {"address": "10.0.0.2", "env": {"NCCL_NET_PLUGIN": "none", "NCCL_IB_MERGE_NICS": "0"}},
+        "spark2": {"address": "10.0.0.2", "env": {"NCCL_NET_PLUGIN": "none"}},
         "spark3": {"engine": "ssh://10.0.0.3"},
     }
     after = configuration.with_node_settings(text, settings)
@@ -247,7 +246,7 @@ def test_other_layouts_keep_their_comment(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{nodes: {spark1: ssh://spark1}}\n", "nodes:\n  spark1: &a\n    engine: x\n  b: *a\n", "---\n..."]
+    "text", ["{nodes: {spark1: ssh://spark1}}\n", "nodes:\n  spark1: &a\n    engine: x\n  spark2: *a\n", "---\n..."]
 )
 def test_an_unusual_layout_is_written_anew(text: str) -> None:
     loaded = yaml.safe_load(configuration.with_node_settings(text, SETTINGS))

@@ -95,7 +95,7 @@ python:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [1", "dockerfiles/small/image.yaml:1:4: the `[` that opens here is not closed"),
+        ("a: [1", "dockerfiles/small/image.yaml:2:1: did not find expected ',' or ']'"),
         ("a: 1\na: 2\n", "dockerfiles/small/image.yaml:2:1: the key `a` stands twice"),
         ("just words", 'dockerfiles/small/image.yaml:1:1: "just words" is not a mapping (`key: value` lines)'),
         ("", "dockerfiles/small/image.yaml:1:1: is empty"),

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-RECIPES = projects.REPOSITORY_ROOT / "builder/definitions/recipes"
+DEFINITIONS = projects.REPOSITORY_ROOT / "builder/definitions"
+MODULES = ("command.py", "recipe.py", "recipe_problems.py", "shell.py")
 # What takes a message, by the place of that among its arguments.
 TAKING = {"Problem": 1, "CommandProblem": 2, "report": 2}
 # Put together from messages that are explained, or from what others say.
 PASSED_ON = frozenset({"{}", "{}: {}", "`{}`: {}", "{} {}: {}", "in the value of {{}}: {}"})
-PASSED_ON |= {"{}: vLLM refuses that for a hybrid model such as this one"}
+PASSED_ON |= {"no volume mounts {}; {}", "{}: vLLM refuses that for a hybrid model such as this one"}
 
 
 def template(node: ast.expr) -> str | None:
@@ -34,7 +35,7 @@ def template(node: ast.expr) -> str | None:
 
 def messages() -> Iterator[tuple[str, str]]:
     """Every message that is written out in the modules that judge recipes, with its place."""
-    for path in sorted(RECIPES.glob("*.py")):
+    for path in (DEFINITIONS / module for module in MODULES):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             value: ast.expr | None = None
             if isinstance(node, ast.Call):
@@ -51,7 +52,7 @@ def messages() -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(("place", "text"), [pytest.param(*pair, id=pair[0]) for pair in messages()])
 def test_a_message_is_explained(place: str, text: str) -> None:
     sample = text.replace("{}", "x")
-    assert explaining.find_note(sample), f"builder/explaining/recipe_notes.yaml lacks {text!r}"
+    assert explaining.find_note(sample), f"builder/commands/recipe_notes.yaml lacks {text!r}"
 
 
 def test_no_two_explanations_are_of_one_message() -> None:

@@ -439,7 +439,7 @@ def test_several_machines_are_joined_as_they_are_told_to(
         recipe = recipe_texts.make(
             tmp_path, f"vllm serve m -tp {{tensor_parallel}}{option}", "defaults: {tensor_parallel: 2}\n"
         )
-        rendered = command.render_member(recipe, {}, ["--x"], backend, ["--place"])
+        rendered = command.render_command(recipe, {}, ["--x"], backend, ["--place"])
         assert sorted(rendered.argv) == sorted(("vllm", "serve", "m", "-tp", "2", *expected, "--x", "--place"))
         assert rendered.argv[-1] == "--place"
 
