@@ -45,7 +45,7 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
 def page(table: Matrix) -> str:
     """The table as an HTML page."""
     rows = collecting.table_of(table, Disclosure(full=True))
-    return html.render_table(ReportPage("", (), (), rows, (), full=True))
+    return html.render_page(ReportPage("", (), (), rows, (), full=True), only_table=True)
 
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:

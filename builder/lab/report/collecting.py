@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.evidence.matrix import Matrix
     from builder.evidence.standing import ImageEvidence, JudgedRun, PairingStanding
-    from builder.lab.compare.changes import Changes, ComparedImage, PackageChange, SourceChange
+    from builder.lab.compare.changes import ComparedImage, SourceChange
     from builder.lab.report.page import Event
     from builder.lock.model import NumberedImage, Version
 
@@ -250,10 +250,10 @@ class _Sources:
     def _change(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> PageChange | None:
         """The changes since the number before; None of the first one."""
         numbers = self.lock.images[name.repository].numbers
-        before = max((number for number in numbers if number < name.number), default=None)
-        if before is None:
+        earlier = [number for number in numbers if number < name.number]
+        if not earlier:
             return None
-        origin = ImageName(name.repository, before)
+        origin = ImageName(name.repository, max(earlier))
         nothing = PageChange(self.disclosure.name(str(origin)), (), (), (), ())
         old, new = sides[origin], sides[name]
         if isinstance(old, str) or isinstance(new, str):
@@ -263,27 +263,29 @@ class _Sources:
             return nothing
         differing = changes.changes_between(*changes.contents_of_both(self.lock, old, new))
         then, now = old.image.mods, new.image.mods
+        others = [f"pull request {pull.number} of {pull.source} {pull.kind}" for pull in differing.pulls]
+        if differing.base:
+            before, after = map(self._base, (differing.base.before, differing.base.after))
+            others.insert(0, f"base image {before} → {after}")
+        if differing.build_packages:
+            others.append(f"{words.counted(len(differing.build_packages), 'package')} to build with")
         return replace(
             nothing,
             sources=tuple(map(self._source, differing.sources)),
-            packages=tuple(map(_package, differing.packages)),
+            packages=tuple(
+                f"{each.name} {each.after}: other files"
+                if each.kind == "other files"
+                else f"{each.name} {each.before or 'new'} → {each.after or 'gone'}"
+                for each in differing.packages
+            ),
             mods=tuple(
                 f"{mod} {changes.kind_of(then.get(mod), now.get(mod))}"
                 for mod in dict.fromkeys([*now, *then])
                 if then.get(mod) != now.get(mod)
             ),
-            others=tuple(self._others(differing)),
+            others=tuple(others),
             unknown="" if old.directory and new.directory else _INCOMPLETE,
         )
-
-    def _others(self, differing: Changes) -> Iterator[str]:
-        if differing.base:
-            before, after = map(self._base, (differing.base.before, differing.base.after))
-            yield f"base image {before} → {after}"
-        for pull in differing.pulls:
-            yield f"pull request {pull.number} of {pull.source} {pull.kind}"
-        if differing.build_packages:
-            yield f"{words.counted(len(differing.build_packages), 'package')} to build with"
 
     def _base(self, text: str | None) -> str:
         image, _, digest = (text or "none").partition(" ")
@@ -307,76 +309,67 @@ class _Sources:
 
     def concerns(self, models: tuple[PageModel, ...], environ: Mapping[str, str]) -> tuple[PageConcern, ...]:
         """All of it, the gravest first. ``models`` are those of the lock, in the order of their names."""
-        every: list[PageConcern] = []
+        found: list[tuple[Concern, str, str, str, str]] = []
         for name, model in zip(sorted(self.lock.models), models, strict=True):
-            every += self._of_pairing(name, model)
-            every += self._of_requirements(name, environ)
-        every += self._of_images()
+            found += self._of_pairing(name, model)
+            found += self._of_requirements(name, environ)
+        for repository, record in self.lock.images.items():
+            kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
+            if gone := [str(number) for number in kept if not _is_there(self.project, repository, number)]:
+                more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
+                text = f"no build directory of {', '.join(gone[:_LISTED])}{more}: these numbers cannot be built again"
+                found.append(("missing", repository, "", text, "builder verify"))
         for image, each in self.evidence.items():
             problems = (self.disclosure.note(str(problem)) or "a run that cannot be read" for problem in each.problems)
             for problem in dict.fromkeys(problems):
-                every.append(
-                    PageConcern("missing", str(image), str(image), f"not counted: {problem}", "builder verify")
-                )
+                found.append(("missing", str(image), str(image), f"not counted: {problem}", "builder verify"))
         shown = self.disclosure
         named = [
-            PageConcern(e.concern, shown.name(e.subject), shown.name(e.image), e.text, shown.command(e.command))
-            for e in every
+            PageConcern(concern, shown.name(subject), shown.name(on), text, shown.command(command))
+            for concern, subject, on, text, command in found
         ]
         return tuple(sorted(named, key=lambda each: get_args(Concern).index(each.concern)))
 
-    def _of_pairing(self, name: str, model: PageModel) -> Iterator[PageConcern]:
+    def _of_pairing(self, name: str, model: PageModel) -> Iterator[tuple[Concern, str, str, str, str]]:
         pairing, previous = self.lock.models[name].pairing, self.lock.models[name].previous
         image, record = str(pairing.image), self.record(pairing.image)
         back = f"builder rollback {name}" if previous else ""
         if "bad" in {model.status, record.status}:
             note = self.disclosure.note(pairing.note or record.note)
-            yield PageConcern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
+            yield "bad", name, image, f"marked bad{f': {note}' if note else ''}", back
         if record.pruned:
-            yield PageConcern(
-                "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
-            )
+            yield "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
         prove = f"builder prove {image} {name}"
         if model.standing == "failed":
-            yield PageConcern("failed", name, image, model.why or "the last proof failed", back or prove)
+            yield "failed", name, image, model.why or "the last proof failed", back or prove
         elif model.standing == "changed":
             text = model.why or "answers differ from those of the number before"
-            yield PageConcern("changed", name, image, text, f"{prove} --accept")
+            yield "changed", name, image, text, f"{prove} --accept"
         elif model.standing == "stale":
-            yield PageConcern("stale", name, image, model.why, prove)
+            yield "stale", name, image, model.why, prove
         elif model.standing == "unproven":
-            yield PageConcern("unproven", name, image, model.why or "never proven on this image", prove)
+            yield "unproven", name, image, model.why or "never proven on this image", prove
         if previous and previous[0].note.startswith("put back on "):
             text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
             command = f"builder diff {image} {previous[0].image}"
-            yield PageConcern("failed", name, str(previous[0].image), text, command)
+            yield "failed", name, str(previous[0].image), text, command
         for run in model.now.runs if model.now else ():
             if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
                 command = f"builder {run.kind} {name} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
-                yield PageConcern("failed" if run.word == "failed" else "stale", name, image, text, command)
+                yield "failed" if run.word == "failed" else "stale", name, image, text, command
 
-    def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[PageConcern]:
+    def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[tuple[Concern, str, str, str, str]]:
         image = self.lock.models[name].pairing.image
         try:
             for each in requirements.missing(self.project, self.lock, image, name, environ=environ):
                 what = self.disclosure.note(str(each)) or f"{each.kind} {each.name}".strip()
                 command = requirements.missing_command(each, image, name)
-                yield PageConcern("failed" if each.failed else "missing", name, str(image), f"required {what}", command)
+                yield "failed" if each.failed else "missing", name, str(image), f"required {what}", command
         except (FileProblemsError, UnsafePathError) as error:
             first = self.disclosure.note(error.message.splitlines()[0])
             text = f"what it requires cannot be read{f': {first}' if first else ''}"
-            yield PageConcern("missing", name, str(image), text, "builder recipes check")
-
-    def _of_images(self) -> Iterator[PageConcern]:
-        """Numbers that nothing can build again, told once for each repository."""
-        for repository, record in self.lock.images.items():
-            kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
-            if gone := [number for number in kept if not _is_there(self.project, repository, number)]:
-                more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
-                listed = ", ".join(map(str, gone[:_LISTED])) + more
-                text = f"no build directory of {listed}: these numbers cannot be built again"
-                yield PageConcern("missing", repository, "", text, "builder verify")
+            yield "missing", name, str(image), text, "builder recipes check"
 
 
 def _event(name: ImageName, origin: ImageName | None) -> Event:
@@ -392,12 +385,6 @@ def _version(version: Version | None) -> str:
     if version is None:
         return ""
     return version.version + (f" ({version.commit[:9]})" if version.commit else "")
-
-
-def _package(change: PackageChange) -> str:
-    if change.kind == "other files":
-        return f"{change.name} {change.after}: other files"
-    return f"{change.name} {change.before or 'new'} → {change.after or 'gone'}"
 
 
 def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRange | None:

@@ -152,7 +152,7 @@ def test_an_empty_project_has_a_page() -> None:
 
 
 def test_the_table_alone_is_a_page(page: ReportPage) -> None:
-    text = html.render_table(page)
+    text = html.render_page(page, only_table=True)
     assert "What goes with what" in text
     assert "Needs attention" not in text
     assert re.search(r"<td class=p title=\"[^\"]*prove-behaviour-[0-9a-f]{8}\.json", text)
