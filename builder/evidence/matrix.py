@@ -117,12 +117,12 @@ def _cell(image: ImageName, model: str, kind: Kind, name: str, runs: Sequence[Ju
     folder = f"evidence/{image.repository}/{image.number}"
     cell = MatrixCell(image, model, _title(kind, name), _NEVER)
     if theirs:
-        cell = replace(cell, others=word_of(theirs), others_file=f"{folder}/{theirs.file}")
+        cell = replace(cell, others=word_of(theirs), others_file=f"{folder}/{theirs.run.file}")
     if own is None:
         return cell
     why, run = "; ".join(own.stale) or own.run.accepted, own.run
     return replace(
-        cell, word=word_of(own), why=why, file=f"{folder}/{own.file}", started=run.started, seconds=run.seconds
+        cell, word=word_of(own), why=why, file=f"{folder}/{run.file}", started=run.started, seconds=run.seconds
     )
 
 

@@ -107,7 +107,7 @@ class Evidence:
     of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as
     meant; the verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the
     project's own. ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add_run`
-    gives it.
+    gives it. ``file`` is the name of the file that it was read from, and no part of it.
     """
 
     kind: Kind
@@ -127,6 +127,7 @@ class Evidence:
     accepted: str = ""
     foreign: str = ""
     sequence: int = 0
+    file: str = field(default="", compare=False)
 
 
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
@@ -205,17 +206,6 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
     if faults:
         raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
     return _read(data), digest
-
-
-def evidence_problem(evidence: Evidence) -> str:
-    """The first reason why a record cannot be kept, which is a mistake of this program; empty where there is none."""
-    try:
-        parse_evidence(evidence_text(evidence).encode(), "evidence")
-    except FileProblemsError as error:
-        return error.problems[0].message
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _read(data: Mapping[str, Any]) -> Evidence:

@@ -137,20 +137,17 @@ def worst(standings: Collection[PairingStanding]) -> Standing | None:
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run, and the reasons why it tells nothing of the present any more; none where it does. ``file`` is the name of
-    its file."""
+    """A run, and the reasons why it tells nothing of the present any more; none where it does."""
 
     run: Evidence
     stale: tuple[str, ...]
-    file: str = ""
 
 
 @dataclass(frozen=True)
 class ImageEvidence:
     """The evidence of one image: its runs in the order in which they were added, its standing with each model that it
     serves or served or was run with, those that it ``serves`` now and ever ``served``, and the problems of files that
-    are no evidence. ``last`` are the last runs of each kind, name and model, those of others apart; ``files`` the names
-    of the files of ``runs``, in the same order."""
+    are no evidence. ``last`` are the last runs of each kind, name and model, those of others apart."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
@@ -158,7 +155,6 @@ class ImageEvidence:
     served: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
     last: tuple[JudgedRun, ...] = ()
-    files: tuple[str, ...] = ()
 
     @property
     def standing(self) -> Standing | None:
@@ -174,7 +170,6 @@ class ImageEvidence:
     @property
     def json(self) -> dict[str, Any]:
         """All of it as JSON data: the runs as their files have them."""
-        files = {id(run): file for run, file in zip(self.runs, self.files, strict=True)}
         return {
             "standing": self.standing,
             "pairings": [
@@ -182,12 +177,12 @@ class ImageEvidence:
                     "model": pairing.model,
                     "standing": pairing.standing,
                     "why": pairing.why,
-                    "run": files[id(pairing.run)] if pairing.run else None,
+                    "run": pairing.run.file if pairing.run else None,
                     "foreign": pairing.has_foreign,
                 }
                 for pairing in self.pairings
             ],
-            "runs": [{"file": files[id(run)], **records.evidence_document(run)} for run in self.runs],
+            "runs": [{"file": run.file, **records.evidence_document(run)} for run in self.runs],
             "problems": [str(problem) for problem in self.problems],
         }
 
@@ -225,6 +220,7 @@ def evidence_overview(
                 required |= {("bench", run.name) for run in kept.runs if run.kind == "bench"}
             present = functools.partial(presents.of, name, each)
             pairings.append(standing_of(each, runs, present, required, present_sets))
+        last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
             pairings=tuple(pairings),
@@ -232,18 +228,8 @@ def evidence_overview(
             served=frozenset(paired.get(name, ())),
             problems=kept.problems,
             last=tuple(
-                JudgedRun(
-                    run,
-                    stale_reasons(
-                        run, presents.of(name, run.subject.model, run.kind), present_sets.get((run.kind, run.name))
-                    ),
-                    file,
-                )
-                for run, file in store.last_runs(kept)
+                JudgedRun(run, stale_reasons(run, presents.of(name, model, kind), present_sets.get((kind, label))))
+                for (kind, label, model, _), run in last.items()
             ),
-            files=kept.files,
         )
     return evidence
-
-
-evidence_glance = evidence_overview

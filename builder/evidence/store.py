@@ -42,12 +42,10 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class KeptEvidence:
-    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none.
-    ``files`` are the names of the runs' files, in the same order."""
+    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none."""
 
     runs: tuple[Evidence, ...] = ()
     problems: tuple[Problem, ...] = ()
-    files: tuple[str, ...] = ()
 
 
 def evidence_folder(project: Project, name: ImageName) -> Path:
@@ -70,27 +68,27 @@ def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | 
         evidence = replace(evidence, raw=_keep_raw(project, raw))
     last = max((run.sequence for run in look_for_runs(project, name).runs), default=0)
     evidence = _fitted(replace(evidence, sequence=min(last + 1, _LAST_SEQUENCE)))
-    if fault := records.evidence_problem(evidence):
-        raise ValueError(f"evidence of {name}: {fault}")
+    text = records.evidence_text(evidence).encode()
+    try:
+        records.parse_evidence(text, "evidence")
+    except FileProblemsError as error:
+        raise ValueError(f"evidence of {name}: {error.message}") from None
     digest = records.evidence_identity(evidence)
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
-    path = target / _file_name(evidence, digest)
+    path = target / file_name(evidence, digest)
     files.make_folder(target)
     below_project(project.evidence, target)
-    files.write_atomically(path, records.evidence_text(evidence).encode())
+    files.write_atomically(path, text)
     return path
 
 
-def _file_name(evidence: Evidence, digest: str) -> str:
+def file_name(evidence: Evidence, digest: str = "") -> str:
+    """The name of a run's file; ``digest`` is its identity, where that is known already."""
     started = evidence.started.replace("-", "").replace(":", "")
+    digest = digest or records.evidence_identity(evidence)
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
-
-
-def file_name(evidence: Evidence) -> str:
-    """The name of a run's file."""
-    return _file_name(evidence, records.evidence_identity(evidence))
 
 
 def _fitted(evidence: Evidence) -> Evidence:
@@ -136,15 +134,16 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     except (OSError, UnsafePathError) as error:
         message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
         return KeptEvidence(problems=(Problem(Location(shown), message),))
-    runs: list[tuple[Evidence, str]] = []
+    runs: list[Evidence] = []
     problems: list[Problem] = []
     for each in names:
         try:
-            runs.append((_read_file(f"{place}/{each}", each, f"{shown}/{each}"), each))
+            runs.append(read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}"))
+        except OSError as error:
+            problems.append(Problem(Location(f"{shown}/{each}"), error.strerror or str(error)))
         except FileProblemsError as error:
             problems += error.problems
-    runs.sort(key=lambda pair: (pair[0].sequence, pair[0].started, pair[1]))
-    return KeptEvidence(tuple(run for run, _ in runs), tuple(problems), tuple(file for _, file in runs))
+    return KeptEvidence(tuple(sorted(runs, key=lambda run: (run.sequence, run.started, run.file))), tuple(problems))
 
 
 def _file_names(path: Path) -> list[str]:
@@ -158,37 +157,20 @@ def _file_names(path: Path) -> list[str]:
     return [name for name in names if not name.startswith(".")]
 
 
-def _read_file(path: str, name: str, shown: str) -> Evidence:
-    try:
-        content = files.read_plain_file(path, LARGEST)
-    except OSError as error:
-        raise _problem(shown, error.strerror or str(error)) from None
-    return read_run(name, content, shown)
-
-
 def read_run(name: str, content: bytes, shown: str) -> Evidence:
     """The run in the content of a file of this name. Raises FileProblemsError if the content is not a run."""
-    parts = _NAME.fullmatch(name)
-    if parts is None:
-        raise _problem(shown, "not the name of a file of evidence")
-    if len(content) > LARGEST:
-        raise _problem(shown, f"larger than {LARGEST:,} bytes")
-    evidence, digest = records.parse_evidence(content, shown)
-    if not digest.startswith(parts["digest"]) or name != _file_name(evidence, digest):
-        raise _problem(shown, "its content does not match the digest in its name: it was changed after it was written")
-    return evidence
-
-
-def _problem(shown: str, message: str) -> FileProblemsError:
-    return FileProblemsError((Problem(Location(shown), message),), hint=records.HINT)
-
-
-def last_runs(kept: KeptEvidence) -> tuple[tuple[Evidence, str], ...]:
-    """The last run of each kind, name and model, those of others apart, with the names of their files."""
-    pairs = zip(kept.runs, kept.files, strict=True)
-    return tuple(
-        {(run.kind, run.name, run.subject.model, bool(run.foreign)): (run, file) for run, file in pairs}.values()
-    )
+    fault, evidence = "", None
+    if not _NAME.fullmatch(name):
+        fault = "not the name of a file of evidence"
+    elif len(content) > LARGEST:
+        fault = f"larger than {LARGEST:,} bytes"
+    else:
+        evidence, digest = records.parse_evidence(content, shown)
+        if name != file_name(evidence, digest):
+            fault = "its content does not match the digest in its name: it was changed after it was written"
+    if fault or not evidence:
+        raise FileProblemsError((Problem(Location(shown), fault),), hint=records.HINT)
+    return replace(evidence, file=name)
 
 
 def of_project(project: Project) -> dict[ImageName, KeptEvidence]:
@@ -215,7 +197,7 @@ def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprin
         return
     source, target = evidence_folder(project, origin), evidence_folder(project, to)
     kept = look_for_runs(project, origin)
-    moving = [file for run, file in zip(kept.runs, kept.files, strict=True) if run.subject.fingerprint == fingerprint]
+    moving = [run.file for run in kept.runs if run.subject.fingerprint == fingerprint]
     if not moving:
         return
     files.make_folder(target)

@@ -200,7 +200,7 @@ class _Sources:
             version=run.version,
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
             machine=of_machine,
-            run=judged.file,
+            run=run.file,
             figures=tuple(
                 PageFigure(each.name, dict(each.at), each.unit, each.better, each.mean, each.std, len(each.values))
                 for each in run.figures
