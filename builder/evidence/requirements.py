@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
@@ -124,17 +124,6 @@ def compared(
     return tuple(beside)
 
 
-def verdict_beside(wanted: RequiredFigure, beside: FigureBeside) -> Literal["within", "outside", "unknown"]:
-    """The verdict on one figure; ``unknown`` where it is outside of the bound by no more than noise, and further rounds
-    would tell."""
-    bound = beside.current * wanted.limit / 100
-    if beside.mean >= bound if wanted.at_least else beside.mean <= bound:
-        return "within"
-    if beside.rounds < FEWEST_ROUNDS or beside.comparison.verdict == "worse":
-        return "outside"
-    return "within" if beside.comparison.is_settled else "unknown"
-
-
 def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns) -> bool:
     """True while another round of both would tell more: until `FEWEST_ROUNDS`, then while the noise is too large."""
     if len(of_image.rounds(wanted)) < FEWEST_ROUNDS:
@@ -218,9 +207,8 @@ def missing(
     """
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
-    if not wanted:  # a damaged file of evidence is in nobody's way then
-        run = last_proof(project, lock, image, model, environ or {}, recipe=recipe)
-        return () if isinstance(run, str) or run.verdict != "fail" else (_missing_run("prove", "", run),)
+    # A damaged file of evidence is in nobody's way where none is required.
+    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
     paired = lock.models.get(model or "")
     now = paired.pairing.image if paired else None
     if model is None and image.repository in lock.images and (current := lock.images[image.repository].current):
@@ -230,10 +218,11 @@ def missing(
         for name in configuration.probe_names(project)
         if name in wanted.probes
     }
-    of_image = _recorded(project, lock, image, model, recipe, environ or {}, digests)
+    of_image = _recorded(project, lock, image, model, recipe, environ or {}, runs, digests)
     of_current = None
     if now and now != image and any(figure.of_current for figure in wanted.figures):
-        of_current = _recorded(project, lock, now, model, recipe, environ or {})
+        runs = store.of_image(project, now)
+        of_current = _recorded(project, lock, now, model, recipe, environ or {}, runs)
     return tuple(unmet(wanted, of_image, of_current))
 
 
@@ -244,33 +233,24 @@ def _recorded(
     model: str | None,
     recipe: Recipe | None,
     environ: Mapping[str, str],
+    runs: Sequence[Evidence],
     probes: Mapping[str, str] = subjects.NOTHING,
-    *,
-    runs: Sequence[Evidence] | None = None,
 ) -> RecordedRuns:
     def present(kind: Kind) -> Subject:
         return subjects.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
 
-    return RecordedRuns(image, store.of_image(project, image) if runs is None else runs, present, probes)
+    return RecordedRuns(image, runs, present, probes)
 
 
 def last_proof(
-    project: Project,
-    lock: Lock,
-    image: ImageName,
-    model: str | None,
-    environ: Mapping[str, str],
-    *,
-    recipe: Recipe | None = None,
+    project: Project, lock: Lock, image: ImageName, model: str | None, environ: Mapping[str, str]
 ) -> Evidence | str:
     """The last proof of an image for ``model`` that counts now, or why there is none; files of evidence that cannot be
-    read are left out. ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe that cannot be
-    read."""
-    runs = store.look_for_runs(project, image).runs
-    if not runs:
+    read are left out. Raises FileProblemsError for a recipe that cannot be read."""
+    if not (runs := store.look_for_runs(project, image).runs):
         return "has not been run"
-    recipe = recipe or recipe_of(project, lock, image, model)
-    return _recorded(project, lock, image, model, recipe, environ, runs=runs).latest("prove")
+    recipe = recipe_of(project, lock, image, model)
+    return _recorded(project, lock, image, model, recipe, environ, runs).latest("prove")
 
 
 def figures_in_turn(
@@ -282,7 +262,10 @@ def figures_in_turn(
     paired = lock.models.get(model)
     if paired is None or paired.pairing.image == image:
         return ()
-    sides = [_recorded(project, lock, name, model, recipe, environ) for name in (image, paired.pairing.image)]
+    sides = [
+        _recorded(project, lock, name, model, recipe, environ, store.of_image(project, name))
+        for name in (image, paired.pairing.image)
+    ]
     figures = required(project, model, recipe).figures
     return tuple(each for each in figures if each.of_current and needs_rounds(each, *sides))
 
@@ -353,15 +336,18 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
     if isinstance(comparisons, str):
         return comparisons, False
     for beside in comparisons:
-        verdict = verdict_beside(wanted, beside)
-        if verdict == "within":
+        bound, band = beside.current * wanted.limit / 100, beside.comparison
+        if beside.mean >= bound if wanted.at_least else beside.mean <= bound:
+            continue
+        is_outside = beside.rounds < FEWEST_ROUNDS or band.verdict == "worse"
+        if not is_outside and band.is_settled:
             continue
         why = f"{beside.mean:.4g} {beside.unit}, required is {wanted.condition}, which is at {beside.current:.4g}"
         if beside.rounds >= FEWEST_ROUNDS:
-            band = beside.comparison
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"
-        return why + (": too much noise to tell" if verdict == "unknown" else ""), verdict == "outside"
+        # Outside of the bound by no more than noise: further rounds would tell.
+        return why + ("" if is_outside else ": too much noise to tell"), is_outside
     return "", False
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from builder.base.errors import FileProblemsError
 from builder.base.hub_cache import is_commit
 from builder.definitions import configuration
-from builder.evidence import records, store
-from builder.evidence.subjects import PresentSubjects
+from builder.evidence import records, store, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -194,41 +194,46 @@ def evidence_overview(
     digest of a probe or a profile as it is now, None where it is not known."""
     if not project.evidence.is_dir():
         return {}
-    presents = PresentSubjects(project, lock, environ)
-    try:
+
+    @functools.cache
+    def facts_of(file: str | None) -> subjects.ServedFacts | None:
+        used = subjects.recorded_recipe(project, file) if file else None
+        return subjects.served_facts(project, used, subjects.NOTHING, environ) if used else None
+
+    def present_of(image: ImageName, model: str | None, kind: Kind) -> Subject:
+        pairing = subjects.pairing_of(lock, image, model)
+        return subjects.subject_with(lock, image, model, kind, facts_of(pairing and pairing.recipe), environ)
+
+    configured = configuration.Configuration()
+    with suppress(FileProblemsError):  # every command that decides by it reports that
         configured = configuration.load_configuration(project)
-    except FileProblemsError:  # every command that decides by it reports that
-        configured = configuration.Configuration()
-    paired: dict[ImageName, list[str]] = {}
-    for model, record in sorted(lock.models.items()):
-        for pairing in (record.pairing, *record.previous):
-            paired.setdefault(pairing.image, []).append(model)
     set_now = functools.cache(sets)
     evidence = {}
     for name in names:
         kept = store.look_for_runs(project, name)
         present_sets = {key: now for run in kept.runs if (now := set_now(*(key := (run.kind, run.name))))}
-        by_model: dict[str | None, list[Evidence]] = {model: [] for model in paired.get(name, ())}
+        served = [model for model in sorted(lock.models) if subjects.pairing_of(lock, name, model)]
+        by_model: dict[str | None, list[Evidence]] = {model: [] for model in served}
         for run in kept.runs:
             by_model.setdefault(run.subject.model, []).append(run)
         pairings = []
         for each, runs in by_model.items():
-            facts = presents.recorded(name, each)
+            pairing = subjects.pairing_of(lock, name, each)
+            facts = facts_of(pairing and pairing.recipe)
             wanted = configured.required_of(each).joined(facts.requires if facts else configuration.NOTHING_REQUIRED)
             required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
-            if wanted.figures:
-                required |= {("bench", run.name) for run in kept.runs if run.kind == "bench"}
-            present = functools.partial(presents.of, name, each)
+            required |= {("bench", run.name) for run in kept.runs if run.kind == "bench" and wanted.figures}
+            present = functools.partial(present_of, name, each)
             pairings.append(standing_of(each, runs, present, required, present_sets))
         last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
             pairings=tuple(pairings),
-            serves=frozenset(m for m in paired.get(name, ()) if lock.models[m].pairing.image == name),
-            served=frozenset(paired.get(name, ())),
+            serves=frozenset(model for model in served if lock.models[model].pairing.image == name),
+            served=frozenset(served),
             problems=kept.problems,
             last=tuple(
-                JudgedRun(run, stale_reasons(run, presents.of(name, model, kind), present_sets.get((kind, label))))
+                JudgedRun(run, stale_reasons(run, present_of(name, model, kind), present_sets.get((kind, label))))
                 for (kind, label, model, _), run in last.items()
             ),
         )

@@ -173,11 +173,6 @@ def read_run(name: str, content: bytes, shown: str) -> Evidence:
     return replace(evidence, file=name)
 
 
-def of_project(project: Project) -> dict[ImageName, KeptEvidence]:
-    """The runs of every number that has some, by image."""
-    return {name: look_for_runs(project, name) for name in evidence_images(project)}
-
-
 def evidence_images(project: Project) -> tuple[ImageName, ...]:
     """The numbers that have a folder of evidence, sorted; links are not followed."""
     names = []

@@ -57,51 +57,6 @@ class ServedFacts:
     requires: RequiredEvidence
 
 
-class PresentSubjects:
-    """The subjects that runs of a lock's images would have now; each recipe is read once."""
-
-    def __init__(self, project: Project, lock: Lock, environ: Mapping[str, str]) -> None:
-        self._project = project
-        self._lock = lock
-        self._environ = environ
-        self._facts: dict[str, ServedFacts | None] = {}
-
-    def of(self, image: ImageName, model: str | None, kind: Kind) -> Subject:
-        """The subject of a run of this kind with the recipe of the pairing."""
-        return self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
-
-    def recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
-        """The facts of the recipe of a pairing; None where there is none, or it cannot be read."""
-        pairing = pairing_of(self._lock, image, model)
-        file = pairing.recipe if pairing else None
-        if file and file not in self._facts:
-            used = recorded_recipe(self._project, file)
-            self._facts[file] = served_facts(self._project, used, NOTHING, self._environ) if used else None
-        return self._facts[file] if file else None
-
-    def with_recipe(
-        self, image: ImageName, model: str | None, kind: Kind, facts: ServedFacts | None, overrides: Mapping[str, str]
-    ) -> Subject:
-        """The subject of a run of this kind with a recipe of these facts, which were told the ``overrides``."""
-        record = self._lock.image(image)
-        pairing = pairing_of(self._lock, image, model)
-        revision = pairing.revision if pairing else None
-        if facts and facts.model == model and facts.revision:
-            revision = facts.revision
-        if model and revision and not hub_cache.is_commit(revision):
-            revision = hub_cache.revision(self._environ, model, revision) or revision
-        return Subject(
-            image=str(image),
-            fingerprint=record.fingerprint if record else "",
-            model=model,
-            revision=revision,
-            template=facts.template if facts else None,
-            recipe=facts.file if facts else pairing.recipe if pairing else None,
-            arguments=facts.arguments.get(kind) if facts else None,
-            overrides=dict(overrides),
-        )
-
-
 def present_subject(
     project: Project,
     lock: Lock,
@@ -120,7 +75,35 @@ def present_subject(
     if recipe is None and pairing and pairing.recipe:
         recipe = recorded_recipe(project, pairing.recipe)
     facts = served_facts(project, recipe, overrides, environ) if recipe else None
-    return PresentSubjects(project, lock, environ).with_recipe(image, model, kind, facts, overrides)
+    return subject_with(lock, image, model, kind, facts, environ, overrides)
+
+
+def subject_with(
+    lock: Lock,
+    image: ImageName,
+    model: str | None,
+    kind: Kind,
+    facts: ServedFacts | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, str] = NOTHING,
+) -> Subject:
+    """The subject of a run of this kind with a recipe of these facts, which were told the ``overrides``."""
+    record, pairing = lock.image(image), pairing_of(lock, image, model)
+    revision = pairing.revision if pairing else None
+    if facts and facts.model == model and facts.revision:
+        revision = facts.revision
+    if model and revision and not hub_cache.is_commit(revision):
+        revision = hub_cache.revision(environ, model, revision) or revision
+    return Subject(
+        image=str(image),
+        fingerprint=record.fingerprint if record else "",
+        model=model,
+        revision=revision,
+        template=facts.template if facts else None,
+        recipe=facts.file if facts else pairing.recipe if pairing else None,
+        arguments=facts.arguments.get(kind) if facts else None,
+        overrides=dict(overrides),
+    )
 
 
 def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:

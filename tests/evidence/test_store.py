@@ -175,7 +175,7 @@ def test_a_repository_may_be_named_like_a_number_of_another(project: Project) ->
     store.add_run(project, inner, proof())
     store.add_run(project, NAME, proof())
     assert store.look_for_runs(project, NAME).problems == ()
-    assert sorted(store.of_project(project)) == sorted([NAME, inner])
+    assert store.evidence_images(project) == tuple(sorted([NAME, inner]))
 
 
 @pytest.mark.parametrize("place", ["evidence", "evidence/vllm-node-tf5", "evidence/vllm-node-tf5/7"])
@@ -201,7 +201,7 @@ def test_every_number_is_looked_at(project: Project) -> None:
         store.add_run(project, name, proof())
     projects.write(project.evidence / "..odd/1/x.json", "{}")
     projects.write(project.evidence / "README.md", "")
-    assert sorted(store.of_project(project)) == sorted(names)
+    assert store.evidence_images(project) == tuple(sorted(names))
     assert store.evidence_images(Project(project.root / "none")) == ()
 
 
