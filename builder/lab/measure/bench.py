@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from builder.base import processes, words
 from builder.base.errors import EngineError, UsageError
@@ -74,7 +74,7 @@ def measure_bench(
     figures: list[Figure] = []
     findings: list[Finding] = []
     with ExitStack() as stack:
-        samples = stack.enter_context(MemoryWatch(member)) if member else MemorySamples()
+        samples = stack.enter_context(MemoryWatch(member))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builder-")))
         tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, folder / llama_benchy.NAME)
         throughput = llama_benchy.run_llama_benchy(
@@ -134,51 +134,31 @@ _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _COUNTERS = (_TOKENS, _DRAFTS, _DRAFTED, _ACCEPTED)
 
 
-class UnreadableCountersError(Exception):
-    """A page of metrics that is not whole, or two that do not go together; the text says why."""
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """The acceptance of drafted tokens: ``rate`` is the accepted share of them, ``length`` the tokens of a step."""
-
-    rate: float
-    length: float
-
-
-def read_counters(served: ServedModel) -> Mapping[str, float]:
-    """The counters now. Raises UnreadableCountersError where the page does not come, or not whole."""
-    try:
-        return parse_counters(served_model.get(f"{served.root}/metrics", key=served.key))
-    except NoAnswerError as error:
-        raise UnreadableCountersError(f"/metrics: {error}") from None
-
-
 def parse_counters(text: str) -> Mapping[str, float]:
-    """The counters in a page of metrics. Raises UnreadableCountersError where it was cut off, or is not vLLM's."""
+    """The counters in a page of metrics. Raises ValueError where it was cut off, or is not vLLM's."""
     sums = readiness.metric_totals(text)
     if not text.endswith("\n") or _TOKENS not in sums:
-        raise UnreadableCountersError("/metrics: the page is not whole, or is not vLLM's")
+        raise ValueError("/metrics: the page is not whole, or is not vLLM's")
     counters = {name: sums[name] for name in _COUNTERS if name in sums}
     if not all(math.isfinite(value) and value >= 0 for value in counters.values()):
-        raise UnreadableCountersError("/metrics: a counter is no number")
+        raise ValueError("/metrics: a counter is no number")
     return counters
 
 
-def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
-    """The acceptance between two readings; None where nothing was drafted. Raises UnreadableCountersError where the
-    server was restarted between them, or a page lacks a part."""
+def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[float, float] | None:
+    """The accepted share of the drafted tokens, and the tokens of a step, between two readings; None where nothing was
+    drafted. Raises ValueError where the server was restarted between them, or a page lacks a part."""
     if before.keys() != after.keys():
-        raise UnreadableCountersError("/metrics: two pages of one server have different counters")
+        raise ValueError("/metrics: two pages of one server have different counters")
     grown = {name: after[name] - before[name] for name in before}
     if any(value < 0 for value in grown.values()):
-        raise UnreadableCountersError("/metrics: a counter went back, so the server was started anew meanwhile")
+        raise ValueError("/metrics: a counter went back, so the server was started anew meanwhile")
     drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
     if not drafted or not drafts:
         return None
     if accepted > drafted:
-        raise UnreadableCountersError("/metrics: more tokens were accepted than drafted")
-    return Acceptance(accepted / drafted, 1 + accepted / drafts)
+        raise ValueError("/metrics: more tokens were accepted than drafted")
+    return accepted / drafted, 1 + accepted / drafts
 
 
 PROMPTS = (
@@ -198,8 +178,15 @@ def measure_acceptance(
 ) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
     """The figures of a server that drafts, and none of another; where its counters cannot be read that is a finding.
     ``progress`` takes the share that is done."""
+
+    def counters() -> Mapping[str, float]:
+        try:
+            return parse_counters(served_model.get(f"{served.root}/metrics", key=served.key))
+        except NoAnswerError as error:
+            raise ValueError(f"/metrics: {error}") from None
+
     try:
-        before = read_counters(served)
+        before = counters()
         if _DRAFTED not in before:
             return (), ()
         for number, prompt in enumerate(PROMPTS):
@@ -207,16 +194,16 @@ def measure_acceptance(
             messages = [{"role": "user", "content": prompt}]
             body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
             served_model.complete(served, body, _SECONDS)
-        accepted = acceptance(before, read_counters(served))
-    except UnreadableCountersError as error:
+        accepted = acceptance(before, counters())
+    except ValueError as error:
         return (), (Finding("acceptance", "", "unclear", str(error)),)
     except NoAnswerError as error:
         return (), (Finding("acceptance", "", "fail", str(error)),)
     if accepted is None:
         return (), ()
     figures = (
-        Figure("acceptance", {}, "ratio", "higher", (accepted.rate,)),
-        Figure("acceptance_length", {}, "tokens", "higher", (accepted.length,)),
+        Figure("acceptance", {}, "ratio", "higher", accepted[:1]),
+        Figure("acceptance_length", {}, "tokens", "higher", accepted[1:]),
     )
     return figures, ()
 
@@ -237,59 +224,53 @@ _LEAST_GROWTH = 256 << 20
 _LEAST_SHARE = 0.05
 
 
-@dataclass
-class MemorySamples:
-    """Sizes in bytes as they were read, the first one first: what the machine had available, what the container took,
-    and the most that it ever took."""
+class MemoryWatch:
+    """Reads the memory of a server's machine and container, from entering the context until its end: in bytes, as they
+    were read, what the machine had ``available``, what the container had ``taken``, and its ``peak``. The machine's is
+    read where the engine is here, in ``proc``; nothing without a ``member``."""
 
-    available: list[int] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
-    peak: int | None = None
+    def __init__(self, member: ServerMember | None, proc: Path = memory.PROC) -> None:
+        self.available: list[int] = []
+        self.taken: list[int] = []
+        self.peak = 0
+        self._member = member
+        self._proc = proc if member and member.engine.endpoint.host.startswith("unix://") else None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._member:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._member:
+            self._stop.set()
+            self._thread.join()
+            self._read_container(self._member)
 
     def figures(self) -> list[Figure]:
         floor = [Figure("memory_floor", {}, "bytes", "higher", (float(min(self.available)),))] if self.available else []
         return floor + ([Figure("memory_peak", {}, "bytes", "lower", (float(self.peak),))] if self.peak else [])
 
-
-class MemoryWatch:
-    """Reads the memory of a server's machine and container, from entering the context until its end. The machine's is
-    read where the engine is here, in ``proc``."""
-
-    def __init__(self, member: ServerMember, proc: Path = memory.PROC) -> None:
-        self.samples = MemorySamples()
-        self._member = member
-        self._proc = proc if member.engine.endpoint.host.startswith("unix://") else None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemorySamples:
-        self._thread.start()
-        return self.samples
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._read_container()
-
     def _watch(self) -> None:
         for count in itertools.count():
             if self._proc and (text := processes.text(self._proc / processes.MEMORY)):
-                self.samples.available.append(processes.sizes(text).get("MemAvailable", 0))
-            if count % _CONTAINER_PAUSES == 0:
-                self._read_container()
+                self.available.append(processes.sizes(text).get("MemAvailable", 0))
+            if self._member and count % _CONTAINER_PAUSES == 0:
+                self._read_container(self._member)
             if self._stop.wait(_PAUSE_SECONDS):
                 return
 
-    def _read_container(self) -> None:
-        member = self._member
+    def _read_container(self, member: ServerMember) -> None:
         try:
             result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _READING], _TIMEOUT)
         except EngineError:  # it has ended, which the requests tell better
             return
         sizes = [int(word) for word in result.output.split() if word.isdecimal()]
         if len(sizes) == 2 and not result.exit_code:
-            self.samples.taken.append(sizes[0])
-            self.samples.peak = max(sizes[1], self.samples.peak or 0)
+            self.taken.append(sizes[0])
+            self.peak = max(sizes[1], self.peak)
 
 
 def leak(taken: Sequence[int]) -> int:

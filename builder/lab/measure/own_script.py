@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import selectors
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
@@ -100,38 +100,35 @@ def _watch(
     largest: int,
     tick: Callable[[float], None] | None,
 ) -> tuple[Literal["itself", "time", "output"], bytes, bytes]:
+    kept = bytearray(), bytearray()
+
+    def keep(stream: IO[bytes], content: bytearray) -> None:
+        """Reads until there is too much: the process then waits until it is ended."""
+        with suppress(OSError, ValueError):  # closed
+            while len(content) <= largest and (part := os.read(stream.fileno(), _CHUNK)):
+                content += part
+
     streams = [stream for stream in (process.stdout, process.stderr) if stream]
-    kept = {stream.fileno(): bytearray() for stream in streams}
-    output, messages = (kept[stream.fileno()] for stream in streams)
-    ended_at: float | None = None
-    with selectors.DefaultSelector() as selector:
-        for stream in streams:
-            selector.register(stream, selectors.EVENT_READ)
-        while True:
-            _read(selector, kept)
-            passed = time.monotonic() - began
-            if len(output) + len(messages) > largest:
-                return "output", bytes(output[:largest]), bytes(messages[:largest])
-            if passed > seconds:
-                return "time", bytes(output), bytes(messages)
-            if tick:
-                tick(passed)
-            if process.poll() is not None:
-                # Whatever it started in the background may keep its output open for ever.
-                ended_at = ended_at or passed
-                if not selector.get_map() or passed - ended_at > 1:
-                    return "itself", bytes(output), bytes(messages)
-
-
-def _read(selector: selectors.BaseSelector, kept: dict[int, bytearray]) -> None:
-    """Reads what there is, and waits a moment where there is nothing."""
-    if not selector.get_map():
-        time.sleep(_TICK_SECONDS / 10)
-    for key, _ in selector.select(_TICK_SECONDS):
-        content = os.read(key.fd, _CHUNK)
-        kept[key.fd] += content
-        if not content:
-            selector.unregister(key.fileobj)
+    readers = [threading.Thread(target=keep, args=each, daemon=True) for each in zip(streams, kept, strict=True)]
+    for reader in readers:
+        reader.start()
+    cause: Literal["itself", "time", "output"] | None = None
+    while cause is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_TICK_SECONDS)
+            for reader in readers:
+                reader.join(1)
+        passed = time.monotonic() - began
+        if sum(map(len, kept)) > largest:
+            cause = "output"
+        elif process.returncode is not None:
+            cause = "itself"
+        elif passed > seconds:
+            cause = "time"
+        elif tick:
+            tick(passed)
+    output, messages = (bytes(content[:largest]) for content in kept)
+    return cause, output, messages
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -5,7 +5,7 @@ The key is shown and written nowhere (`redaction.learn`). Other programs get it 
 
 from __future__ import annotations
 
-import itertools
+import functools
 import json
 import platform
 import re
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import http_client, processes, redaction
 from builder.base.errors import BuilderError, ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
+from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import store, subjects
@@ -228,7 +229,7 @@ VARIABLE = "VLLM_API_KEY"
 PASSED_ON = "BUILDER_API_KEY"
 """The variable in which a program that measures gets the key."""
 
-_OPTION = "--api-key"
+_OPTIONS = ("--api-key", "--api_key")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -242,28 +243,13 @@ def api_key_of(server: RunningServer) -> str:
 
 
 def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The first key that a command names, which may be a shell's; empty where it names none."""
-    words = [*_words(argv, environ), ""]
-    for word, following in itertools.pairwise(words):
-        if is_option(word):
-            _, _, value = word.partition("=")
-            return value if "=" in word else following
-    return ""
+    """The key that a command names, which may be a shell's; empty where it names none."""
+    return command.option(tuple(_words(argv, environ)), *_OPTIONS) or ""
 
 
-def without(words: Sequence[str]) -> list[str]:
+def without(words: Sequence[str]) -> Sequence[str]:
     """``words`` without the options that name a key, and their values."""
-    left, is_value = [], False
-    for word in words:
-        if not is_value and not is_option(word):
-            left.append(word)
-        is_value = is_option(word) and "=" not in word
-    return left
-
-
-def is_option(word: str) -> bool:
-    """True for the option that names the key, in either of vLLM's spellings."""
-    return word.partition("=")[0].replace("_", "-") == _OPTION
+    return functools.reduce(command.without, _OPTIONS, words)
 
 
 def passed_on(key: str) -> dict[str, str]:
@@ -274,7 +260,7 @@ def passed_on(key: str) -> dict[str, str]:
 def _words(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     """The words of a command, those of scripts in it included, with the values of variables in these."""
     for argument in argv:
-        if _OPTION not in argument.replace("_", "-") or len(argument.split()) == 1:
+        if not any(option in argument for option in _OPTIONS) or len(argument.split()) == 1:
             yield argument
             continue
         script = _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], match[0]), argument)
