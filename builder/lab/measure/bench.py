@@ -77,13 +77,7 @@ def measure_bench(
         samples = stack.enter_context(MemoryWatch(member))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builder-")))
         tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, folder / llama_benchy.NAME)
-        throughput = llama_benchy.run_llama_benchy(
-            served,
-            fitting,
-            tokenizer,
-            environ,
-            lambda share, left: report(MeasuringProgress("throughput", share, left)),
-        )
+        throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report)
         figures += throughput.figures
         findings += throughput.notes
         if throughput.fault:

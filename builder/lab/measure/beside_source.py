@@ -12,6 +12,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import words, yaml_file
@@ -77,10 +78,9 @@ def compare_likeness(first: Sequence[TokenScore], second: Sequence[TokenScore]) 
     losses = [a.log_probability - b.log_probability for a, b in pairs]
     change, low, high = map(_growth, paired_band(losses, CONFIDENCE))
     same = sum(a.likeliest == b.likeliest for a, b in pairs)
-    perplexities = [
-        1 + _growth(-math.fsum(score.log_probability for score in scores) / len(scores)) for scores in (first, second)
-    ]
-    return Likeness(len(first), (perplexities[0], perplexities[1]), change, low, high, same / len(first))
+    means = (fmean(score.log_probability for score in scores) for scores in (first, second))
+    of_first, of_second = (1 + _growth(-mean) for mean in means)
+    return Likeness(len(first), (of_first, of_second), change, low, high, same / len(first))
 
 
 def _growth(logarithm: float) -> float:
@@ -147,9 +147,7 @@ def rate_texts(served: ServedModel, what: str, report: Report) -> RatedTexts:
     scores: list[TokenScore] = []
     began, started = time.monotonic(), words.now()
     for number, (name, text) in enumerate(texts().items()):
-        share = number / len(texts())
-        left = (time.monotonic() - began) * (1 - share) / share if share else None
-        report(MeasuringProgress(f"{what} rates {len(texts())} texts", share, left))
+        report(MeasuringProgress.since(f"{what} rates {len(texts())} texts", number / len(texts()), began))
         try:
             scores += scores_of(served, text)
         except NoAnswerError as error:

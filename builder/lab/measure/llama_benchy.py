@@ -28,11 +28,13 @@ from builder.base.words import sha256_of
 from builder.engine import containers
 from builder.evidence.records import Figure, Finding
 from builder.lab.measure import own_script, served_model
+from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
     from builder.evidence.records import Better
     from builder.lab.measure.own_script import EndedProcess
@@ -79,10 +81,9 @@ def run_llama_benchy(
     profile: BenchProfile,
     tokenizer: Path,
     environ: Mapping[str, str],
-    progress: Callable[[float, float | None], None],
+    report: Report,
 ) -> Throughput:
-    """Measures the profile. ``tokenizer`` is the tokenizer.json of the model; ``progress`` takes the share that is done
-    and the seconds left, as far as they can be told.
+    """Measures the profile, and reports how far that is. ``tokenizer`` is the tokenizer.json of the model.
 
     Raises MeasuringError where the tool cannot be had or did not measure this model.
     """
@@ -104,7 +105,7 @@ def run_llama_benchy(
         # For the script and not for uv.
         set_variables = ["env", *(f"{name}={value}" for name, value in variables.items())]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
-        watch = _Watch(folder / "progress.jsonl", profile, progress)
+        watch = _Watch(folder / "progress.jsonl", profile, report)
         try:
             ended = own_script.run_bounded(
                 [*_uv_tool(LLAMA_BENCHY), *set_variables, *script, *_options(served, profile, tokenizer, folder)],
@@ -227,9 +228,9 @@ class _StalledError(Exception):
 class _Watch:
     """The progress of a run, from the events that the tool writes."""
 
-    def __init__(self, file: Path, profile: BenchProfile, progress: Callable[[float, float | None], None]) -> None:
+    def __init__(self, file: Path, profile: BenchProfile, report: Report) -> None:
         self._file = file
-        self._progress = progress
+        self._report = report
         self._runs = profile.runs
         sizes = (
             (p, t, d, c) for d in profile.depth for p in profile.pp for t in profile.tg for c in profile.concurrency
@@ -250,9 +251,7 @@ class _Watch:
             self._take(event)
         if now - self._heard > _STALL_SECONDS:
             raise _StalledError
-        share = min(self._done / self._total, 1.0)
-        left = (now - self._began) * (1 - share) / share if self._began is not None and share > 0 else None
-        self._progress(share, left)
+        self._report(MeasuringProgress.since("throughput", min(self._done / self._total, 1.0), self._began))
 
     def _events(self) -> list[dict[str, Any]]:
         try:

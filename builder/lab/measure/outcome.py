@@ -6,6 +6,7 @@ The outcome comes first, then two numbers that are measured in turn.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,12 @@ class MeasuringProgress(Stage):
 
     share: float
     seconds_left: float | None
+
+    @classmethod
+    def since(cls, name: str, share: float, began: float | None) -> MeasuringProgress:
+        """The progress of a measurement that ``began`` then, by the monotonic clock."""
+        passed = time.monotonic() - began if began is not None else 0.0
+        return cls(name, share, passed * (1 - share) / share if share and began is not None else None)
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", {words.duration_text(self.seconds_left)} left"

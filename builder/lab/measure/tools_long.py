@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import UsageError
@@ -79,26 +79,21 @@ def run_tools_long(
         while _needs_more(at_share):
             number = len(at_share)
             done = (place + number / statistics.MOST_REPEATS) / len(shares)
-            passed = time.monotonic() - began
-            left = passed * (1 - done) / done if done else None
-            report(MeasuringProgress(f"{NAME} at {share} % of the context", done, left))
-            session = _run(
-                served, make_tool_job(tools, steps, 100 * share + number), share, is_streamed=bool(number % 2)
-            )
-            at_share.append(session)
-            findings += _findings(session, share, number)
+            report(MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
+            job = make_tool_job(tools, steps, 100 * share + number)
+            at_share.append(_run(served, job, share, is_streamed=bool(number % 2)))
+            findings += _findings(at_share[-1], share, number)
         sessions += at_share
         good = sum(session.answers - len(session.faults) for session in at_share)
-        answered = sum(session.answers for session in at_share)
-        if answered:
+        if answered := sum(session.answers for session in at_share):
             at = {"share": share, "sessions": len(at_share)}
             figures.append(Figure("good_answers", at, "ratio", "higher", (good / answered,)))
         if at_share[-1].failure:
             break
-    faults = [fault for session in sessions for _, fault in session.faults]
+    kinds = [kind for session in sessions for _, (kind, _) in session.faults]
     counts = {"sessions": len(sessions), "failed": sum(not session.passed for session in sessions)}
     counts |= {"answers": sum(session.answers for session in sessions)}
-    counts |= {kind: sum(fault.kind == kind for fault in faults) for kind in get_args(Fault)}
+    counts |= {kind: kinds.count(kind) for kind in get_args(Fault)}
     return Outcome(
         kind="probe",
         name=NAME,
@@ -163,8 +158,7 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
             if fault:
                 faults.append((step, fault))
             last = [number for number, _ in faults[-_MOST_FAULTS:]]
-            is_hopeless = last == [*range(step - _MOST_FAULTS + 1, step + 1)]
-            if step == len(job.steps) or is_hopeless:
+            if step == len(job.steps) or last == [*range(step - _MOST_FAULTS + 1, step + 1)]:
                 break
             messages += _fed_back(job, step, None if fault else answer)
     except NoAnswerError as error:
@@ -175,22 +169,21 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
 def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, Any]]:
     """The messages that a session begins with: the job, after a text that fills the context to ``share`` percent."""
     if not share:
-        return [_opening(job, "")]
+        return _opening(job, "")
     least = _tokens(served, job, "")
     tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
     characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
-    filler = llama_benchy.text(min(characters, llama_benchy.LENGTH))
-    return [_opening(job, filler)]
+    return _opening(job, llama_benchy.text(min(characters, llama_benchy.LENGTH)))
 
 
-def _opening(job: ToolJob, text: str) -> dict[str, Any]:
+def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:
     reading = f"Some reading that the job has nothing to do with:\n{text}\n\n" if text else ""
-    return {"role": "user", "content": f"{reading}{job.task}"}
+    return [{"role": "user", "content": f"{reading}{job.task}"}]
 
 
 def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     """The tokens of the prompt with ``text``, as the server counts them."""
-    body = {"messages": [_opening(job, text)], "tools": job.tools, "max_tokens": 1, "temperature": 0}
+    body = {"messages": _opening(job, text), "tools": job.tools, "max_tokens": 1, "temperature": 0}
     answer = served_model.complete(served, body, _ANSWER_SECONDS)
     try:
         return int(answer["usage"]["prompt_tokens"])
@@ -222,8 +215,8 @@ def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[s
 def _findings(session: _Session, share: int, number: int) -> list[Finding]:
     how = "streamed" if number % 2 else "whole"
     at = f"{share} % of the context, session {number + 1} ({how})"
-    findings = [Finding(fault.kind, f"{at}, step {step + 1}", "fail", fault.text) for step, fault in session.faults]
-    return [*findings, *([Finding("answers", at, "fail", session.failure)] if session.failure else [])]
+    findings = [Finding(kind, f"{at}, step {step + 1}", "fail", text) for step, (kind, text) in session.faults]
+    return findings + ([Finding("answers", at, "fail", session.failure)] if session.failure else [])
 
 
 # The job of a session. Tools differ in name, and most of those offered are never needed.
@@ -340,20 +333,19 @@ class ToolAnswer:
     calls: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True)
-class AnswerFault:
-    """A fault of an answer, with the text that shows it."""
-
-    kind: Fault
-    text: str
+AnswerFault: TypeAlias = "tuple[Fault, str]"
+"""A fault of an answer, with the text that shows it."""
 
 
 def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
     """The answer in a chat completion. Raises NoAnswerError."""
     try:
         message = answer["choices"][0]["message"]
-        calls = tuple(_call(call) for call in message.get("tool_calls") or ())
-        return ToolAnswer(str(message.get("content") or ""), calls)
+        calls = [(call, call["function"]) for call in message.get("tool_calls") or ()]
+        return ToolAnswer(
+            str(message.get("content") or ""),
+            tuple(ToolCall(str(c.get("id") or ""), str(f["name"]), str(f.get("arguments") or "")) for c, f in calls),
+        )
     except (LookupError, TypeError, AttributeError) as error:
         raise NoAnswerError(f"the answer has no message: {error}") from None
 
@@ -382,21 +374,21 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
 def fault_of_end(answer: ToolAnswer) -> AnswerFault | None:
     """The fault of the answer after the last step, which should call nothing more."""
     if mark := _mark(answer.content):
-        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
+        return "raw", f"the text has `{mark}`: {_short(answer.content)}"
     if answer.calls:
-        return AnswerFault("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done")
+        return "doubled", f"a call of {_short(answer.calls[0].name)} after the job was done"
     return None
 
 
 def fault_of_step(answer: ToolAnswer, step: JobStep) -> AnswerFault | None:
     """The fault of an answer that should make the call of ``step`` once; None if there is none."""
     if mark := _mark(answer.content):
-        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
+        return "raw", f"the text has `{mark}`: {_short(answer.content)}"
     if not answer.calls:
-        return AnswerFault("missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}")
+        return "missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}"
     if len(answer.calls) > 1:
         names = ", ".join(call.name for call in answer.calls)
-        return AnswerFault("doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}")
+        return "doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}"
     return _fault_of_call(answer.calls[0], step)
 
 
@@ -405,23 +397,18 @@ def _fault_of_call(call: ToolCall, step: JobStep) -> AnswerFault | None:
     try:
         given = json.loads(call.arguments)
     except (ValueError, RecursionError):
-        return AnswerFault("malformed", f"the arguments are no JSON: {arguments}")
+        return "malformed", f"the arguments are no JSON: {arguments}"
     if not isinstance(given, dict):
-        return AnswerFault("malformed", f"the arguments are no object: {arguments}")
+        return "malformed", f"the arguments are no object: {arguments}"
     if mark := _mark(call.name) or _mark(call.arguments):
-        return AnswerFault("raw", f"the call has `{mark}`: {_short(call.name)} {arguments}")
+        return "raw", f"the call has `{mark}`: {_short(call.name)} {arguments}"
     if call.name != step.tool:
-        return AnswerFault("wrong", f"a call of {_short(call.name)} in place of {step.tool}")
+        return "wrong", f"a call of {_short(call.name)} in place of {step.tool}"
     # As text, since Python holds 1 and true for equal.
     if json.dumps(given, sort_keys=True) != json.dumps(step.arguments, sort_keys=True):
         expected = json.dumps(step.arguments, ensure_ascii=False)
-        return AnswerFault("wrong", f"arguments {arguments} in place of {expected}")
+        return "wrong", f"arguments {arguments} in place of {expected}"
     return None
-
-
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    function = call["function"]
-    return ToolCall(str(call.get("id") or ""), str(function["name"]), str(function.get("arguments") or ""))
 
 
 def _mark(text: str) -> str:

@@ -92,7 +92,7 @@ def test_llama_benchy_measures_a_server_with_a_key(tmp_path: Path, monkeypatch: 
     profile = BenchProfile(name="short", pp=(16,), tg=(4,), depth=(0,), concurrency=(1,), runs=2, coherence=False)
     with serving(Behaviour(key=KEY)) as served:
         tokenizer = write_tokenizer(tmp_path / "tokenizer.json")
-        throughput = llama_benchy.run_llama_benchy(served, profile, tokenizer, os.environ, lambda *_: None)
+        throughput = llama_benchy.run_llama_benchy(served, profile, tokenizer, os.environ, ignore)
     assert not throughput.fault
     assert any(figure.name == "tg" for figure in throughput.figures)
     assert KEY.encode() not in throughput.raw
