@@ -14,24 +14,13 @@ import re
 from collections import Counter
 from itertools import groupby, takewhile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import words
+from builder.lab.report.collecting import Part, now_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from builder.lab.report.page import (
-        PageCell,
-        PageFigure,
-        PageImage,
-        PageModel,
-        PageRun,
-        PageStep,
-        PageTable,
-        ReportPage,
-    )
 
 
 _HERE = Path(__file__).parent
@@ -46,7 +35,7 @@ _COMMITS = 1500  # listed titles in all
 _MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
 
 
-def render_page(page: ReportPage, *, only_table: bool = False) -> str:
+def render_page(page: Part, *, only_table: bool = False) -> str:
     """The whole page, or the table of what goes with what alone."""
     css = (_HERE / "page.css").read_text(encoding="utf-8")
     drawn = _drawn(page)
@@ -62,6 +51,7 @@ def render_page(page: ReportPage, *, only_table: bool = False) -> str:
         policy=policy(css),
         anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
         model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
+        now={model.model: now_of(model) for model in page.models},
         headline={model.model: headline(model) for model in page.models},
         current={model.model: tuple(tiles(model)) for model in page.models},
         drawn=drawn,
@@ -125,7 +115,7 @@ def _environment() -> Any:
     return environment
 
 
-def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
+def _drawn(page: Part) -> dict[str, tuple[Part, ...]]:
     """The steps of each model that there is room for, the newest, and always the one that serves now: what short
     histories leave is for the long ones."""
     cells = len({(cell.image, cell.model) for cell in page.table.cells})
@@ -135,13 +125,14 @@ def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
     by_length = sorted(page.models, key=lambda model: len(model.history))
     for left, model in zip(range(len(by_length), 0, -1), by_length, strict=True):
         newest = model.history[-max(_FEWEST_ROWS, room // left) :]
-        drawn[model.model] = (model.now, *newest[1:]) if model.now and model.now not in newest else newest
+        now = now_of(model)
+        drawn[model.model] = newest if now in newest else (now, *newest[1:])
         room = max(0, room - len(newest))
     return drawn
 
 
-def _cells(table: PageTable, *, long_names: bool) -> dict[tuple[str, str], SimpleNamespace]:
-    tried: dict[tuple[str, str], list[PageCell]] = {}
+def _cells(table: Part, *, long_names: bool) -> dict[tuple[str, str], Part]:
+    tried: dict[tuple[str, str], list[Part]] = {}
     for cell in table.cells:
         tried.setdefault((cell.image, cell.model), []).append(cell)
     shown = {}
@@ -154,9 +145,7 @@ def _cells(table: PageTable, *, long_names: bool) -> dict[tuple[str, str], Simpl
             result = f"others {cell.others}" if cell.word == "never tried" and cell.others else cell.word
             beside.append(f"+ {name}" if cell.word == "proven" else f"{name}: {result}")
         names = (cell.run if long_names else cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
-        shown[pair] = SimpleNamespace(
-            word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=", ".join(names)
-        )
+        shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=", ".join(names))
     return shown
 
 
@@ -178,7 +167,7 @@ _TITLES = {
 class MeasuredSteps:
     """Steps of a history, and the project's own benchmark of each by the ``profile`` with which most were measured."""
 
-    def __init__(self, steps: Sequence[PageStep]) -> None:
+    def __init__(self, steps: Sequence[Part]) -> None:
         self.steps = steps
         own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
         counts = Counter(run.name for runs in own for run in runs)
@@ -201,16 +190,16 @@ class MeasuredSteps:
             yield f"{label_of(figure)}{unit}", key
 
 
-def figure_at(run: PageRun | None, key: Key) -> PageFigure | None:
+def figure_at(run: Part | None, key: Key) -> Part | None:
     """The figure of a run under these conditions."""
     return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
 
 
-def key_of(figure: PageFigure) -> Key:
+def key_of(figure: Part) -> Key:
     return (figure.name, *sorted(figure.at.items()))
 
 
-def label_of(figure: PageFigure) -> str:
+def label_of(figure: Part) -> str:
     """The name of a figure with its conditions, as they tell it from others."""
     at = dict(figure.at)
     parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
@@ -225,13 +214,13 @@ def depth_text(depth: object) -> str:
     return f"{tokens / 1024:.0f}k" if tokens >= 1024 else f"{tokens:.0f}"
 
 
-def mean_text(figure: PageFigure) -> str:
+def mean_text(figure: Part) -> str:
     """The mean of a figure with its unit."""
     unit = "" if figure.unit in {"bytes", "ratio"} else f" {figure.unit}"
     return f"{words.amount_text(figure.mean, figure.unit)}{unit}" if figure.n else "not measured"
 
 
-def spread_text(figure: PageFigure) -> str:
+def spread_text(figure: Part) -> str:
     """The spread of a figure; of one value there is none."""
     return f"± {words.amount_text(figure.std, figure.unit)}" if figure.n > 1 else ""
 
@@ -244,9 +233,9 @@ def _number(value: object) -> float:
 # number that is pointed at.
 
 
-def headline(model: PageModel) -> str:
+def headline(model: Part) -> str:
     """The speed of answers on the image that serves now, at the least depth."""
-    now = MeasuredSteps((model.now,) if model.now else ())
+    now = MeasuredSteps((now_of(model),))
     for key in now.keys("tg"):
         (run,) = now.runs
         if figure := figure_at(run, key):
@@ -254,19 +243,19 @@ def headline(model: PageModel) -> str:
     return ""
 
 
-def tiles(model: PageModel) -> Iterator[SimpleNamespace]:
+def tiles(model: Part) -> Iterator[Part]:
     """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    now = MeasuredSteps((model.now,) if model.now else ())
+    now = MeasuredSteps((now_of(model),))
     keys = {key for name in DRAWN for key in now.keys(name)}
     runs = [run for step in now.steps for run in step.runs if run.kind != "prove"]
     for run, figure in [(each, figure) for each in runs for figure in each.figures if figure.n]:
         depth = figure.at.get("depth")
         title = _TITLES.get(figure.name, figure.name) + ("" if depth is None else f" at depth {depth_text(depth)}")
         is_main = run in now.runs and (key_of(figure) in keys or figure.name == "startup")
-        yield SimpleNamespace(figure=figure, run=run, title=title, is_main=is_main)
+        yield Part(figure=figure, run=run, title=title, is_main=is_main)
 
 
-def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
+def rows(steps: Sequence[Part]) -> list[tuple[Part, list[str]]]:
     """The steps, the newest first, each with its figures as text."""
     measured = MeasuredSteps(steps)
     keys = [key for _, key in measured.series()]
@@ -279,7 +268,7 @@ def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
     return list(zip(steps, texts, strict=True))[::-1]
 
 
-def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
+def readout(step: Part, steps: Sequence[Part], images: Mapping[str, Part]) -> Iterator[str]:
     """The lines that show when a number is pointed at."""
     repository = step.image.rpartition(":")[0] + ":"
     yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
@@ -315,7 +304,7 @@ _PANELS = {
 }
 
 
-def plot_steps(steps: Sequence[PageStep]) -> SimpleNamespace:
+def plot_steps(steps: Sequence[Part]) -> Part:
     """The drawing of these steps, in pixels, as page.html.j2 puts it together: ``columns`` (a number each), ``moves``
     (arcs between numbers) and ``panels`` (a quantity each). The text of a number that is pointed at begins at
     ``readout``; ``is_long`` where a phone shows the newest number only when the drawing is scrolled to its end."""
@@ -323,7 +312,7 @@ def plot_steps(steps: Sequence[PageStep]) -> SimpleNamespace:
     right = _LEFT + wide * len(steps)
     repositories = _repositories(steps, wide // _LETTER)
     columns = [
-        SimpleNamespace(
+        Part(
             x=_LEFT + wide * place + wide // 2,
             left=_LEFT + wide * place,
             step=step,
@@ -336,7 +325,7 @@ def plot_steps(steps: Sequence[PageStep]) -> SimpleNamespace:
     measured = MeasuredSteps(steps)
     panels = list(_panels([column.x for column in columns], measured, right))
     bottom = panels[-1].bottom if panels else _STRIP
-    return SimpleNamespace(
+    return Part(
         width=max(_NARROWEST, right + _RIGHT),
         column=wide,
         height=bottom + _GAP + _READOUT,
@@ -351,7 +340,7 @@ def plot_steps(steps: Sequence[PageStep]) -> SimpleNamespace:
     )
 
 
-def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
+def _repositories(steps: Sequence[Part], longest: int) -> list[str]:
     """The repository of each step, by the part that differs, where they are of several; else empty texts."""
     names = [step.image.rpartition(":")[0] for step in steps]
     if len(set(names)) < 2:
@@ -365,7 +354,7 @@ def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
     return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
 
 
-def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Iterator[SimpleNamespace]:
+def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Iterator[Part]:
     """A panel for each quantity that was measured, with the ``ticks`` of its axis: their heights and labels."""
     top = _STRIP + _GAP
     for name in DRAWN:
@@ -388,7 +377,7 @@ def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Itera
         lowest = -math.inf
         for line in sorted(lines, key=lambda each: each.label_y):  # the labels apart from each other
             lowest = line.label_y = int(max(line.label_y, lowest + 13))
-        yield SimpleNamespace(
+        yield Part(
             title=f"{title}{shown}",
             top=top,
             bottom=bottom,
@@ -399,8 +388,11 @@ def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Itera
 
 
 def _line(
-    points: Sequence[tuple[int, PageFigure, PageRun]], order: int, height: Callable[[float], int], right: int
-) -> SimpleNamespace:
+    points: Sequence[tuple[int, Part, Part]],
+    order: int,
+    height: Callable[[float], int],
+    right: int,
+) -> Part:
     """A figure over the numbers, as paths: the ``line``, its ``band`` of one standard deviation, the ``dots`` of runs
     that count and the ``stale`` ones. It breaks where two runs cannot be compared: another machine, tool or profile."""
     line = band = ""
@@ -416,7 +408,7 @@ def _line(
     )
     last = points[-1][1]
     depth = last.at.get("depth")
-    return SimpleNamespace(
+    return Part(
         label="" if depth is None else f"at {depth_text(depth)}",
         order=order,
         line=line,
@@ -438,7 +430,7 @@ def _path(points: Sequence[tuple[int, int]]) -> str:
     return path
 
 
-def _moves(columns: Sequence[SimpleNamespace]) -> Iterator[SimpleNamespace]:
+def _moves(columns: Sequence[Part]) -> Iterator[Part]:
     by_image = {column.step.image: column for column in columns}
     height = _STRIP - 22
     for column in columns:
@@ -446,10 +438,10 @@ def _moves(columns: Sequence[SimpleNamespace]) -> Iterator[SimpleNamespace]:
         if origin:
             top = height - min(34, 16 + abs(column.x - origin.x) // 12)
             path = f"M{origin.x} {height - 8}Q{(origin.x + column.x) // 2} {top} {column.x} {height - 8}"
-            yield SimpleNamespace(path=path, is_back=column.step.event == "rolled back")
+            yield Part(path=path, is_back=column.step.event == "rolled back")
 
 
-def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]]:
+def _scale(drawn: Sequence[Part]) -> tuple[float, float, tuple[float, ...]]:
     """The ends of an axis that holds these figures with their noise, and two to five round ticks on it."""
     low = min(figure.mean - figure.std for figure in drawn)
     high = max(figure.mean + figure.std for figure in drawn)
