@@ -382,8 +382,7 @@ _ALIKE = {
 def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
     """Each property that a prompt breaks: its name, and what was seen."""
     flat, question = _flat(text), _begin_of_turns(conversation, text)
-    yield from _contents(conversation, flat)
-    yield from _exactly(conversation, text, flat)
+    yield from _contents(conversation, text, flat)
     yield from _turns(conversation, text, style)
     yield from _blocks(conversation, text, style)
     yield from _encoded(conversation, text, style)
@@ -456,26 +455,24 @@ def same_json(first: Any, second: Any) -> bool:
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def _contents(conversation: Conversation, flat: str) -> Broken:
-    for turn in conversation.turns:
-        for shown in filter(_flat, turn.shown):
-            text = _flat(shown)
-            count = flat.count(text)
-            if count == 0 and turn.role == "tool" and _flat(_json(shown)[1:-1]) in flat:
-                continue  # some write results as JSON
-            if count == 0:
-                yield "content", f"what {turn.role} says {_lost(text, flat)}: {text!r}"
-            elif count > 1:
-                yield "content", f"what {turn.role} says is there {count} times: {text!r}"
+def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
+    """Each content once, with the white space within it; that around it many templates take away."""
+    for role, shown in _said(conversation):
+        said, exact = _flat(shown), shown.strip()
+        count = flat.count(said)
+        if count == 0 and role == "tool" and _flat(_json(shown)[1:-1]) in flat:
+            continue  # some write results as JSON
+        if count == 0:
+            yield "content", f"what {role} says {_lost(said, flat)}: {said!r}"
+        elif count > 1:
+            yield "content", f"what {role} says is there {count} times: {said!r}"
+        if count and exact not in text and _json(exact)[1:-1] not in text:
+            yield "white space", f"what {role} says has other white space: {cut(exact, _SHOWN)}"
 
 
-def _exactly(conversation: Conversation, text: str, flat: str) -> Broken:
-    """White space within contents; that around them many templates take away."""
-    for turn in conversation.turns:
-        for shown in filter(_flat, turn.shown):
-            exact = shown.strip()
-            if exact not in text and _flat(exact) in flat and _json(exact)[1:-1] not in text:
-                yield "white space", f"what {turn.role} says has other white space: {cut(exact, _SHOWN)}"
+def _said(conversation: Conversation) -> Iterator[tuple[str, str]]:
+    """The contents of a conversation that a prompt has to hold, each with its role."""
+    return ((turn.role, shown) for turn in conversation.turns for shown in turn.shown if _flat(shown))
 
 
 def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
@@ -534,10 +531,9 @@ def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
             yield "escaped", f"the tool {name} is encoded as JSON twice"
         if style.names_roles and text.count(description) > 1:
             yield "tools", f"the tool {name} is in the prompt {text.count(description)} times"
-    for turn in (each for each in conversation.turns if each.role != "tool"):
-        for shown in filter(_flat, turn.shown):
-            if f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
-                yield "escaped", f"what {turn.role} says is written as JSON: {cut(shown, 60)}"
+    for role, shown in _said(conversation):
+        if role != "tool" and f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
+            yield "escaped", f"what {role} says is written as JSON: {cut(shown, 60)}"
 
 
 def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
@@ -641,11 +637,10 @@ def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Broken
     for turn in conversation.turns:
         for shown in turn.texts if turn.role == "tool" else ():
             text = texts[conversation.name]
-            begin, end = shown[: len(shown) - len(shown.lstrip())], shown[len(shown.rstrip()) :]
-            if shown.strip() in text and begin + shown.strip() not in text:
-                yield "white space", f"the white space before a result is lost: {cut(shown, 60)}"
-            elif shown.strip() in text and shown.strip() + end not in text:
-                yield "white space", f"the white space after a result is lost: {cut(shown, 60)}"
+            for where, part in (("before", shown.rstrip()), ("after", shown.lstrip())):
+                if shown.strip() in text and part not in text:
+                    yield "white space", f"the white space {where} a result is lost: {cut(shown, 60)}"
+                    break
 
 
 def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
@@ -659,13 +654,12 @@ def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
 def _order(conversation: Conversation, flat: str) -> Broken:
     """The order of what users, the model and tools say; instructions may stand where a template wants them."""
     at, before = -1, ""
-    for turn in conversation.turns:
-        for text in filter(None, map(_flat, turn.shown if turn.role not in _FREE else ())):
-            place = flat.find(text)
-            if 0 <= place < at:
-                yield "order", f"{text!r} stands before {before!r}"
-            elif place >= 0:
-                at, before = place, text
+    for text in (_flat(shown) for role, shown in _said(conversation) if role not in _FREE):
+        place = flat.find(text)
+        if 0 <= place < at:
+            yield "order", f"{text!r} stands before {before!r}"
+        elif place >= 0:
+            at, before = place, text
 
 
 def _calls(conversation: Conversation, flat: str) -> Broken:
@@ -695,18 +689,18 @@ def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
     messages = _json([turn.message for turn in conversation.turns])
     for call in (call for turn in conversation.turns for call in turn.calls):
         pairs = list(_pairs(call.arguments))
-        for _, value in pairs:
-            forms = (value, _json(value)[1:-1], json.dumps(value)[1:-1]) if isinstance(value, str) else ()
-            if forms and value.strip() in text and not any(form in text for form in forms):
+        for value in (value for _, value in pairs if isinstance(value, str)):
+            forms = (value, _json(value)[1:-1], json.dumps(value)[1:-1])
+            if value.strip() in text and not any(form in text for form in forms):
                 yield "white space", f"an argument of {call.name} has other white space: {cut(value, _SHOWN)}"
         if any(value is None for _, value in pairs) and "None" in text and "None" not in messages:
             yield "arguments", f"an argument of {call.name} that is null is written as None"
-        as_json = [(_compact(key), _compact(value)) for key, value in pairs]
-        if not any(_squeezed(f"{_compact(key)}:{_compact(value)}") in written for key, value in call.arguments.items()):
+        if not any(_as_json(*pair) in written for pair in call.arguments.items()):
             continue  # some write arguments otherwise
-        for key, value in as_json:
-            if value.isascii() and _squeezed(f"{key}:{value}") not in written:
-                yield "arguments", f"an argument of {call.name} is another one: no {key}: {cut(value, _SHOWN)}"
+        for key, value in pairs:
+            if _compact(value).isascii() and _as_json(key, value) not in written:
+                what = f"no {_compact(key)}: {cut(_compact(value), _SHOWN)}"
+                yield "arguments", f"an argument of {call.name} is another one: {what}"
 
 
 def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -718,8 +712,8 @@ def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, each
 
 
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
+def _as_json(key: str, value: Any) -> str:
+    return "".join(f"{_compact(key)}:{_compact(value)}".split())
 
 
 def _leaves(value: Any) -> Iterator[str]:
