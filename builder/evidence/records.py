@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
@@ -133,31 +133,22 @@ class Evidence:
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
+_ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
 _TOLD = 3  # problems of one file: the first say enough
 # What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
 _OF_THE_COPY = frozenset({"foreign", "sequence"})
 
 
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
-    """The record as JSON data. The derived figures are in it as well, so that a reader needs no statistics."""
-    subject = evidence.subject
-    return {
-        "format": FORMAT,
-        **{name: getattr(evidence, name) for name in ("kind", "name", "version", "set", "started")},
-        "seconds": float(evidence.seconds),
-        "verdict": evidence.verdict,
-        **_filled(evidence, "accepted", "foreign", "sequence"),
-        "subject": {
-            "image": subject.image,
-            "fingerprint": subject.fingerprint,
-            **_filled(subject, "model", "revision", "template", "recipe", "arguments", "overrides"),
-            **({"machine": vars(subject.machine)} if subject.machine else {}),
-        },
-        **_filled(evidence, "sampling", "counts"),
-        **({"figures": [figure_document(figure) for figure in evidence.figures]} if evidence.figures else {}),
-        **({"findings": [vars(finding) for finding in evidence.findings]} if evidence.findings else {}),
-        **_filled(evidence, "goldens", "raw"),
-    }
+    """The record as JSON data, without what is empty. The derived figures are in it as well, so that a reader needs no
+    statistics."""
+    data = {name: value for name, value in asdict(evidence).items() if value or name in _ALWAYS}
+    data.pop("file", None)
+    data["seconds"] = float(evidence.seconds)
+    data["subject"] = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
+    if evidence.figures:
+        data["figures"] = list(map(figure_document, evidence.figures))
+    return {"format": FORMAT, **data}
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:
@@ -172,11 +163,6 @@ def figure_document(figure: Figure) -> dict[str, Any]:
         "std": figure.std,
         "values": [float(value) for value in figure.values],
     }
-
-
-def _filled(record: Evidence | Subject, *names: str) -> dict[str, Any]:
-    parts = {name: getattr(record, name) for name in names}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in parts.items() if value}
 
 
 def evidence_text(evidence: Evidence) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal, TypeAlias
 
 Judgement = Literal["better", "worse", "no difference"]
@@ -78,7 +79,7 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
     else:
         variance, freedom = total / (of_rounds + of_runs), of_rounds + of_runs
 
-    difference = _mean(flat[1]) - _mean(flat[0])
+    difference = fmean(flat[1]) - fmean(flat[0])
     error = math.sqrt(variance * math.fsum(1 / count for count in counts))
     half = _quantile(1 - (1 - CONFIDENCE) / 2 / max(together, 1), freedom) * error
     change, low, high = (math.expm1(min(value, 700.0)) for value in (difference, difference - half, difference + half))
@@ -89,7 +90,7 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
 
 def paired_band(differences: Sequence[float], confidence: float) -> tuple[float, float, float]:
     """The mean of paired differences, and the band in which the true one lies with this ``confidence``."""
-    mean, freedom = _mean(differences), len(differences) - 1
+    mean, freedom = fmean(differences), len(differences) - 1
     error = math.sqrt(_squares(differences) / freedom / len(differences))
     half = _quantile((1 + confidence) / 2, freedom) * error
     return mean, mean - half, mean + half
@@ -97,7 +98,7 @@ def paired_band(differences: Sequence[float], confidence: float) -> tuple[float,
 
 def spread(values: Sequence[float]) -> float:
     """The coefficient of variation of a sample; 0 of fewer than two values, or without a mean."""
-    if len(values) < LEAST_SAMPLES or not (mean := _mean(values)):
+    if len(values) < LEAST_SAMPLES or not (mean := fmean(values)):
         return 0.0
     return math.sqrt(_squares(values) / (len(values) - 1)) / abs(mean)
 
@@ -120,12 +121,8 @@ def _logarithm(value: float) -> float:
     return math.log(value) if value > 0 else math.nan
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def _squares(values: Sequence[float]) -> float:
-    mean = _mean(values)
+    mean = fmean(values)
     return math.fsum((value - mean) ** 2 for value in values)
 
 

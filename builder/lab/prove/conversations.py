@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from builder.base import yaml_file
 
@@ -43,7 +43,7 @@ _WITHOUT_MARKS = frozenset({"", "qwen3", "glm45", "glm47", "openai_gptoss"})
 
 
 def of_calls(tool_parser: str) -> Family:
-    """The family whose calls a parser reads: ``plain`` without one, empty for one that is not known here."""
+    """The family whose calls a parser reads; empty for a parser that is not known here."""
     return _CALLS.get(tool_parser, "") if tool_parser else "plain"
 
 
@@ -67,8 +67,7 @@ _OFFERED = ("weather",)
 _LONG = re.compile(r"⟦(?P<size>[0-9]+) (?P<word>[a-z]+)⟧")
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call of a tool; ``arguments`` as the model means them."""
 
     name: str
@@ -163,8 +162,7 @@ class Question:
         if isinstance(self.subject, Output):
             return self.subject.expected
         calls = self.subject.turns[self.turn].calls if self.kind == "turn" else ()
-        content = "".join(self.subject.turns[self.turn].texts) if calls else ""
-        return ParsedMessage(content, calls=tuple((c.name, c.arguments) for c in calls)) if calls else None
+        return ParsedMessage("".join(self.subject.turns[self.turn].texts), calls=calls) if calls else None
 
 
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
@@ -262,8 +260,12 @@ def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:
             waiting = [_CALL_ID.format(count + at) for at in range(1, len(calls) + 1)]
             count += len(calls)
             message["tool_calls"] = [
-                {"id": ident, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
-                for call, ident in zip(calls, waiting, strict=True)
+                {
+                    "id": ident,
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
+                }
+                for (name, arguments), ident in zip(calls, waiting, strict=True)
             ]
         if "reasoning" in each:
             # The second is its name in releases before 0.12.
@@ -282,22 +284,17 @@ def _exchanges(messages: Iterable[Json]) -> Iterator[Json]:
             yield each
 
 
-def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _calls(content: Json) -> Iterator[Call]:
     written = content.get("calls") or ()
     for group in [written] if isinstance(written, dict) else written:
-        yield from (Call(name, arguments) for name, arguments in group.items())
+        yield from map(Call._make, group.items())
 
 
 def _expected(content: Json) -> ParsedMessage | None:
     if "expect" not in content:
         return None
     expect = content["expect"]
-    calls = tuple((call.name, call.arguments) for call in _calls(expect))
-    return ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), calls)
+    return ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), tuple(_calls(expect)))
 
 
 def _output_question(output: Output, *, has_tools: bool) -> Question:
