@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from builder.base.errors import FileProblemsError, Location, Problem
 
@@ -213,7 +213,7 @@ def _read(data: Mapping[str, Any]) -> Evidence:
 @functools.cache
 def _decoder() -> json.JSONDecoder:
     """One for all files: to make one takes as long as to read a small file with it."""
-    return json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition)
+    return json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_repetition)
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -248,10 +248,6 @@ def _finite(written: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{_short(written)} is no finite number")
     return value
-
-
-def _refuse_constant(written: str) -> NoReturn:
-    raise ValueError(f"{written} is no finite number")
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -61,7 +61,9 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
     A verdict other than ``no difference`` takes `FEWEST_ROUNDS` rounds of each and a band without zero. A value that is
     not a positive number makes the two incomparable.
     """
-    sides = [[list(map(_logarithm, runs)) for runs in rounds if runs] for rounds in (first, second)]
+    sides = [
+        [[math.log(v) if v > 0 else math.nan for v in runs] for runs in rounds if runs] for rounds in (first, second)
+    ]
     flat = [[value for runs in rounds for value in runs] for rounds in sides]
     counts = len(flat[0]), len(flat[1])
     if min(counts) < LEAST_SAMPLES or not all(map(math.isfinite, flat[0] + flat[1])):
@@ -115,10 +117,6 @@ def needs_more_values(series: Sequence[Sequence[float]]) -> bool:
     if count >= MOST_REPEATS:
         return False
     return count < _FEWEST_VALUES or any(spread(values) / count**0.5 > _SPREAD / 2 for values in series)
-
-
-def _logarithm(value: float) -> float:
-    return math.log(value) if value > 0 else math.nan
 
 
 def _squares(values: Sequence[float]) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import BuilderError
 from builder.definitions import configuration
+from builder.definitions.configuration import load_probe
 from builder.lab.measure import own_script, tools_long
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
         try:
             if kind == "bench":
                 return bench.bench_digest(configuration.load_configuration(project).profile(name))
-            return beside_source.texts_digest() if name == beside_source.NAME else probe_digest(project, name)
+            if name == beside_source.NAME:
+                return beside_source.texts_digest()
+            return tools_long.tools_long_digest() if name == tools_long.NAME else load_probe(project, name).digest
         except BuilderError:
             return None
 
@@ -45,12 +48,7 @@ def names(project: Project) -> tuple[str, ...]:
 def require(project: Project, name: str) -> None:
     """Raises UsageError where there is no such probe, FileProblemsError for a bad one."""
     if name != tools_long.NAME:
-        configuration.load_probe(project, name)
-
-
-def probe_digest(project: Project, name: str) -> str:
-    """The digest of a probe as it is now: with another one its results are stale. Raises as `require`."""
-    return tools_long.tools_long_digest() if name == tools_long.NAME else configuration.load_probe(project, name).digest
+        load_probe(project, name)
 
 
 def run_probe(project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report) -> Outcome:
@@ -58,4 +56,4 @@ def run_probe(project: Project, served: ServedModel, name: str, environ: Mapping
     MeasuringError where the probe cannot take place."""
     if name == tools_long.NAME:
         return tools_long.run_tools_long(served, report)
-    return own_script.run_own_probe(served, configuration.load_probe(project, name), environ, report)
+    return own_script.run_own_probe(served, load_probe(project, name), environ, report)

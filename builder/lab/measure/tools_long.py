@@ -154,8 +154,7 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
         for step in range(len(job.steps) + 1):
             answer = _ask(served, job, messages, is_streamed=is_streamed)
             answers += 1
-            fault = fault_of_end(answer) if step == len(job.steps) else fault_of_step(answer, job.steps[step])
-            if fault:
+            if fault := fault_of_answer(answer, job.steps[step] if step < len(job.steps) else None):
                 faults.append((step, fault))
             last = [number for number, _ in faults[-_MOST_FAULTS:]]
             if step == len(job.steps) or last == [*range(step - _MOST_FAULTS + 1, step + 1)]:
@@ -213,8 +212,7 @@ def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[s
 
 
 def _findings(session: _Session, share: int, number: int) -> list[Finding]:
-    how = "streamed" if number % 2 else "whole"
-    at = f"{share} % of the context, session {number + 1} ({how})"
+    at = f"{share} % of the context, session {number + 1} ({'streamed' if number % 2 else 'whole'})"
     findings = [Finding(kind, f"{at}, step {step + 1}", "fail", text) for step, (kind, text) in session.faults]
     return findings + ([Finding("answers", at, "fail", session.failure)] if session.failure else [])
 
@@ -371,19 +369,12 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
     return ToolAnswer("".join(content), tuple(ToolCall(**part) for _, part in sorted(parts.items())))
 
 
-def fault_of_end(answer: ToolAnswer) -> AnswerFault | None:
-    """The fault of the answer after the last step, which should call nothing more."""
+def fault_of_answer(answer: ToolAnswer, step: JobStep | None) -> AnswerFault | None:
+    """The fault of an answer that should make the call of ``step`` once, or after the last step none."""
     if mark := _mark(answer.content):
         return "raw", f"the text has `{mark}`: {_short(answer.content)}"
-    if answer.calls:
-        return "doubled", f"a call of {_short(answer.calls[0].name)} after the job was done"
-    return None
-
-
-def fault_of_step(answer: ToolAnswer, step: JobStep) -> AnswerFault | None:
-    """The fault of an answer that should make the call of ``step`` once; None if there is none."""
-    if mark := _mark(answer.content):
-        return "raw", f"the text has `{mark}`: {_short(answer.content)}"
+    if step is None:
+        return ("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done") if answer.calls else None
     if not answer.calls:
         return "missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}"
     if len(answer.calls) > 1:

@@ -191,7 +191,12 @@ def digest_of_set() -> str:
 @functools.cache
 def conversations() -> tuple[Conversation, ...]:
     """Every conversation that is rendered."""
-    return tuple(_conversation(name, content) for name, content in _read("prompts").items())
+    made = []
+    for name, content in _read("prompts").items():
+        parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+        parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
+        made.append(Conversation(name, **parts))
+    return tuple(made)
 
 
 @functools.cache
@@ -229,22 +234,14 @@ def tool_schemas() -> Mapping[str, Json]:
 
 
 def _read(name: str) -> dict[str, Json]:
+    def long(match: re.Match[str]) -> str:
+        """A text of about this size without a part that is there twice: whatever is cut out of it is missed."""
+        size, word = int(match["size"]), match["word"]
+        return " ".join(f"{word} {number:05}" for number in range(1, size // len(f"{word} 00000 ") + 1))
+
     path = FOLDER / f"{name}.yaml"
-    text = _LONG.sub(lambda match: _long(int(match["size"]), match["word"]), path.read_text(encoding="utf-8"))
-    content: dict[str, Json] = yaml_file.load(text, path.name)
+    content: dict[str, Json] = yaml_file.load(_LONG.sub(long, path.read_text(encoding="utf-8")), path.name)
     return content
-
-
-def _long(size: int, word: str) -> str:
-    """A text of about ``size`` characters without a part that is there twice: whatever is cut out of it is missed."""
-    width = len(f"{word} 00000 ")
-    return " ".join(f"{word} {number:05}" for number in range(1, size // width + 1))
-
-
-def _conversation(name: str, content: Json) -> Conversation:
-    parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-    parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
-    return Conversation(name, **parts)
 
 
 def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,9 @@ def ask_front_end(
             state = _await(container, setups, report)
             if state["step"] != "done":
                 return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
-            return FrontEndRun(state["version"], tuple(_answers(container, number) for number in range(len(setups))))
+            files = (str(_FOLDER / f"answers-{number}.json") for number in range(len(setups)))
+            answers = (_parsed(container.run(["cat", file], timeout=60).output) for file in files)
+            return FrontEndRun(state["version"], tuple(map(_answers, answers)))
         except BuildFailedError as error:
             return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
@@ -181,15 +184,13 @@ def _reason(container: Container, code: int) -> str:
 
 def _parsed(text: str) -> Json:
     """The JSON object in a text; empty where there is none."""
-    try:
+    content = None
+    with suppress(ValueError, RecursionError):
         content = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
     return content if isinstance(content, dict) else {}
 
 
-def _answers(container: Container, number: int) -> SetupAnswers:
-    content = _parsed(container.run(["cat", str(_FOLDER / f"answers-{number}.json")], timeout=60).output)
+def _answers(content: Json) -> SetupAnswers:
     return SetupAnswers(
         answers=content.get("answers"),
         template=content.get("template", {}).get("text"),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import SimpleNamespace
@@ -384,17 +385,15 @@ def _version(version: Version | None) -> str:
 
 
 def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRange | None:
-    try:
+    with suppress(SourceError):
         return mirror.commits_present(project.mirrors, git, old, new, _LISTED_COMMITS)
-    except SourceError:
-        return None
+    return None
 
 
 def _is_there(project: Project, repository: str, number: int) -> bool:
-    try:
+    with suppress(UnsafePathError):
         return project.build_directory(repository, number).is_dir()
-    except UnsafePathError:
-        return False
+    return False
 
 
 class Disclosure:
