@@ -1,7 +1,7 @@
 """A piece of evidence records one run of a numbered image: its verdict, its figures, and what they belong to.
 
-The record comes first, then its JSON form. A file of evidence may come from anyone, so the reader checks it against
-``evidence.schema.json``; numbers are finite, and no key stands twice.
+A file of evidence may come from anyone, so the reader checks it against ``evidence.schema.json``; numbers are finite,
+and no key stands twice.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ Settings: TypeAlias = Mapping[str, int | float | str]
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine on which a figure was measured; ``memory`` is in bytes. Empty or 0 where there is none, or it is not
-    known."""
+    """The machine on which a figure was measured; ``memory`` in bytes. Empty or 0 where it is not known."""
 
     gpu: str = ""
     gpus: int = 0
@@ -88,8 +87,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check that did not pass: its name, the place (a conversation, a step), and the difference as text. A limit of
-    a template that others publish has the verdict ``pass`` (`judging.tell_limits`)."""
+    """One check that did not pass, the place (a conversation, a step), and the difference. A limit of a template that
+    others publish has the verdict ``pass`` (`judging.tell_limits`)."""
 
     check: str
     at: str
@@ -152,7 +151,6 @@ def evidence_document(evidence: Evidence) -> dict[str, Any]:
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:
-    """A figure as JSON data."""
     return {
         "name": figure.name,
         "at": dict(figure.at),
@@ -166,7 +164,6 @@ def figure_document(figure: Figure) -> dict[str, Any]:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """The record as the text of its file."""
     return json.dumps(evidence_document(evidence), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
@@ -176,8 +173,7 @@ def evidence_identity(evidence: Evidence) -> str:
 
 
 def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
-    """Returns the evidence in the content of ``file``, and the identity of what it holds. Raises FileProblemsError
-    with its faults and their places."""
+    """The evidence in the content of ``file``, and its identity. Raises FileProblemsError with the faults."""
     try:
         data = _decoder().decode(content.decode())
         digest = _digest(data) if isinstance(data, dict) else ""

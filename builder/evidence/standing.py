@@ -1,7 +1,6 @@
 """The standing of an image with a model sums up its recorded runs in one word.
 
-The reasons for staleness come first, then the standing, then the evidence of all images of a lock. The project's own
-latest proof decides. Runs of others are shown, and never make an image proven.
+The project's own latest proof decides. Runs of others are shown, and never make an image proven.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 
 
 def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = None) -> tuple[str, ...]:
-    """Each part of the subject that has changed since, in words; empty for a run that still counts. Its age is no
-    reason, and a part that is unknown, then or now, is not compared. ``set_now`` is the present digest of the
-    conversations, script or profile, where it is known."""
+    """Each part of the subject that has changed since; empty for a run that still counts. Age is no reason, and an
+    unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
     return tuple(_reasons(evidence, present, set_now))
 
 
@@ -82,8 +80,7 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself). ``why`` says it in words, empty where there
-    is nothing to add; ``run`` is the one that decided; ``has_foreign`` if there are runs of others."""
+    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
 
     model: str | None
     standing: Standing
@@ -99,9 +96,8 @@ def standing_of(
     required: Collection[Requirement] = (),
     sets: Mapping[Requirement, str] | None = None,
 ) -> PairingStanding:
-    """The standing of an image with ``model`` by ``runs``, all those of the image in the order in which they were
-    added. ``present`` gives the subject that a run of a kind would have now; ``required`` names the probes and bench
-    profiles that count as well, ``sets`` what is known of their sets now, by kind and name."""
+    """The standing of an image with ``model`` by its ``runs`` in order. ``present`` gives the present subject by kind;
+    ``required`` names the probes and profiles that count as well, ``sets`` the known digests of their sets."""
     sets = sets or {}
     of_model = [run for run in runs if run.subject.model == model]
     own = [run for run in of_model if not run.foreign]
@@ -130,7 +126,6 @@ def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evi
 
 
 def worst(standings: Collection[PairingStanding]) -> Standing | None:
-    """The standing of an image with several models: the one that asks for attention first; None where there is none."""
     words = {each.standing for each in standings}
     return next((word for word in WORST_FIRST if word in words), None)
 
@@ -145,9 +140,8 @@ class JudgedRun:
 
 @dataclass(frozen=True)
 class ImageEvidence:
-    """The evidence of one image: its runs in the order in which they were added, its standing with each model that it
-    serves or served or was run with, those that it ``serves`` now and ever ``served``, and the problems of files that
-    are no evidence. ``last`` are the last runs of each kind, name and model, those of others apart."""
+    """The runs of one image in order, its standing with each model that it serves, served or was run with, and the
+    problems of damaged files. ``last`` are the last runs of each kind, name and model, those of others apart."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
@@ -158,18 +152,15 @@ class ImageEvidence:
 
     @property
     def standing(self) -> Standing | None:
-        """The standing that asks for attention first, of the models that it serves, or else of those that it served, or
-        of all; None where nothing was ever run, nor any model paired with it."""
+        """The standing that needs attention first, of the models that it serves, else served, else of all."""
         chosen = self.serves or self.served
         return worst([each for each in self.pairings if each.model in chosen] or self.pairings)
 
     def standing_with(self, model: str) -> Standing | None:
-        """The standing with one model; None where it is not one of ``pairings``."""
         return next((pairing.standing for pairing in self.pairings if pairing.model == model), None)
 
     @property
     def json(self) -> dict[str, Any]:
-        """All of it as JSON data: the runs as their files have them."""
         return {
             "standing": self.standing,
             "pairings": [
@@ -190,8 +181,8 @@ class ImageEvidence:
 def evidence_overview(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images of ``lock``; empty where the project has none of any image. ``sets`` gives the
-    digest of a probe or a profile as it is now, None where it is not known."""
+    """The evidence of these images; empty where the project has none. ``sets`` gives the present digest of a probe or a
+    profile."""
     if not project.evidence.is_dir():
         return {}
 

@@ -39,8 +39,8 @@ _UNLIKE = 2.0
 
 @dataclass(frozen=True)
 class SeriesComparison:
-    """``change`` is the difference as a share of the first (-0.1: a tenth less), which lies between ``low`` and
-    ``high`` with `CONFIDENCE`; ``values`` counts the measurements of each side."""
+    """``change`` is the difference as a share of the first (-0.1: a tenth less), between ``low`` and ``high`` with
+    `CONFIDENCE`; ``values`` counts the measurements."""
 
     verdict: Judgement
     change: float
@@ -55,12 +55,9 @@ class SeriesComparison:
 
 
 def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int = 1) -> SeriesComparison:
-    """Compares the rounds of the first with those of the second. ``together`` is the number of figures that are judged
-    at once: the more there are, the surer each verdict has to be.
-
-    A verdict other than ``no difference`` takes `FEWEST_ROUNDS` rounds of each and a band without zero. A value that is
-    not a positive number makes the two incomparable.
-    """
+    """Compares the rounds of the first with those of the second. The more figures are judged ``together``, the surer
+    each verdict has to be: it takes `FEWEST_ROUNDS` of each and a band without zero. A value that is not positive makes
+    the two incomparable."""
     sides = [
         [[math.log(v) if v > 0 else math.nan for v in runs] for runs in rounds if runs] for rounds in (first, second)
     ]

@@ -56,12 +56,11 @@ def evidence_folder(project: Project, name: ImageName) -> Path:
 
 
 def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
-    """Writes one run of the image ``name``, and returns its file; ``raw`` is the whole output of its tool, which stays
-    on this machine, and of neither a secret. A run that is there already stays as it is. Findings that no file has the
-    room for are left out and counted.
+    """Writes one run of the image ``name``, without secrets and with as many findings as fit, and returns its file.
+    ``raw``, the whole output of its tool, stays on this machine. A run that is there already stays as it is.
 
-    Raises ValueError for a record that the schema does not take, OSError where it cannot be written, UnsafePathError
-    where the folder is a link that leads out of the project.
+    Raises ValueError for a record that the schema does not take, OSError, UnsafePathError where the folder is a link
+    that leads out of the project.
     """
     target = evidence_folder(project, name)
     if raw is not None:
@@ -115,8 +114,8 @@ def _cut(text: str, longest: int) -> str:
 
 
 def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
-    """The runs of a numbered image in the order in which they were added, those of others among them. Raises
-    FileProblemsError for a file that is no evidence, UnsafePathError for a folder that is a link."""
+    """The runs of a numbered image in order. Raises FileProblemsError for a damaged file, UnsafePathError for a folder
+    that is a link."""
     kept = look_for_runs(project, name)
     if kept.problems:
         raise FileProblemsError(kept.problems, hint=records.HINT)
@@ -124,7 +123,6 @@ def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
 
 
 def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
-    """The runs of a numbered image, with the problems of files that are no evidence."""
     if not project.evidence.exists():
         return KeptEvidence()
     shown = f"evidence/{name.repository}/{name.number}"
@@ -147,8 +145,7 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
 
 
 def _file_names(path: Path) -> list[str]:
-    """The names of the files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder
-    there belongs to a repository whose name begins with this one's."""
+    """The names of the files in a folder; a killed writer's begin with a dot, and a folder is of another repository."""
     try:
         with os.scandir(path) as entries:
             names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
@@ -185,9 +182,8 @@ def evidence_images(project: Project) -> tuple[ImageName, ...]:
 
 
 def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
-    """Gives the runs of an image with this content its new number. After a merge the folder holds those of two images:
-    the others stay, and so do files that are no evidence. Killed in between, the same call finishes it. Raises OSError,
-    UnsafePathError."""
+    """Gives the runs of an image with this content its new number; other runs and files stay. Killed in between, the
+    same call finishes it. Raises OSError, UnsafePathError."""
     if not project.evidence.is_dir():
         return
     source, target = evidence_folder(project, origin), evidence_folder(project, to)
@@ -230,8 +226,8 @@ def _raw_path(project: Project, digest: str) -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """The evidence of `prove` for one model, and the texts behind it; ``stand_in`` says why the tokenizer is not the
-    model's own, ``reference`` names the image that it was compared with."""
+    """The evidence of `prove` for one model; ``stand_in`` says why the tokenizer is not the model's own, ``reference``
+    names the image that it was compared with."""
 
     evidence: Evidence
     raw: bytes
@@ -251,7 +247,6 @@ class ProvedImage:
 
 
 def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
-    """Keeps a proof as evidence of a number."""
     evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
     path = add_run(project, name, evidence, proof.raw)
     return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
@@ -264,21 +259,19 @@ def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
 def traveling_runs(
     project: Project, name: ImageName, fingerprint: str
 ) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
-    """The runs that go along with an image of this content, the last ones where there are very many, and the problems
-    of files that stay behind."""
+    """The latest runs of an image with this content, and the problems of files that stay behind."""
     kept = look_for_runs(project, name)
     runs = tuple(run for run in kept.runs if run.subject.fingerprint == fingerprint)
     return runs[-MOST_RUNS:], kept.problems
 
 
 def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
-    """The texts of runs by the names of their files."""
     return {file_name(run): records.evidence_text(run) for run in runs}
 
 
 def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:
-    """The runs in texts of others by file name, all of the image with this content. Raises FileProblemsError where one
-    is no such run; ``shown`` is what messages call the place."""
+    """The runs of others by file name, all of an image with this content. Raises FileProblemsError; ``shown`` names the
+    place."""
     if (
         not isinstance(texts, dict)
         or len(texts) > MOST_RUNS
@@ -295,8 +288,8 @@ def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evid
 
 
 def take(project: Project, name: ImageName, runs: Sequence[Evidence], origin: str) -> int:
-    """Keeps runs of others as such, ``origin`` being where they came from; returns how many were new. A run that is
-    there already stays as it is. Raises OSError, UnsafePathError."""
+    """Keeps runs of others as such, with their ``origin``; returns how many were new. Raises OSError,
+    UnsafePathError."""
     folder = evidence_folder(project, name)
     before = set(_file_names(folder))
     for run in runs:

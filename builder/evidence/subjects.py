@@ -1,7 +1,7 @@
 """The subject of a run is the image, the model and the recipe parts that the run belongs to.
 
-This page says what subject a run would have now, from images.lock and the project's files alone. A run records the same
-parts of what it really used (`of_arguments`), and `standing.stale_reasons` compares the two.
+This page gives the subject that a run would have now, from images.lock and the project's files alone;
+`standing.stale_reasons` compares it with what a run recorded.
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ _KEYS = frozenset({"VLLM_API_KEY"})
 
 @dataclass(frozen=True)
 class ServedFacts:
-    """The parts of a subject that a recipe tells: its file, model and revision, the digests of its arguments by the
-    kind of run, none where its command cannot be rendered, and that of its template. ``requires`` is what the recipe
-    requires."""
+    """The parts of a subject that a recipe gives. ``arguments`` are digests by kind, none where its command cannot be
+    rendered."""
 
     file: str
     model: str | None
@@ -68,9 +67,8 @@ def present_subject(
     environ: Mapping[str, str] = NOTHING,
     overrides: Mapping[str, str] = NOTHING,
 ) -> Subject:
-    """The subject of a run of this kind, on what the files say now. ``recipe`` is that of the pairing unless given;
-    ``environ`` leads to the models' cache and to volumes with variables in their names. A part that cannot be told is
-    None: nothing is compared with it."""
+    """The present subject of a run of this kind. ``recipe`` is that of the pairing unless given; ``environ`` leads to
+    the models' cache and to volumes. A part that is not known is None."""
     pairing = pairing_of(lock, image, model)
     if recipe is None and pairing and pairing.recipe:
         recipe = recorded_recipe(project, pairing.recipe)
@@ -87,7 +85,7 @@ def subject_with(
     environ: Mapping[str, str],
     overrides: Mapping[str, str] = NOTHING,
 ) -> Subject:
-    """The subject of a run of this kind with a recipe of these facts, which were told the ``overrides``."""
+    """The present subject of a run of this kind with a recipe of these facts."""
     record, pairing = lock.image(image), pairing_of(lock, image, model)
     revision = pairing.revision if pairing else None
     if facts and facts.model == model and facts.revision:
@@ -125,7 +123,6 @@ def recorded_recipe(project: Project, file: str) -> Recipe | None:
 def served_facts(
     project: Project, used: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]
 ) -> ServedFacts:
-    """The facts of a recipe whose settings are overridden by ``overrides``."""
     digests: dict[Kind, str] = {}
     template = None
     try:
@@ -165,8 +162,8 @@ def _plain(value: str) -> str:
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """The digest of the chat template, where it is a file of this machine that the recipe mounts, or is written in the
-    command itself; None of one in the image or the model, which those tell."""
+    """The digest of the chat template, where the recipe mounts it from this machine or has it in its command; None of
+    one in the image or the model."""
     value = command.option(words, "--chat-template", "--chat_template")
     if not value:
         return None

@@ -1,7 +1,6 @@
 """A benchmark measures a served model: throughput at depth, acceptance of drafted tokens, memory and the server's log.
 
-The benchmark comes first, then each of its parts but throughput, which `llama_benchy` measures. Acceptance uses fixed
-prompts at temperature 0, so that two runs can be compared.
+`llama_benchy` measures throughput. Acceptance uses fixed prompts at temperature 0, so that two runs can be compared.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ def measure_bench(
     revision: str | None = None,
     member: ServerMember | None = None,
 ) -> Outcome:
-    """Measures a served model by ``profile``, without the depths for which its context has no room. ``member`` is the
-    container that answers, where it is one of an engine: without it memory and log are not looked at.
+    """Measures a served model by ``profile``, without the depths for which its context has no room. Without ``member``,
+    the container that answers, memory and log are left out. A server that fails meanwhile is a result.
 
-    A server that fails meanwhile is a result with the verdict ``fail``. Raises MeasuringError where llama-benchy or the
-    tokenizer cannot be had, UsageError for a profile that does not fit the model at all.
+    Raises MeasuringError where llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the
+    model.
     """
     fitting = profile.within(served.context)
     if not fitting.depth:
@@ -170,8 +169,8 @@ _SECONDS = 300.0
 def measure_acceptance(
     served: ServedModel, progress: Callable[[float], None]
 ) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server that drafts, and none of another; where its counters cannot be read that is a finding.
-    ``progress`` takes the share that is done."""
+    """The figures of a server that drafts; counters that cannot be read are a finding. ``progress`` takes the share
+    done."""
 
     def counters() -> Mapping[str, float]:
         try:
@@ -219,9 +218,8 @@ _LEAST_SHARE = 0.05
 
 
 class MemoryWatch:
-    """Reads the memory of a server's machine and container, from entering the context until its end: in bytes, as they
-    were read, what the machine had ``available``, what the container had ``taken``, and its ``peak``. The machine's is
-    read where the engine is here, in ``proc``; nothing without a ``member``."""
+    """Reads the memory of a server's machine, where the engine is here, and container until the context ends, in bytes.
+    It reads nothing without a ``member``."""
 
     def __init__(self, member: ServerMember | None, proc: Path = memory.PROC) -> None:
         self.available: list[int] = []
@@ -268,8 +266,8 @@ class MemoryWatch:
 
 
 def leak(taken: Sequence[int]) -> int:
-    """The bytes by which a server's memory grew, where it went on growing to the end; 0 where it settled. The first
-    third of the samples is left out: caches fill then."""
+    """The bytes by which a server's memory grew, where it went on growing to the end; else 0. Caches fill during the
+    first third."""
     if len(taken) < _FEWEST_SAMPLES:
         return 0
     settled = taken[len(taken) // 3 :]

@@ -1,7 +1,5 @@
 """llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at depth, in a process of its own.
 
-The run comes first, then its result, its progress, the tool, the model's tokenizer, and the text that fills a context.
-
 Three habits of the tool would make wrong figures or reach for the network. A tokenizer that it cannot find becomes
 gpt2's, so it gets the file of the model's own, and a line of its output that says otherwise is refused. It fetches a
 book, so a text of ours lies where it keeps the book. It follows the user's proxies to the server, so it sees none. Its
@@ -66,8 +64,8 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 
 @dataclass(frozen=True)
 class Throughput:
-    """The result of a run: its figures and the tool's own file. ``fault`` tells how the server failed, and is empty
-    where it did not; ``check`` is which check that was. ``notes`` report what was counted again or left out."""
+    """The figures of a run and the tool's own file. ``fault`` says how the server failed the ``check``; ``notes``
+    report what was counted again or left out."""
 
     figures: tuple[Figure, ...]
     raw: bytes
@@ -83,10 +81,8 @@ def run_llama_benchy(
     environ: Mapping[str, str],
     report: Report,
 ) -> Throughput:
-    """Measures the profile, and reports how far that is. ``tokenizer`` is the tokenizer.json of the model.
-
-    Raises MeasuringError where the tool cannot be had or did not measure this model.
-    """
+    """Measures the profile with the model's tokenizer.json, and reports how far that is. Raises MeasuringError where
+    the tool is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         require_tool(environ, folder)
@@ -162,8 +158,8 @@ def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Through
 
 
 def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
-    """The comparison of every run with the server's own counts: the time in milliseconds below which a difference from
-    the latency says nothing, what there is to report, and if a run was left out."""
+    """The comparison of each run with the server's counts: the noise in milliseconds, what to report, and if a run was
+    left out."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
     latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
     noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
@@ -184,10 +180,11 @@ def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
 
 
 def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` comes from the
-    time to the first response less the latency, and what is left of it must be more than ``noise`` milliseconds.
+    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` is the time to the
+    first response less the latency, and must be more than ``noise`` milliseconds.
 
-    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result."""
+    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result.
+    """
     figures, notes = [], []
     runs = json.loads(raw)["benchmarks"]
     if not runs:
@@ -226,8 +223,6 @@ class _StalledError(Exception):
 
 
 class _Watch:
-    """The progress of a run, from the events that the tool writes."""
-
     def __init__(self, file: Path, profile: BenchProfile, report: Report) -> None:
         self._file = file
         self._report = report
@@ -292,8 +287,7 @@ def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
-    """Fetches the tool (its name and version) where it is not here yet. Raises MeasuringError where it cannot be had,
-    or is another version."""
+    """Fetches the tool (name and version) where it is missing. Raises MeasuringError where that fails."""
     name, version = tool.split()
     try:
         ended = own_script.run_bounded(
@@ -332,8 +326,8 @@ def fetch_tokenizer(
     member: ServerMember | None,
     target: Path,
 ) -> Path:
-    """The tokenizer.json of the served model: that of the Hub's cache here, or else the server's own, copied to
-    ``target``. Raises MeasuringError where there is neither."""
+    """The tokenizer.json of the served model, from the Hub's cache or else copied from the server to ``target``. Raises
+    MeasuringError."""
     model = served.source
     commit = hub_cache.revision(environ, model, revision or hub_cache.MAIN)
     if commit:
@@ -398,7 +392,6 @@ _AND_SO = (
 
 
 def text(length: int = LENGTH) -> str:
-    """The first ``length`` characters of the text."""
     state = 20_031
 
     def below(limit: int) -> int:
@@ -424,5 +417,4 @@ def text(length: int = LENGTH) -> str:
 
 
 def digest() -> str:
-    """The digest of the whole text."""
     return sha256_of(text().encode())

@@ -1,9 +1,5 @@
-"""A project's own probe is a script that runs against a served model.
-
-The limits of a program of others come first, then the probe. Such a program runs for a limited time and prints a
-limited amount, and nothing that it started remains afterwards. Time is that of the monotonic clock: the other one may
-jump while something is measured.
-"""
+"""A project's own probe is a script that runs against a served model, for a limited time and with limited output.
+Nothing that it started remains afterwards."""
 
 from __future__ import annotations
 
@@ -47,9 +43,8 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class EndedProcess:
-    """A process that has ended. ``cause`` tells why: ``itself``, or that its ``time`` was up or its ``output`` too
-    long. ``exit_code`` is negative for a signal. ``output`` and ``messages`` are its standard output and error, as far
-    as they fit the limit."""
+    """A process that has ended by ``itself``, or for its ``time`` or ``output``. ``exit_code`` is negative for a
+    signal."""
 
     exit_code: int
     cause: Literal["itself", "time", "output"]
@@ -59,7 +54,6 @@ class EndedProcess:
 
     @property
     def last_lines(self) -> str:
-        """The last lines that it printed."""
         text = (self.messages.strip() or self.output.strip()).decode(errors="replace")
         return "\n".join(text.splitlines()[-5:])
 
@@ -73,9 +67,8 @@ def run_bounded(
     largest: int = LARGEST_OUTPUT,
     tick: Callable[[float], None] | None = None,
 ) -> EndedProcess:
-    """Runs ``argv`` in ``folder`` for ``seconds`` at most; it may print ``largest`` bytes. ``tick`` is called a few
-    times a second with the seconds so far; what it raises ends the process. A program that is not there ends with
-    127."""
+    """Runs ``argv`` in ``folder`` for ``seconds`` and ``largest`` bytes of output at most. ``tick`` gets the seconds a
+    few times a second; what it raises ends the process. A missing program ends with 127."""
     began = time.monotonic()
     process = subprocess.Popen(
         [*processes.tied_to_parent(), sys.executable, "-I", str(_REAPER), *argv],
@@ -153,16 +146,14 @@ _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
 
 @dataclass(frozen=True)
 class _Try:
-    """One run of the script: its verdict, the reason where it did not pass, and what it measured."""
-
     verdict: Verdict
     reason: str
     values: Mapping[str, float]
 
 
 def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> Outcome:
-    """Runs the probe until its results tell enough. Every way in which a script can go wrong is a failure that says so;
-    raises MeasuringError where there is no such program."""
+    """Runs the probe until its results tell enough. A script that goes wrong is a failure; raises MeasuringError where
+    the program is missing."""
     began, started = time.monotonic(), words.now()
     tries: list[_Try] = []
     series: defaultdict[str, list[float]] = defaultdict(list)
@@ -250,8 +241,7 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
 
 
 def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
-    """The figures in the last line of a script's output. A script that has none prints what it likes. Raises ValueError
-    where they are missing, or no numbers."""
+    """The figures in the last line of a script's output. Raises ValueError where they are missing, or no numbers."""
     if not own.figures:
         return {}
     last = output.decode(errors="replace").strip().rpartition("\n")[2]

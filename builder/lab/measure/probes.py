@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
-    """A function that gives the digest of a probe or a profile by its kind and name; None for one that is gone or
-    wrong, and for proofs: their answers are compared question by question, and fewer of them are no other ones."""
+    """A function that gives the present digest of a probe or a profile; None for one that is gone or wrong, and for
+    proofs, whose answers are compared question by question."""
 
     def set_now(kind: Kind, name: str) -> str | None:
         if kind == "prove":
@@ -41,7 +41,7 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
 
 
 def names(project: Project) -> tuple[str, ...]:
-    """The names of all probes that a project can run; its own do not replace `tools-long`."""
+    """The names of all probes of a project; its own do not replace `tools-long`."""
     return tuple(dict.fromkeys((tools_long.NAME, *configuration.probe_names(project))))
 
 
@@ -52,8 +52,7 @@ def require(project: Project, name: str) -> None:
 
 
 def run_probe(project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report) -> Outcome:
-    """Runs a probe against a served model. A server or a script that goes wrong is a result. Raises as `require`, and
-    MeasuringError where the probe cannot take place."""
+    """Runs a probe against a served model. Raises as `require`, and MeasuringError where it cannot take place."""
     if name == tools_long.NAME:
         return tools_long.run_tools_long(served, report)
     return own_script.run_own_probe(served, load_probe(project, name), environ, report)

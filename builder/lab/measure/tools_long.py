@@ -3,8 +3,7 @@
 Tool calls break late: at the ninth of twelve steps, with many tools, past the middle of the context
 (https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools, in
 which each answer is fed back; it begins with a text that takes a share of the context. The result of a call tells the
-next one, with a ticket that has to be passed on, so that no call can be guessed. The probe comes first, then a session,
-the job, and the answers with their faults.
+next one, with a ticket that has to be passed on, so that no call can be guessed.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _STEP_TOKENS = 300  # of a call and its result
 
 @dataclass(frozen=True)
 class _Session:
-    """A session that has ended: its faults by step, the answers that it had, and the reason if the server failed."""
+    """The faults of a session by step, the answers that it had, and why the server failed."""
 
     faults: tuple[tuple[int, AnswerFault], ...]
     answers: int
@@ -65,9 +64,8 @@ class _Session:
 def run_tools_long(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
 ) -> Outcome:
-    """Measures the served model's tool calls: at each share as many sessions as their results differ, every other one
-    streamed. A fault of any is a failure. Shares at which the context has no room for a session are left out; raises
-    UsageError where it never has."""
+    """Measures the tool calls: at each share as many sessions as their results differ, every other one streamed. Shares
+    without room for a session are left out; raises UsageError where none has."""
     began, started = time.monotonic(), words.now()
     all_shares = shares
     shares = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
@@ -110,7 +108,6 @@ def run_tools_long(
 
 
 def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES) -> str:
-    """The digest of the sessions: with others it is another probe."""
     job = make_tool_job(tools, steps, 0)
     return outcome.outcome_digest(
         [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, llama_benchy.digest()]
@@ -127,7 +124,7 @@ def _needs_more(sessions: list[_Session]) -> bool:
 
 
 def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
-    """The shares at which the context has room for a session. A server that fails is left to the session itself."""
+    """The shares with room for a session; all where the server fails, which the session then shows."""
     try:
         least = _tokens(served, job, "")
     except NoAnswerError:
@@ -166,7 +163,7 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
 
 
 def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, Any]]:
-    """The messages that a session begins with: the job, after a text that fills the context to ``share`` percent."""
+    """The first message: the job, after a text that fills the context to ``share`` percent."""
     if not share:
         return _opening(job, "")
     least = _tokens(served, job, "")
@@ -199,7 +196,7 @@ def _ask(served: ServedModel, job: ToolJob, messages: list[dict[str, Any]], *, i
 
 
 def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
-    """The messages after a step: the call that was answered, or the right one where that was none, and its result."""
+    """The messages after a step: the call, or the right one where it was wrong, and its result."""
     due = job.steps[step]
     number = (answer.calls[0].id if answer else "") or f"call_{step}"
     text = answer.calls[0].arguments if answer else json.dumps(due.arguments, ensure_ascii=False)
@@ -235,7 +232,6 @@ class JobStep:
 
     @property
     def instruction(self) -> str:
-        """The step in words."""
         values = ", ".join(
             f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in self.arguments.items()
         )
@@ -251,7 +247,6 @@ class ToolJob:
 
     @property
     def task(self) -> str:
-        """The message that the job begins with."""
         return (
             f"This is a job of {len(self.steps)} steps. Each step is one tool call. The result of a call tells the next"
             " step; make that call then, without writing anything. When a result says that the job is done, make no"
@@ -259,7 +254,6 @@ class ToolJob:
         )
 
     def result(self, step: int) -> str:
-        """The result of the call of a step, counted from 0."""
         if step + 1 == len(self.steps):
             return json.dumps({"ok": True, "next": "The job is done: make no further call, answer with the word DONE."})
         following = self.steps[step + 1].instruction
@@ -267,7 +261,7 @@ class ToolJob:
 
 
 def make_tool_job(tools: int, steps: int, seed: int) -> ToolJob:
-    """A job of ``steps`` steps for which so many ``tools`` are offered; the same one for the same ``seed``."""
+    """A job for which so many ``tools`` are offered; the same for the same ``seed``."""
     numbers = random.Random(seed)  # noqa: S311
     names = [f"{verb}_{noun}" for noun in _NOUNS for verb in _VERBS]
     chosen = [names[number % len(names)] + (f"_{number}" if number >= len(names) else "") for number in range(tools)]
@@ -316,8 +310,6 @@ _MARKS = (
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call as it was answered: the name, and the text of its arguments."""
-
     id: str
     name: str
     arguments: str
@@ -325,8 +317,6 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """An answer: its text, and the calls in it."""
-
     content: str
     calls: tuple[ToolCall, ...]
 
@@ -349,8 +339,7 @@ def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
 
 
 def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
-    """The answer in the events of a stream, put together as clients do: by the index of each call. Raises
-    NoAnswerError."""
+    """The answer in a stream, put together by the index of each call. Raises NoAnswerError."""
     content: list[str] = []
     parts: dict[int, dict[str, str]] = {}
     try:

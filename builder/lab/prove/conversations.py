@@ -1,7 +1,4 @@
-"""The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data.
-
-The families of models come first, told by the names of vLLM's parsers, then the questions, then the reading.
-"""
+"""The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data."""
 
 from __future__ import annotations
 
@@ -43,12 +40,11 @@ _WITHOUT_MARKS = frozenset({"", "qwen3", "glm45", "glm47", "openai_gptoss"})
 
 
 def of_calls(tool_parser: str) -> Family:
-    """The family whose calls a parser reads; empty for a parser that is not known here."""
+    """The family whose calls a parser reads; empty for an unknown parser."""
     return _CALLS.get(tool_parser, "") if tool_parser else "plain"
 
 
 def call_mark(tool_parser: str) -> str:
-    """The mark by which a model's calls begin; empty where it is not known."""
     return _CALL_MARKS.get(of_calls(tool_parser), "")
 
 
@@ -85,7 +81,7 @@ class ParsedMessage:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message of a conversation as its file has it. ``shown`` is what a prompt has to hold of the content."""
+    """A message of a conversation. ``shown`` is what a prompt has to hold of the content."""
 
     role: str
     texts: tuple[str, ...]
@@ -96,7 +92,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation that is rendered; see conversations/prompts.yaml for the meaning of each."""
+    """A conversation that is rendered; see conversations/prompts.yaml."""
 
     name: str
     turns: tuple[Turn, ...]
@@ -115,15 +111,14 @@ class Conversation:
     past: tuple[str, ...] = ()
 
     def request(self) -> Json:
-        """The request for its prompt."""
         messages = [turn.message for turn in self.turns]
         return request_of(messages, self.tools, self.options, generation=self.generation)
 
 
 @dataclass(frozen=True)
 class Output:
-    """A recorded output of a ``family``; ``expected`` is None for one that may be read in any way. It is parsed in
-    pieces ``streams`` times."""
+    """A recorded output of a ``family``, parsed in pieces ``streams`` times; ``expected`` is None where any reading is
+    right."""
 
     name: str
     family: str
@@ -138,9 +133,8 @@ Kind = Literal["prompt", "output", "turn"]
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the front end: a conversation to render, an output to parse, or the turn ``turn`` of a
-    conversation to render and parse. ``body`` is what `driver` takes. One that ``is_open`` may be answered in any way,
-    but not in another way than by the number before."""
+    """A conversation to render, an output to parse, or the turn ``turn`` of a conversation to render and parse.
+    ``body`` is what `driver` takes. An ``is_open`` one may be answered in any way, but as by the number before."""
 
     name: str
     kind: Kind
@@ -151,12 +145,11 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Tells this question from any other one: its answer is compared with an earlier one of the same only."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def expected(self) -> ParsedMessage | None:
-        """The message that an output has to be read as; None where it may be read in any way, and for a prompt."""
+        """The message to read; None where any reading is right, and for a prompt."""
         if self.is_open:
             return None
         if isinstance(self.subject, Output):
@@ -166,7 +159,7 @@ class Question:
 
 
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
-    """The questions for a model that is served with these parsers; without one, no tools are offered to it."""
+    """The questions for a model with these parsers; without a tool parser no tools are offered."""
     family = of_calls(tool_parser)
     is_tagged = reasoning_parser in _THINKING
     chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
@@ -181,7 +174,6 @@ def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
 
 
 def digest_of_set() -> str:
-    """The sha256 over all conversations and outputs."""
     digest = hashlib.sha256()
     for path in sorted(FOLDER.glob("*.yaml")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -190,7 +182,6 @@ def digest_of_set() -> str:
 
 @functools.cache
 def conversations() -> tuple[Conversation, ...]:
-    """Every conversation that is rendered."""
     made = []
     for name, content in _read("prompts").items():
         parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
@@ -201,7 +192,6 @@ def conversations() -> tuple[Conversation, ...]:
 
 @functools.cache
 def outputs() -> tuple[Output, ...]:
-    """Every recorded output."""
     return tuple(
         Output(
             name=f"{family}/{name}",
@@ -217,7 +207,6 @@ def outputs() -> tuple[Output, ...]:
 
 
 def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, generation: bool) -> Json:
-    """A request as a client sends it."""
     body: Json = {"messages": messages, "add_generation_prompt": generation}
     if tools:
         body["tools"] = [{"type": "function", "function": {"name": name, **tool_schemas()[name]}} for name in tools]
@@ -229,7 +218,6 @@ def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, g
 
 @functools.cache
 def tool_schemas() -> Mapping[str, Json]:
-    """The tools that conversations offer, by name."""
     return _read("tools")
 
 

@@ -1,7 +1,6 @@
 """The verdict of a proof compares the answers of an image with general properties and with earlier answers.
 
-The verdict comes first, then the run to compare with, the limits of published templates, the properties, and the
-differences of texts. All of it looks at texts alone, and knows neither a template nor a parser.
+All of it looks at texts alone, and knows neither a template nor a parser.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ class Style:
 
 @dataclass(frozen=True)
 class Reference:
-    """The behaviour to compare with: the goldens of ``image``, and their texts where this machine has them."""
-
     image: str
     goldens: Mapping[str, str]
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -71,8 +68,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one model's proof. ``texts`` are what the goldens are made of, for the next one to be compared
-    with."""
+    """The result of one model's proof; ``texts`` are what the goldens are made of."""
 
     verdict: Verdict
     counts: Mapping[str, int]
@@ -109,9 +105,8 @@ def judge_answers(
     dates: Collection[str] = (),
     is_published: bool = False,
 ) -> Judgement:
-    """Judges the answers to ``questions``. ``tokenizer`` tells it from others; ``style`` is the manner of the template;
-    ``dates`` are those of today, which templates write into prompts; ``is_published`` for a template of others, whose
-    limits are told and fail nothing."""
+    """Judges the answers to ``questions``. Templates write the ``dates`` of today into prompts; the limits of a
+    template that ``is_published`` by others are reported, and fail nothing."""
     tally = _Tally(goldens={TOKENIZER: tokenizer})
     prompts = {
         question.name: answers[question.name]["text"]
@@ -220,7 +215,6 @@ def _judge_message(tally: _Tally, question: Question, answer: Mapping[str, Any],
 
 
 def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
-    """The answers that differ from those of the number before."""
     same_tokens = reference.goldens.get(TOKENIZER) == tally.goldens[TOKENIZER]
     for key in _comparable(tally, reference):
         before, now = reference.texts.get(key), tally.texts[key]
@@ -241,14 +235,14 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
 
 
 def _comparable(tally: _Tally, reference: Reference) -> list[str]:
-    """The keys of the answers that can be compared: with another tokenizer, those whose texts are there."""
+    """The answers that can be compared: with another tokenizer, those whose texts are there."""
     same_tokens = reference.goldens.get(TOKENIZER) == tally.goldens[TOKENIZER]
     before = reference.goldens if same_tokens else reference.texts
     return [key for key in tally.texts if key in before]
 
 
 def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iterator[Finding]:
-    """The findings, those whose first lines say the same as one: with their number, and what the first one shows."""
+    """The findings, those with the same first line as one."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for each in findings:
         groups.setdefault((each.check, each.verdict, each.text.partition("\n")[0]), []).append(each)
@@ -276,9 +270,8 @@ def parsed(answer: Mapping[str, Any]) -> ParsedMessage:
 
 
 def find_reference(project: Project, lock: Lock, repository: str, number: int | None, model: str) -> Reference | None:
-    """The behaviour that a proof of ``model`` with this number (None for one that is being built) is compared with: the
-    last run of the highest number up to it that passed or was accepted; else of the images that the model was paired
-    with before."""
+    """The behaviour to compare with: the last passed or accepted proof of ``model`` on the highest number up to this
+    one (None: on any), else on an image that the model was paired with before."""
     numbers = sorted(lock.images[repository].numbers if repository in lock.images else (), reverse=True)
     names = [ImageName(repository, each) for each in numbers]
     if paired := lock.models.get(model):
@@ -313,7 +306,7 @@ _MANNER = frozenset(
 
 
 def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings with those that are limits as `pass`: what is told of a template beside its verdict."""
+    """The findings with those that are limits as `pass`."""
     kinds = {question.name: kind for question in questions if (kind := _kind(question))}
     sizes = Counter(kinds.values())
     broken = {each.at for each in findings if each.verdict in _BROKEN and each.check not in _MANNER}
@@ -380,7 +373,7 @@ _ALIKE = {
 
 
 def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Each property that a prompt breaks: its name, and what was seen."""
+    """Each property that a prompt breaks."""
     flat, question = _flat(text), _begin_of_turns(conversation, text)
     yield from _contents(conversation, text, flat)
     yield from _turns(conversation, text, style)
@@ -429,7 +422,6 @@ def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Styl
 
 
 def of_message(expected: ParsedMessage, message: ParsedMessage) -> Broken:
-    """Each property that a parsed output breaks."""
     if message.reasoning != expected.reasoning:
         yield "reasoning", _differs("the reasoning", expected.reasoning, message.reasoning)
     if message.content != expected.content:
@@ -458,14 +450,14 @@ def same_json(first: Any, second: Any) -> bool:
 def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
     """Each content once, with the white space within it; that around it many templates take away."""
     for role, shown in _said(conversation):
-        said, exact = _flat(shown), shown.strip()
-        count = flat.count(said)
+        words, exact = _flat(shown), shown.strip()
+        count = flat.count(words)
         if count == 0 and role == "tool" and _flat(_json(shown)[1:-1]) in flat:
             continue  # some write results as JSON
         if count == 0:
-            yield "content", f"what {role} says {_lost(said, flat)}: {said!r}"
+            yield "content", f"what {role} says {_lost(words, flat)}: {words!r}"
         elif count > 1:
-            yield "content", f"what {role} says is there {count} times: {said!r}"
+            yield "content", f"what {role} says is there {count} times: {words!r}"
         if count and exact not in text and _json(exact)[1:-1] not in text:
             yield "white space", f"what {role} says has other white space: {cut(exact, _SHOWN)}"
 
@@ -853,8 +845,8 @@ def side_by_side(before: str, now: str, longest: int = 400) -> str:
 
 
 def text_difference(before: str, now: str) -> str:
-    """The difference of two texts in words, which are the same for the same difference: `one newline more at the end`.
-    Empty where too much differs to say it in words."""
+    """The difference of two texts in words that are the same for the same difference: `one newline more at the end`.
+    Empty where too much differs."""
     if now.startswith(REFUSED) and not before.startswith(REFUSED):
         return now  # the same reason wherever it is given, whatever was there
     edits = dict.fromkeys(_edits(before, now))
@@ -909,6 +901,5 @@ def cut(text: str, longest: int) -> str:
 
 
 def common(first: str, second: str) -> int:
-    """The number of first characters that two texts share."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -1,7 +1,6 @@
 """A proof needs the tokenizer, the config and the template of a model, but not its weights.
 
-They come from a cache of this machine, or once from the Hub; where they cannot be had, a stand-in replaces them. Its
-making comes after the model's own files.
+They come from a cache of this machine, or once from the Hub; where they cannot be had, a stand-in replaces them.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ _LARGEST = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model's folder by name, at ``commit`` where that is known; ``stand_in`` says why they are not the
-    model's own, and is empty where they are."""
+    """The files of a model's folder, and its ``commit``; ``stand_in`` says why they are not the model's own."""
 
     files: Mapping[str, bytes]
     commit: str | None = None
@@ -41,7 +39,6 @@ class ModelFiles:
 
     @property
     def digest(self) -> str:
-        """Tells this tokenizer from another one, in hex digits."""
         digest = hashlib.sha256()
         for name in sorted(_TOKENIZERS & self.files.keys()):
             digest.update(name.encode() + b"\0" + self.files[name])
@@ -135,7 +132,6 @@ _MARKS = (
 
 
 def files() -> dict[str, bytes]:
-    """The files of the model's folder, by name."""
     ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}

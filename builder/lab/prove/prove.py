@@ -1,7 +1,5 @@
-"""A proof checks the template and the parsers of each model that an image serves; the result is evidence of the image.
-
-The proof comes first, then that of a build, the serve options, and the special formats of GPT-OSS and Mistral.
-"""
+"""A proof checks the template and the parsers of each model that an image serves; the result is evidence of the
+image."""
 
 from __future__ import annotations
 
@@ -75,10 +73,9 @@ def prove_models(
     references: Callable[[str], Reference | None],
     labels: Mapping[str, str],
 ) -> tuple[Proof, ...]:
-    """Proves ``image``, which the engine has under that name, for each pairing. ``subject`` names the image that the
-    evidence is of; ``references`` gives what a model's behaviour is compared with. Raises ImageStateError for a missing
-    image, ImageContentsError for one without a Python, FileProblemsError and UsageError for a recipe whose command
-    cannot be rendered."""
+    """Proves ``image``, the engine's name for it, for each pairing, as evidence of ``subject``; ``references`` gives
+    what a model's behaviour is compared with. Raises ImageStateError for a missing image, ImageContentsError for one
+    without a Python, FileProblemsError and UsageError for a recipe whose command cannot be rendered."""
     commands = [command.render_command(pairing.recipe, {}) for pairing in pairings]
     options = [served_options(each) for each in commands]
     files = [
@@ -223,7 +220,6 @@ def _subject(
 
 
 def _template_that_comes_with(own: ModelFiles) -> bytes | None:
-    """The template among a model's files; as JSON where it is a part of tokenizer_config.json."""
     if "chat_template.jinja" in own.files:
         return own.files["chat_template.jinja"]
     try:
@@ -246,9 +242,8 @@ _OF_BEHAVIOUR = re.compile(r"jinja|template|parser|reasoning|tokenizer", re.IGNO
 def of_build(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest
 ) -> tuple[Proof, ...]:
-    """The proofs of a verified image that has no number yet; none where nobody counts on them (no number before was
-    proven, and nothing requires it), nothing can differ, or it cannot be run here. A build does not end because its
-    image cannot be proven: that is told."""
+    """The proofs of a verified image that has no number yet; none where no earlier number was proven and nothing
+    requires it, nothing can differ, or it cannot run here. An image that cannot be proven ends no build."""
     planned = baked.planned
     plan, recipe = planned.plan, planned.recipe
     if not request.prove or request.candidate or recipe is None or recipe.model is None or "vllm" not in plan.versions:
@@ -272,8 +267,8 @@ def of_build(
 
 
 def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod]) -> bool:
-    """True where an image of ``steps`` may behave otherwise than that of the steps ``before``: vLLM or anything below
-    is another, or a mod that is new, other or gone has to do with templates or parsers."""
+    """True where an image of ``steps`` may behave otherwise than one of the steps ``before``: vLLM or anything below it
+    changed, or a mod that touches templates or parsers."""
     earlier = {step.name: step for step in before}
     names = {step.name for step in steps}
     others = [step.name for step in steps if earlier.get(step.name) != step]
@@ -305,8 +300,7 @@ _SWITCHES = frozenset({"enable-auto-tool-choice", "exclude-tools-when-tool-choic
 
 @dataclass(frozen=True)
 class ServedOptions:
-    """The options of the front end; empty where the command has none of a kind. ``unread`` names those whose values
-    only the script's shell knows."""
+    """The options of the front end; ``unread`` names those whose values only the script's shell knows."""
 
     model: str
     argv: tuple[str, ...]
@@ -317,7 +311,6 @@ class ServedOptions:
 
 
 def served_options(command: ServeCommand) -> ServedOptions:
-    """The options of the front end in a serve command."""
     chosen: list[tuple[str, str | None]] = []
     for used in options(command.words):
         name = used.option.lstrip("-").replace("_", "-")
@@ -390,7 +383,6 @@ def renders(options: ServedOptions) -> bool:
 
 
 def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions for prompts that give a template no options."""
     return tuple(
         question
         for question in questions

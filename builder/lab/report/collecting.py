@@ -1,6 +1,5 @@
 """The data of the report, collected from images.lock, build directories, evidence, and the recipes that these name.
 
-The whole page comes first, then its models with their history, its images with what changed, and what needs attention.
 The template reads these values, and report.json has them under the same names.
 """
 
@@ -50,9 +49,8 @@ class Part(SimpleNamespace):
 
 
 def collect_page(project: Project, environ: Mapping[str, str], report: Report, *, full: bool = False) -> Part:
-    """Reads all that the page shows; paths, names of machines and notes only where it is to be ``full``. Upstream
-    commits are those that the project's mirrors have: nothing is fetched. Raises LockError where images.lock is lost or
-    cannot be read."""
+    """Reads all that the page shows; paths, names of machines and notes only where it is ``full``. Upstream commits are
+    those of the project's mirrors: nothing is fetched. Raises LockError where images.lock is lost or damaged."""
     lock = lock_file.read_project_lock(project)
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
@@ -78,7 +76,6 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
 
 
 def table_of(table: Matrix, disclosure: Disclosure) -> Part:
-    """The table of the page."""
     return Part(
         images=tuple(disclosure.name(str(image)) for image in table.images),
         models=tuple(map(disclosure.name, table.models)),
@@ -100,8 +97,6 @@ def table_of(table: Matrix, disclosure: Disclosure) -> Part:
 
 @dataclass(frozen=True)
 class _Sources:
-    """All that the page is made of."""
-
     project: Project
     lock: Lock
     evidence: Mapping[ImageName, ImageEvidence]
@@ -114,7 +109,6 @@ class _Sources:
     # The models of the page: what serves each now, and its history by numbers, pairings and runs.
 
     def model(self, model: str) -> Part:
-        """A model that images.lock pairs with an image."""
         shown = self.disclosure
         paired = self.lock.models[model]
         pairing = paired.pairing
@@ -289,20 +283,20 @@ class _Sources:
 
     def concerns(self, models: tuple[Part, ...], environ: Mapping[str, str]) -> tuple[Part, ...]:
         """All of it, the gravest first. ``models`` are those of the lock, in the order of their names."""
-        found: list[tuple[Concern, str, str, str, str]] = []
+        every: list[tuple[Concern, str, str, str, str]] = []
         for model, shown_model in zip(sorted(self.lock.models), models, strict=True):
-            found += self._of_pairing(model, shown_model)
-            found += self._of_requirements(model, environ)
+            every += self._of_pairing(model, shown_model)
+            every += self._of_requirements(model, environ)
         for repository, record in self.lock.images.items():
             kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
             if gone := [str(number) for number in kept if not _is_there(self.project, repository, number)]:
                 more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
                 text = f"no build directory of {', '.join(gone[:_LISTED])}{more}: these numbers cannot be built again"
-                found.append(("missing", repository, "", text, "builder verify"))
+                every.append(("missing", repository, "", text, "builder verify"))
         for name, each in self.evidence.items():
             problems = (self.disclosure.note(str(problem)) or "a run that cannot be read" for problem in each.problems)
             for problem in dict.fromkeys(problems):
-                found.append(("missing", str(name), str(name), f"not counted: {problem}", "builder verify"))
+                every.append(("missing", str(name), str(name), f"not counted: {problem}", "builder verify"))
         shown = self.disclosure
         named = [
             Part(
@@ -312,7 +306,7 @@ class _Sources:
                 text=text,
                 command=shown.command(command),
             )
-            for concern, subject, image, text, command in found
+            for concern, subject, image, text, command in every
         ]
         return tuple(sorted(named, key=lambda each: get_args(Concern).index(each.concern)))
 
@@ -368,7 +362,6 @@ def _event(name: ImageName, origin: ImageName | None) -> str:
 
 
 def now_of(model: Part) -> Part:
-    """The step of a model's history that serves it now, with its runs."""
     step: Part = next(step for step in model.history if step.is_now)
     return step
 
@@ -397,8 +390,8 @@ def _is_there(project: Project, repository: str, number: int) -> bool:
 
 
 class Disclosure:
-    """The notes and names as a page may show them. A ``full`` page has notes, paths and names of machines; any other
-    has none of them. No two of its ``models`` and no two of its ``repositories`` get the same name."""
+    """The notes and names as a page may show them: only a ``full`` page has notes, paths and names of machines. No two
+    ``models`` and no two ``repositories`` get the same name."""
 
     def __init__(self, models: Iterable[str] = (), repositories: Iterable[str] = (), *, full: bool = False) -> None:
         self._full = full

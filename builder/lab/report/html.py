@@ -1,8 +1,7 @@
 """The report is one HTML file without scripts, and it fetches nothing.
 
-The page comes first, then the histories in words, the figures that they show, and the drawings. The template engine
-escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a number of rows, and
-long lists are cut and say so; the JSON has all of it.
+The template engine escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a
+number of rows, and long lists are cut and say so; the JSON has all of it.
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ _TITLES = {
 
 
 class MeasuredSteps:
-    """Steps of a history, and the project's own benchmark of each by the ``profile`` with which most were measured."""
+    """Steps of a history, and the project's own benchmark of each by the ``profile`` that measured most."""
 
     def __init__(self, steps: Sequence[Part]) -> None:
         self.steps = steps
@@ -184,7 +183,6 @@ class MeasuredSteps:
 
 
 def figure_at(run: Part | None, key: Key) -> Part | None:
-    """The figure of a run under these conditions."""
     return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
 
 
@@ -193,7 +191,6 @@ def key_of(figure: Part) -> Key:
 
 
 def label_of(figure: Part) -> str:
-    """The name of a figure with its conditions, as they tell it from others."""
     at = dict(figure.at)
     parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
     if at.get("concurrency") == 1:
@@ -208,13 +205,11 @@ def depth_text(depth: object) -> str:
 
 
 def mean_text(figure: Part) -> str:
-    """The mean of a figure with its unit."""
     unit = "" if figure.unit in {"bytes", "ratio"} else f" {figure.unit}"
     return f"{words.amount_text(figure.mean, figure.unit)}{unit}" if figure.n else "not measured"
 
 
 def spread_text(figure: Part) -> str:
-    """The spread of a figure; of one value there is none."""
     return f"± {words.amount_text(figure.std, figure.unit)}" if figure.n > 1 else ""
 
 
@@ -249,7 +244,6 @@ def tiles(model: Part) -> Iterator[Part]:
 
 
 def rows(steps: Sequence[Part]) -> list[tuple[Part, list[str]]]:
-    """The steps, the newest first, each with its figures as text."""
     measured = MeasuredSteps(steps)
     keys = [key for _, key in measured.series()]
     texts = []
