@@ -5,19 +5,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from builder.base import processes, words
 from builder.base.errors import EngineError, UsageError
@@ -31,7 +29,7 @@ from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.serving import memory, readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -73,7 +71,7 @@ def measure_bench(
     figures: list[Figure] = []
     findings: list[Finding] = []
     with ExitStack() as stack:
-        samples = stack.enter_context(MemoryWatch(member))
+        available = stack.enter_context(available_memory(member))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builder-")))
         tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, folder / llama_benchy.NAME)
         throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report)
@@ -89,11 +87,11 @@ def measure_bench(
             findings += faults
     if not served_model.model_answers(served, _AFTERWARDS_SECONDS):
         findings.append(Finding("answers", "afterwards", "fail", "the server no longer answers"))
-    if growth := leak(samples.taken):
-        text = f"the server's memory grew by {growth >> 20} MiB, and went on growing to the end"
-        findings.append(Finding("memory", "meanwhile", "fail", text))
-    figures += samples.figures()
+    if available:
+        figures.append(Figure("memory_floor", {}, "bytes", "higher", (float(min(available)),)))
     if member:
+        if peak := container_peak(member):
+            figures.append(Figure("memory_peak", {}, "bytes", "lower", (float(peak),)))
         lines = containers.container_log(member.engine.endpoint, member.service.id)
         figures += log_figures(lines, member.service.started)
     return Outcome(
@@ -204,79 +202,40 @@ def measure_acceptance(
 # The memory of a machine and of a server's container while a model is measured.
 
 _PAUSE_SECONDS = 0.5
-# A command in a container costs some ms of processor time, which the server lacks meanwhile.
-_CONTAINER_PAUSES = 20
 _TIMEOUT = 10.0
-# The present size and the largest so far, with version 2 of cgroups and with version 1.
-_READING = (
-    "cd /sys/fs/cgroup && (cat memory.current memory.peak 2>/dev/null"
-    " || cat memory/memory.usage_in_bytes memory/memory.max_usage_in_bytes)"
-)
-_FEWEST_SAMPLES = 6
-_LEAST_GROWTH = 256 << 20
-_LEAST_SHARE = 0.05
+# The largest size so far, with version 2 of cgroups and with version 1.
+_PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
-class MemoryWatch:
-    """Reads the memory of a server's machine, where the engine is here, and container until the context ends, in bytes.
-    It reads nothing without a ``member``."""
+@contextmanager
+def available_memory(member: ServerMember | None, proc: Path = memory.PROC) -> Iterator[list[int]]:
+    """Reads until the context ends the bytes of memory that the server's machine has available, if the engine is
+    here."""
+    readings: list[int] = []
+    is_over = threading.Event()
 
-    def __init__(self, member: ServerMember | None, proc: Path = memory.PROC) -> None:
-        self.available: list[int] = []
-        self.taken: list[int] = []
-        self.peak = 0
-        self._member = member
-        self._proc = proc if member and member.engine.endpoint.host.startswith("unix://") else None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
+    def watch() -> None:
+        while (text := processes.text(proc / processes.MEMORY)) and not is_over.wait(_PAUSE_SECONDS):
+            readings.append(processes.sizes(text).get("MemAvailable", 0))
 
-    def __enter__(self) -> Self:
-        if self._member:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._member:
-            self._stop.set()
-            self._thread.join()
-            self._read_container(self._member)
-
-    def figures(self) -> list[Figure]:
-        floor = [Figure("memory_floor", {}, "bytes", "higher", (float(min(self.available)),))] if self.available else []
-        return floor + ([Figure("memory_peak", {}, "bytes", "lower", (float(self.peak),))] if self.peak else [])
-
-    def _watch(self) -> None:
-        for count in itertools.count():
-            if self._proc and (text := processes.text(self._proc / processes.MEMORY)):
-                self.available.append(processes.sizes(text).get("MemAvailable", 0))
-            if self._member and count % _CONTAINER_PAUSES == 0:
-                self._read_container(self._member)
-            if self._stop.wait(_PAUSE_SECONDS):
-                return
-
-    def _read_container(self, member: ServerMember) -> None:
-        try:
-            result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _READING], _TIMEOUT)
-        except EngineError:  # it has ended, which the requests tell better
-            return
-        sizes = [int(word) for word in result.output.split() if word.isdecimal()]
-        if len(sizes) == 2 and not result.exit_code:
-            self.taken.append(sizes[0])
-            self.peak = max(sizes[1], self.peak)
+    thread = threading.Thread(target=watch, daemon=True)
+    if member and member.engine.endpoint.host.startswith("unix://"):
+        thread.start()
+    try:
+        yield readings
+    finally:
+        is_over.set()
+        if thread.is_alive():
+            thread.join()
 
 
-def leak(taken: Sequence[int]) -> int:
-    """The bytes by which a server's memory grew, where it went on growing to the end; else 0. Caches fill during the
-    first third."""
-    if len(taken) < _FEWEST_SAMPLES:
-        return 0
-    settled = taken[len(taken) // 3 :]
-    half = len(settled) // 2
-    first, last = median(settled[:half]), median(settled[half:])
-    growth = settled[-1] - settled[0]
-    grows = last > first and settled[-1] >= max(settled) * 0.98
-    is_large = growth > max(_LEAST_GROWTH, _LEAST_SHARE * settled[0])
-    return growth if grows and is_large else 0
+def container_peak(member: ServerMember) -> int:
+    """The most bytes that a server's container ever took; 0 where it does not tell, or has ended."""
+    with suppress(EngineError):
+        result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
+        if not result.exit_code and result.output.strip().isdecimal():
+            return int(result.output)
+    return 0
 
 
 # Figures that a server tells in its log, in lines of vLLM 0.19 to 0.32.

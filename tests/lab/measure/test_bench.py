@@ -292,7 +292,6 @@ LOG = """\
 2026-11-22T10:00:40.000000000Z INFO 11-22 [gpu_model_runner.py:5] Graph capturing finished in 17 secs, took 0.60 GiB
 2026-11-22T10:01:02.500000000Z INFO:     Application startup complete.
 """
-MIB = 1 << 20
 # As arch/arm64/kernel/cpuinfo.c writes it of four cores: Cortex-A725 and Cortex-X925, without a name.
 CORES = "".join(
     f"processor\t: {number}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n"
@@ -326,20 +325,6 @@ def test_a_clock_that_jumped_gives_no_time_of_the_start(written: str) -> None:
 def test_the_cpu_build_tells_its_cache_as_well() -> None:
     log = lines("2026-11-22T10:00:31.0Z INFO [kv_cache_utils.py:1] CPU KV cache size: 65,536 tokens")
     assert bench.log_figures(log, STARTED)[0].values == (65_536,)
-
-
-@pytest.mark.parametrize(
-    ("taken", "grows"),
-    [
-        ([1000, 1500, 2000, 2100, 2100, 2101, 2100, 2100, 2101], False),  # caches fill, and then no more
-        ([1000, 1400, 1800, 2200, 2600, 3000, 3400, 3800, 4200], True),
-        ([1000, 1400, 1800], False),  # too few to tell
-        ([4000, 4000, 4000, 4000, 4001, 4002, 4003, 4004, 4005], False),
-        ([1000, 1400, 1800, 2200, 2600, 3000, 3400, 2000, 1800], False),  # freed again
-    ],
-)
-def test_memory_that_grows_to_the_end_is_a_leak(taken: list[int], grows: bool) -> None:
-    assert bool(bench.leak([size * MIB for size in taken])) is grows
 
 
 def test_a_machine_by_its_files() -> None:
