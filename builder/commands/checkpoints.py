@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
-from builder.base.errors import BuilderError, ConflictError, SourceError, UsageError
+from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message, WaitingStarted
 from builder.base.words import did_you_mean, sha256_of
 from builder.commands import measuring as candidates
@@ -24,7 +24,7 @@ from builder.lab.checkpoints import conversion, planning
 from builder.lab.measure import beside_source, served_model
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checkpoints_lock import CheckpointName
-from builder.serving import beside, checkpoint_weights, readiness, running, starting
+from builder.serving import beside, checkpoint_weights, readiness, starting
 from builder.serving.preparation import ServeRequest
 from builder.serving.selection import select_any
 from builder.sources.safetensors_files import NAME as INDEX
@@ -284,11 +284,7 @@ def compare_checkpoint(workspace: Workspace, text: str, source: str, most_loss: 
     lock = lock_file.read_project_lock(project)
     selection = select_any(project, lock, text)
     weights = checkpoint_weights.source_weights_of(project, workspace.environment, lock, selection, source)
-    if server := running.pick(project, running.find_all(workspace), text):
-        raise ConflictError(
-            f"{server.name} is being served: a checkpoint and its source are served in turn, each by itself",
-            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
-        )
+    candidates.refuse_served(workspace, text, "a checkpoint and its source are served")
     workspace.report(Message(f"serving {weights.requested}"))
     with _serving(workspace, text, selection, weights) as of_source:
         by_source = beside_source.rate_texts(of_source.model, "the source", workspace.report)

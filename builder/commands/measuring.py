@@ -82,11 +82,7 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
     project = workspace.project
     profile = configuration.load_configuration(project).profile(profile_name)
     first, second = (numbered(workspace, text, name) for name in pair)
-    if server := running.pick(project, running.find_all(workspace), text):
-        raise ConflictError(
-            f"{server.name} is being served: two numbers are measured in turn, each by itself",
-            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
-        )
+    refuse_served(workspace, text, "two numbers are measured")
 
     def measure_number(image: ImageName) -> Outcome:
         with started(workspace, ServeRequest(text, {}, image=image)) as server:
@@ -95,6 +91,15 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
             return outcome
 
     return outcome.compare_alternating(first, second, measure_number, workspace.report)
+
+
+def refuse_served(workspace: Workspace, text: str, what: str) -> None:
+    """Raises ConflictError where the server of ``text`` runs, as memory may not suffice for another one."""
+    if server := running.pick(workspace.project, running.find_all(workspace), text):
+        raise ConflictError(
+            f"{server.name} is being served: {what} in turn, each by itself",
+            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
+        )
 
 
 def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:

@@ -143,7 +143,7 @@ def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> tuple
         raise ValueError("/metrics: two pages of one server have different counters")
     grown = {name: after[name] - before[name] for name in before}
     if any(value < 0 for value in grown.values()):
-        raise ValueError("/metrics: a counter went back, so the server was started anew meanwhile")
+        raise ValueError("/metrics: a counter went back: the server was restarted meanwhile")
     drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
     if not drafted or not drafts:
         return None

@@ -133,7 +133,7 @@ def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Through
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
             f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be of others",
-            hint="is the model's tokenizer.json whole? `builder download` fetches it anew",
+            hint="is the model's tokenizer.json whole? `builder download` fetches it again",
         )
     if ended.cause != "itself":
         return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
@@ -240,34 +240,24 @@ class _Watch:
     def tick(self, _seconds: float) -> None:
         """Reads the new events. Raises _StalledError where there were none for too long."""
         now = time.monotonic()
-        for event in self._events():
+        content = b""
+        with suppress(FileNotFoundError), self._file.open("rb") as file:
+            file.seek(self._place)
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._place += len(whole)
+        for event in map(json.loads, whole.splitlines()):
             self._heard = now
             self._began = self._began or now
-            self._take(event)
+            if event.get("type") == "request_start":
+                cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
+                # The warm-up before the runs of a test is not announced.
+                self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
+            elif event.get("type") == "request_end":
+                self._done += self._costs.pop(event.get("request_id"), 0.0)
         if now - self._heard > _STALL_SECONDS:
             raise _StalledError
         self._report(MeasuringProgress.since("throughput", min(self._done / self._total, 1.0), self._began))
-
-    def _events(self) -> list[dict[str, Any]]:
-        try:
-            with self._file.open("rb") as file:
-                file.seek(self._place)
-                content = file.read()
-        except FileNotFoundError:
-            return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._place += len(whole)
-        events = (json.loads(line) for line in whole.splitlines())
-        return [event for event in events if isinstance(event, dict)]
-
-    def _take(self, event: dict[str, Any]) -> None:
-        number = event.get("request_id")
-        if event.get("type") == "request_start":
-            cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
-            # The warm-up before the runs of a test is not announced.
-            self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
-        elif event.get("type") == "request_end" and isinstance(number, int):
-            self._done += self._costs.pop(number, 0.0)
 
 
 def _cost(prompt: int, answer: int, depth: int) -> float:
@@ -302,7 +292,7 @@ def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BEN
     if ended.exit_code or printed != tool:
         text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
         raise MeasuringError(
-            f"{tool} cannot be had: {text}",
+            f"{tool} cannot be installed: {text}",
             hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
             f" `uv tool run --from {name}=={version} {name} --version` must answer",
         )

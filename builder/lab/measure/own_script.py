@@ -230,7 +230,7 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
         return _Try("unclear", ended.last_lines or "it ended with 125", {})
     if ended.exit_code not in {PASSED, FAILED}:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
-        return _Try("fail", f"it ended {how}, which is none of 0, 1 and 125: {ended.last_lines}".rstrip(": "), {})
+        return _Try("fail", f"it ended {how}, which is not 0, 1 or 125: {ended.last_lines}".rstrip(": "), {})
     try:
         values, fault = read_figures(ended.output, own), ""
     except ValueError as error:

@@ -1,6 +1,6 @@
 """A proof needs the tokenizer, the config and the template of a model, but not its weights.
 
-They come from a cache of this machine, or once from the Hub; where they cannot be had, a stand-in replaces them.
+They come from a cache of this machine, or once from the Hub; where they are missing, a stand-in replaces them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ModelFiles:
 
 
 def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
-    """The files of ``model``, as the recipe loads it; where they cannot be had, what stands in for them."""
+    """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
         return _of_folder(mounted(workspace, recipe, model)) or _standing_in(f"{model} is no model of the hub")
     wanted = revision or hub_cache.MAIN
@@ -114,7 +114,7 @@ def _fetch(workspace: Workspace, environ: Mapping[str, str], model: str, revisio
     return replace(fetched, commit=snapshot.commit)
 
 
-# A tokenizer and a config that stand in for a model's own, where those cannot be had. One token for each byte, and
+# A tokenizer and a config that stand in for a model's own, where those are missing. One token for each byte, and
 # one for each mark of the families: the text of a template and what a parser does with it are proven as with the
 # model's own; the numbers of tokens are others.
 

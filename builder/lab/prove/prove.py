@@ -156,10 +156,10 @@ def _judgement(
             return _without_answers(f"vLLM refuses the recipe's options: {refused['why']}", is_own=is_own)
         return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
     if own.stand_in and not chosen.template:
-        return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
+        return _without_answers(f"its template is the model's own, which is missing here: {own.stand_in}")
     family = conversations.of_calls(chosen.tool_parser)
     if own.stand_in and family == "gpt-oss":
-        return _without_answers(f"GPT-OSS is parsed by tokens of its own, which cannot be had: {own.stand_in}")
+        return _without_answers(f"GPT-OSS is parsed by tokens of its own, which are missing here: {own.stand_in}")
     if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
         return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
     if answers.was_killed:
@@ -311,17 +311,12 @@ class ServedOptions:
 
 
 def served_options(command: ServeCommand) -> ServedOptions:
-    chosen: list[tuple[str, str | None]] = []
-    for used in options(command.words):
-        name = used.option.lstrip("-").replace("_", "-")
-        if name in _SWITCHES:
-            chosen.append((name, None))
-        elif name in _WITH_VALUE and used.value is not None:
-            chosen.append((name, used.value))
-    of_shell = [name for name, value in chosen if command.is_script and value and ("$" in value or "`" in value)]
+    named = [(used.option.lstrip("-").replace("_", "-"), used.value) for used in options(command.words)]
+    with_value = [(name, value) for name, value in named if name in _WITH_VALUE and value is not None]
+    of_shell = [name for name, value in with_value if command.is_script and ("$" in value or "`" in value)]
     unread = tuple(dict.fromkeys(of_shell))
-    read = [(name, value) for name, value in chosen if name not in unread]
-    argv = [part for name, value in read for part in (f"--{name}", value) if part is not None]
+    argv = [part for name, value in with_value if name not in unread for part in (f"--{name}", value)]
+    argv += [f"--{name}" for name, _ in named if name in _SWITCHES]
     calls_tools = "--enable-auto-tool-choice" in argv
     return ServedOptions(
         model=command.model or "",

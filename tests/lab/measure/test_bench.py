@@ -195,7 +195,7 @@ def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_another_version_of_the_tool_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be had"):
+    with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be installed"):
         llama_benchy.require_tool(os.environ, tmp_path, "llama-benchy 0.0.0")
 
 
