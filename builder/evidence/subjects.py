@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -125,11 +126,8 @@ def served_facts(
 ) -> ServedFacts:
     digests: dict[Kind, str] = {}
     template = None
-    try:
+    with suppress(FileProblemsError, UsageError):
         words = command.render_command(used, overrides).words
-    except (FileProblemsError, UsageError):
-        pass
-    else:
         server = of_arguments("bench", words, used.env)  # a probe depends on the same as a benchmark
         digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server}
         template = _mounted_template(project, used, words, environ)
@@ -169,11 +167,16 @@ def _mounted_template(project: Project, used: Recipe, words: Sequence[str], envi
         return None
     if "{" in value or "\n" in value:
         return sha256_of(value.encode(errors="replace"))
+    path = mounted(project, used, value, environ)
+    with suppress(OSError):
+        return sha256_of(files.read_plain_file(path.resolve(), _LARGEST_TEMPLATE)) if path else None
+    return None
+
+
+def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str]) -> Path | None:
+    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
     for text in reversed(used.volumes):
-        try:
+        with suppress(ValueError):
             mount = container.parse_volume(text, environ, project.root)
-            rest = PurePosixPath(value).relative_to(mount.target)
-            return sha256_of(files.read_plain_file(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
-        except (ValueError, OSError):
-            continue
+            return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
     return None

@@ -9,13 +9,13 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache
 from builder.base.errors import SourceError
 from builder.base.events import Message
-from builder.definitions import container
+from builder.evidence import subjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,8 @@ class ModelFiles:
 def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
     """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
-        return _of_folder(mounted(workspace, recipe, model)) or _standing_in(f"{model} is no model of the hub")
+        folder = subjects.mounted(workspace.project, recipe, model, workspace.environment)
+        return _of_folder(folder) or _standing_in(f"{model} is no model of the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):
         return cached
@@ -70,17 +71,6 @@ def _cached(environ: Mapping[str, str], model: str, revision: str) -> ModelFiles
 
 def _standing_in(reason: str) -> ModelFiles:
     return ModelFiles(files(), stand_in=reason)
-
-
-def mounted(workspace: Workspace, recipe: Recipe, path: str) -> Path | None:
-    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
-    for text in reversed(recipe.volumes):
-        try:
-            mount = container.parse_volume(text, workspace.environment, workspace.project.root)
-            return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
-        except ValueError:
-            continue
-    return None
 
 
 def _of_folder(folder: Path | None) -> ModelFiles | None:
@@ -148,7 +138,7 @@ def files() -> dict[str, bytes]:
             "type": "BPE",
             **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
             **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
-            "vocab": _values(),
+            "vocab": byte_values(),
             "merges": [],
         },
     }
@@ -185,19 +175,8 @@ def files() -> dict[str, bytes]:
 
 
 @functools.cache
-def characters() -> tuple[str, ...]:
-    """The character of each byte."""
+def byte_values() -> dict[str, int]:
+    """The byte of each character."""
     printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printed]
-    return tuple(chr(byte if byte in printed else 256 + others.index(byte)) for byte in range(256))
-
-
-def bytes_of_characters(text: str) -> bytes:
-    """The bytes that a text of such characters stands for. Raises KeyError for another character."""
-    values = _values()
-    return bytes(values[character] for character in text)
-
-
-@functools.cache
-def _values() -> dict[str, int]:
-    return {character: byte for byte, character in enumerate(characters())}
+    return {chr(byte if byte in printed else 256 + others.index(byte)): byte for byte in range(256)}

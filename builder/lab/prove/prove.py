@@ -118,7 +118,7 @@ def _setup(
     plugins = (command.option(chosen.argv, name) for name in ("--tool-parser-plugin", "--reasoning-parser-plugin"))
     for path in filter(None, (chosen.template, *plugins)):
         inside = PurePosixPath(WORKSPACE, path)
-        file = model_files.mounted(workspace, pairing.recipe, str(inside))
+        file = subjects.mounted(workspace.project, pairing.recipe, str(inside), workspace.environment)
         if file and file.is_file():
             mounted[inside] = file.read_bytes()
     questions = conversations.questions(chosen.tool_parser, chosen.reasoning_parser)
@@ -357,9 +357,9 @@ def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
     try:
         tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
         ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
-        lines = [
-            b"%s %d\n" % (base64.b64encode(model_files.bytes_of_characters(token)), rank) for token, rank in ranked
-        ]
+        values = model_files.byte_values()
+        written = ((bytes(values[character] for character in token), rank) for token, rank in ranked)
+        lines = [b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in written]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     content = b"".join(lines)
