@@ -380,15 +380,14 @@ def ask(client: Client, process: int, setup: Json) -> Json:
     return {"answers": answers}
 
 
-def template(setup: Json) -> Json:
-    """The text of the chat template that the setup names, or why it cannot be read."""
-    named = setup["template"]
+def template(setup: Json) -> str | None:
+    """The text of the chat template that the setup names; None where it cannot be read."""
+    named: str = setup["template"]
     if not named or any(sign in named for sign in "{}\n"):
-        return {"text": named}
-    try:
-        return {"text": Path(setup["cwd"], named).read_text(encoding="utf-8")}
-    except (OSError, ValueError) as error:
-        return {"failed": str(error)}
+        return named
+    with suppress(OSError, ValueError):
+        return Path(setup["cwd"], named).read_text(encoding="utf-8")
+    return None
 
 
 def main(folder: Path) -> None:
@@ -399,14 +398,12 @@ def main(folder: Path) -> None:
 
     version = installed_version()
     report(step="importing", version=version)
-    began = time.monotonic()
     os.environ.update(work["env"])
     try:
         front_end = import_front_end()
     except (Exception, SystemExit) as error:  # noqa: BLE001
         report(step="failed", version=version, reason=f"{type(error).__name__}: {error}")
         return
-    imported = time.monotonic() - began
     for number, setup in enumerate(work["setups"]):
         report(step="starting", version=version, setup=number)
         began = time.monotonic()
@@ -416,7 +413,6 @@ def main(folder: Path) -> None:
         result: Json = {"template": template(setup)}
         try:
             if wait(client, process, work["start_seconds"]):
-                result["started"] = time.monotonic() - began
                 report(step="asking", version=version, setup=number)
                 result |= ask(client, process, setup)
             if ("answers" not in result or "broke_off" in result) and log.exists():
@@ -426,7 +422,7 @@ def main(folder: Path) -> None:
             stop(process)
         result["seconds"] = time.monotonic() - began
         write(folder / f"answers-{number}.json", result)
-    report(step="done", version=version, imported=imported, memory=peak(os.getpid()))
+    report(step="done", version=version)
 
 
 if __name__ == "__main__":

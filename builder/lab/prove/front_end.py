@@ -189,7 +189,7 @@ def _parsed(text: str) -> Json:
 def _answers(content: Json) -> SetupAnswers:
     return SetupAnswers(
         answers=content.get("answers"),
-        template=content.get("template", {}).get("text"),
+        template=content.get("template"),
         log=content.get("log", ""),
         seconds=content.get("seconds", 0.0),
         memory=content.get("memory", 0),
