@@ -215,8 +215,10 @@ def available_memory(member: ServerMember | None, proc: Path = memory.PROC) -> I
     is_over = threading.Event()
 
     def watch() -> None:
-        while (text := processes.text(proc / processes.MEMORY)) and not is_over.wait(_PAUSE_SECONDS):
+        while text := processes.text(proc / processes.MEMORY):
             readings.append(processes.sizes(text).get("MemAvailable", 0))
+            if is_over.wait(_PAUSE_SECONDS):
+                return
 
     thread = threading.Thread(target=watch, daemon=True)
     if member and member.engine.endpoint.host.startswith("unix://"):
