@@ -48,7 +48,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         if lost:
             print_note(lost)
         cached = listing.cached_models(workspace, lock)
-        evidence = listing.whole_evidence(workspace, target, lock, overview)
+        evidence = listing.evidence(workspace, target, lock, overview)
         upgrades = listing.interrupted_upgrades(workspace, lock)
         print_json(_document(lock, overview, cached, evidence, upgrades))
         return

@@ -637,8 +637,8 @@ def _witnesses(project: Project, lock: Lock) -> Iterator[Discrepancy]:
 
 def _evidence(project: Project) -> Iterator[Discrepancy]:
     """Finds files of evidence that are none, or were changed after they were written."""
-    for name, kept in store.of_project(project).items():
-        for problem in kept.problems:
+    for name in store.evidence_images(project):
+        for problem in store.look_for_runs(project, name).problems:
             file = problem.location.file
             yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
 

@@ -1,8 +1,4 @@
-"""The checkpoints commands make, list, compare and verify checkpoints.
-
-The plan and the build come first, then list and show, verify, and compare.
-The plan reads only the headers of the sources, and writes nothing.
-"""
+"""The checkpoints commands make, list, compare and verify checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
-from builder.base.errors import BuilderError, ConflictError, SourceError, UsageError
+from builder.base.errors import BuilderError, SourceError, UsageError
 from builder.base.events import Message, WaitingStarted
 from builder.base.words import did_you_mean, sha256_of
 from builder.commands import measuring as candidates
@@ -28,7 +24,7 @@ from builder.lab.checkpoints import conversion, planning
 from builder.lab.measure import beside_source, served_model
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checkpoints_lock import CheckpointName
-from builder.serving import beside, checkpoint_weights, readiness, running, starting
+from builder.serving import beside, checkpoint_weights, readiness, starting
 from builder.serving.preparation import ServeRequest
 from builder.serving.selection import select_any
 from builder.sources.safetensors_files import NAME as INDEX
@@ -52,9 +48,8 @@ _CHUNK = 8 << 20
 
 @dataclass(frozen=True)
 class CheckpointOutlook:
-    """The outlook of a build: its plan, the ``folder`` that the result gets, the bytes that are ``free`` and that are
-    ``needed`` there, the ``seconds`` that it takes without fetching, and ``made``, the revision if it is there
-    already."""
+    """A build's plan, the ``folder`` of its result, the bytes ``free`` and ``needed`` there, the ``seconds`` without
+    fetching, and the revision if it is ``made`` already."""
 
     plan: CheckpointPlan
     folder: str
@@ -65,8 +60,8 @@ class CheckpointOutlook:
 
 
 def plan_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> CheckpointOutlook:
-    """Plans the checkpoint called ``name``; with ``update`` the revisions of its sources are looked up again. Changes
-    nothing. Raises what `load_checkpoint` and `make_checkpoint_plan` do."""
+    """Plans the checkpoint called ``name`` from the headers of its sources, and changes nothing; ``update`` looks their
+    revisions up again. Raises what `load_checkpoint` and `make_checkpoint_plan` do."""
     plan, place, _, made = _plan(workspace, name, update=update)
     try:
         conversion.require_packages(plan)
@@ -90,8 +85,8 @@ class BuiltCheckpoint:
 
 
 def build_checkpoint(workspace: Workspace, name: str, *, update: bool = False) -> BuiltCheckpoint:
-    """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it; with ``update``
-    the revisions of its sources are looked up again. What an earlier run finished is not made again.
+    """Makes the checkpoint called ``name``, unless it is there with the same inputs, and records it. What an earlier
+    run finished is not made again.
 
     Raises what `make_checkpoint_plan` and `make_checkpoint` do, UsageError where a package for its steps is not
     installed, and SourceError where the disk has too little room.
@@ -154,8 +149,7 @@ class ListedRevision:
 
 @dataclass(frozen=True)
 class ListedCheckpoint:
-    """A checkpoint that is defined or was made, with its revisions, the latest first. ``problem`` says what is wrong
-    with the definition."""
+    """A checkpoint that is defined or was made, its latest revision first; ``problem`` is of its definition."""
 
     name: str
     definition: CheckpointDefinition | None
@@ -198,8 +192,7 @@ def show_checkpoint(workspace: Workspace, name: str) -> ListedCheckpoint:
 
 @dataclass(frozen=True)
 class VerifiedCheckpoint:
-    """A revision as it was compared: what is wrong, a line for each file; ``is_here`` is False where it is not on this
-    machine."""
+    """The ``problems`` of a revision, a line for each file; ``is_here`` is False where it is not on this machine."""
 
     name: str
     revision: str
@@ -210,8 +203,8 @@ class VerifiedCheckpoint:
 
 
 def verify_checkpoints(workspace: Workspace, name: str | None, *, full: bool) -> tuple[VerifiedCheckpoint, ...]:
-    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, the headers of weights, the
-    other files whole and the index; with ``full`` every byte. Raises UsageError for one that is not recorded."""
+    """Compares the latest revision of a checkpoint, or of all, with the record: sizes, headers, small files and the
+    index; with ``full`` every byte. Raises UsageError for one that is not recorded."""
     records = checkpoints_lock.read_checkpoints_lock(workspace.project)
     results = []
     if name is not None and name not in records.checkpoints:
@@ -280,22 +273,18 @@ def _problem(path: Path, file: RecordedFile, names: dict[str, str], count: Calla
 
 
 def compare_checkpoint(workspace: Workspace, text: str, source: str, most_loss: float) -> KeptOutcome:
-    """Serves the source of a recipe's or a model's checkpoint, then the checkpoint, each from the image that is paired;
-    lets both rate the same texts, and keeps the outcome as evidence of the checkpoint, whose perplexity may be higher
-    by the share ``most_loss``. An empty ``source`` is the one that its first step takes over.
+    """Serves the source of a checkpoint (an empty ``source``: that of its first step), then the checkpoint, from the
+    image that is paired, lets both rate the same texts, and keeps the outcome as evidence: perplexity may be higher by
+    the share ``most_loss``.
 
-    Raises ConflictError where the model is being served, as memory may not suffice for both, MeasuringError where the
-    two cannot be compared, and what `source_weights_of` and starting a server do.
+    Raises ConflictError where the model is being served, MeasuringError where the two cannot be compared, and what
+    `source_weights_of` and starting a server do.
     """
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     selection = select_any(project, lock, text)
     weights = checkpoint_weights.source_weights_of(project, workspace.environment, lock, selection, source)
-    if server := running.pick(project, running.find_all(workspace), text):
-        raise ConflictError(
-            f"{server.name} is being served: a checkpoint and its source are served in turn, each by itself",
-            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
-        )
+    candidates.refuse_served(workspace, text, "a checkpoint and its source are served")
     workspace.report(Message(f"serving {weights.requested}"))
     with _serving(workspace, text, selection, weights) as of_source:
         by_source = beside_source.rate_texts(of_source.model, "the source", workspace.report)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from builder.definitions import recipe
 from builder.evidence import matrix, standing
 from builder.lab.measure import probes
 from builder.lab.report import collecting, html
-from builder.lab.report.page import FORMAT, Disclosure, ReportPage
+from builder.lab.report.collecting import FORMAT, Disclosure, Part
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import status
@@ -45,7 +44,8 @@ def matrix_of(workspace: Workspace, models: Sequence[str] = (), images: Sequence
 def page(table: Matrix) -> str:
     """The table as an HTML page."""
     rows = collecting.table_of(table, Disclosure(full=True))
-    return html.render_table(ReportPage("", (), (), rows, (), full=True))
+    page = Part(as_of="", concerns=(), models=(), table=rows, images=(), full=True)
+    return html.render_page(page, only_table=True)
 
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
@@ -95,10 +95,10 @@ def write_report(workspace: Workspace, output: Path, *, publish: bool = False, f
     return _write(output / "index.html", text), _write(output / "report.json", data(page))
 
 
-def data(page: ReportPage) -> str:
+def data(page: Part) -> str:
     """The page as JSON."""
-    content = {"schema_version": FORMAT, **asdict(page)}
-    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    content = {"schema_version": FORMAT, **vars(page)}
+    return json.dumps(content, default=vars, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _write(path: Path, text: str) -> Path:

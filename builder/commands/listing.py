@@ -42,31 +42,15 @@ def lost_lock(workspace: Workspace) -> str:
 def evidence(
     workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
 ) -> dict[ImageName, ImageEvidence]:
-    """The standing of each listed image by its last runs; empty where the project has no evidence of any."""
+    """The evidence of each listed image; empty where the project has none of any."""
     project, names = workspace.project, [row.name for row in overview.rows]
     if not project.evidence.is_dir():
         return {}
-    from builder.evidence import standing as evidence_overview
+    from builder.evidence import standing
     from builder.lab.measure import probes
 
     sets = probes.present_sets(project)
-    return evidence_overview.evidence_glance(project, _whole(project, target, lock), names, workspace.environment, sets)
-
-
-def whole_evidence(
-    workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
-) -> dict[ImageName, ImageEvidence]:
-    """The same with every run of each listed image."""
-    project, names = workspace.project, [row.name for row in overview.rows]
-    if not project.evidence.is_dir():
-        return {}
-    from builder.evidence import standing as evidence_overview
-    from builder.lab.measure import probes
-
-    sets = probes.present_sets(project)
-    return evidence_overview.evidence_overview(
-        project, _whole(project, target, lock), names, workspace.environment, sets
-    )
+    return standing.evidence_overview(project, _whole(project, target, lock), names, workspace.environment, sets)
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:

@@ -1,7 +1,6 @@
-"""The bench and probe commands measure a served model: a running server, else one that is started for it.
+"""The bench and probe commands measure a served model: a running server, or one that is started for it.
 
-The commands come first, then the servers that they measure, then a candidate's server beside the model's own, or in its
-place, which other commands try before an image counts.
+Other commands try a candidate's server in the same way before an image counts.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ class KeptOutcome:
 
     @property
     def json(self) -> dict[str, Any]:
-        """All of it as JSON data."""
         outcome = self.outcome
         return {
             "server": self.server,
@@ -64,11 +62,10 @@ class KeptOutcome:
 
 
 def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "") -> KeptOutcome:
-    """Measures the server called ``text``, a recipe or a model, and keeps the result as evidence. A server that runs is
-    used, else one is started for it and stopped; from the number ``image`` where one is given.
+    """Measures the server of ``text``, a recipe or a model, and keeps the result as evidence. A server that does not
+    run, or one from the number ``image``, is started and stopped again.
 
-    Raises UsageError for a profile that there is not, MeasuringError where nothing could be measured, and what
-    `commands.run.run` does.
+    Raises UsageError for an unknown profile, MeasuringError where nothing could be measured, and what starting does.
     """
     profile = configuration.load_configuration(workspace.project).profile(profile_name)
     with chosen_server(workspace, text, image) as server:
@@ -78,19 +75,14 @@ def run_bench(workspace: Workspace, text: str, profile_name: str, image: str = "
 
 
 def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profile_name: str) -> ComparedNumbers:
-    """Serves two numbers of a recipe or a model in turn until the profile tells them apart, or that they do not differ;
-    keeps what was measured of each.
+    """Serves two numbers in turn until the profile tells them apart, or that they do not differ; keeps every run.
 
-    Raises ConflictError where the model is being served, as memory may not suffice for both, and what `run` does.
+    Raises ConflictError where the model is being served, as memory may not suffice for both, and what starting does.
     """
     project = workspace.project
     profile = configuration.load_configuration(project).profile(profile_name)
     first, second = (numbered(workspace, text, name) for name in pair)
-    if server := running.pick(project, running.find_all(workspace), text):
-        raise ConflictError(
-            f"{server.name} is being served: two numbers are measured in turn, each by itself",
-            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
-        )
+    refuse_served(workspace, text, "two numbers are measured")
 
     def measure_number(image: ImageName) -> Outcome:
         with started(workspace, ServeRequest(text, {}, image=image)) as server:
@@ -99,6 +91,15 @@ def compare_bench(workspace: Workspace, text: str, pair: tuple[str, str], profil
             return outcome
 
     return outcome.compare_alternating(first, second, measure_number, workspace.report)
+
+
+def refuse_served(workspace: Workspace, text: str, what: str) -> None:
+    """Raises ConflictError where the server of ``text`` runs, as memory may not suffice for another one."""
+    if server := running.pick(workspace.project, running.find_all(workspace), text):
+        raise ConflictError(
+            f"{server.name} is being served: {what} in turn, each by itself",
+            hint=f"`builder stop {server.name}` stops it; start it again afterwards",
+        )
 
 
 def measure_server(workspace: Workspace, server: served_model.MeasuredServer, profile: BenchProfile) -> Outcome:
@@ -117,12 +118,10 @@ def measure_server(workspace: Workspace, server: served_model.MeasuredServer, pr
 
 
 def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: str = "") -> Iterator[KeptOutcome]:
-    """Runs the probes called ``wanted``, or where none is named all of them, and keeps each result as
-    evidence; yields it when it is there. A server that runs is used, else one is started for all of them
-    and stopped; from the number ``image`` where one is given.
+    """Runs the probes ``wanted``, or all, and keeps and yields each result. One server serves them all: the running
+    one, or one that is started and stopped again; from the number ``image`` where one is given.
 
-    Raises UsageError for a probe that there is not, MeasuringError where one cannot take place, and what
-    `commands.run.run` does.
+    Raises UsageError for an unknown probe, MeasuringError where one cannot take place, and what starting does.
     """
     project = workspace.project
     chosen = tuple(dict.fromkeys(wanted)) or probes.names(project)
@@ -140,10 +139,8 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 @contextmanager
 def running_or_started(workspace: Workspace, text: str) -> Iterator[MeasuredServer]:
-    """The server called ``text``, a recipe or a model. One that this starts is stopped at the end, however that comes.
-
-    Raises what `commands.run.run` does, MeasuringError where it does not answer.
-    """
+    """The server of ``text``, a recipe or a model; one that this starts is stopped at the end. Raises MeasuringError
+    where it does not answer, and what starting does."""
     server = running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
         yield served_model.find_measured_server(server)
@@ -160,8 +157,7 @@ def chosen_server(workspace: Workspace, text: str, image: str) -> AbstractContex
 
 
 def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
-    """The numbered image called ``image``: with its repository, or by the number alone in that of ``text``. Raises
-    UsageError."""
+    """The numbered image called ``image``, which may be a number alone. Raises UsageError."""
     lock = lock_file.read_project_lock(workspace.project)
     repository = selection.select_any(workspace.project, lock, text).recipe.repository
     full = f"{repository}:{image}" if image.isdecimal() else image
@@ -195,15 +191,15 @@ def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | No
 
 
 def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
-    """The request that the model's server was started with, as the engine has it of the container, which stays while a
-    candidate is in its place; a plain one without such a container."""
+    """The request that the model's server was started with, by its container, which stays while a candidate is in its
+    place; a plain one without such a container."""
     server = server_of(workspace, recipe)
     return servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server where the memory does not suffice for both. It is not started again here; the engine
-    does it if the machine starts anew."""
+    """Stops the model's own server where memory does not suffice for both. The engine starts it again if the machine
+    restarts; nothing here does."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is not None and not beside.fits(prepared):
         starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
@@ -212,7 +208,6 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
 
 
 def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
-    """The limit for a candidate's first answer (`model_revision.start_limit`)."""
     lock = lock_file.read_project_lock(workspace.project)
     return model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
 
@@ -225,8 +220,7 @@ def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:
-    """Starts the model's own server again where it does not run: as it was, by what the engine has of its container.
-    Where the container was removed, the recipe alone says how."""
+    """Starts the model's own server again where it does not run, as its container says, or else its recipe."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return

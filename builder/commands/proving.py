@@ -1,6 +1,4 @@
-"""The prove command: the behaviour of an image's templates and parsers, without a GPU and without weights, as evidence
-beside its number.
-"""
+"""The prove command checks the templates and parsers of an image without a GPU and without weights."""
 
 from __future__ import annotations
 
@@ -34,9 +32,9 @@ if TYPE_CHECKING:
 def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) -> tuple[ProvedImage, ...]:
     """Proves the numbered image called ``image`` for ``models``, or all that are paired with it, and keeps the result.
 
-    What a killed process left is removed first. Raises UsageError where images.lock has no such image or model,
-    ImageStateError where the engine does not have the image that it records, ImageContentsError for an image that
-    cannot be proven at all, FileProblemsError for a recipe that is wrong, or evidence that is damaged.
+    Raises UsageError where images.lock has no such image or model, ImageStateError where the engine does not have the
+    recorded image, ImageContentsError for an image that cannot be proven, FileProblemsError for a bad recipe or damaged
+    evidence.
     """
     project = workspace.project
     lock = lock_file.read_project_lock(project)
@@ -56,8 +54,7 @@ def prove_image(workspace: Workspace, image: str, models: Sequence[str] = ()) ->
 
 
 def accept_changes(project: Project, image: str, models: Sequence[str], note: str) -> tuple[ProvedImage, ...]:
-    """Accepts the changes that the last proof of each model found: they are meant, and the next proofs are compared
-    with them.
+    """Accepts the changes that the last proof of each model found: the next proofs are compared with them.
 
     Raises UsageError for a model without a proof, or whose proof failed; NothingToDoError where none found changes.
     """
@@ -103,7 +100,6 @@ def _pairings(workspace: Workspace, lock: Lock, name: ImageName, models: Sequenc
 
 
 def _named(workspace: Workspace, lock: Lock, name: ImageName, text: str) -> ProvedPairing:
-    """The pairing that a model or a recipe names."""
     if text in lock.models:
         recipe = _recipe(workspace.project, lock, name, text)
         if recipe is None:

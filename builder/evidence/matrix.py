@@ -1,7 +1,6 @@
 """The recorded runs of several images together, and the statements of machines that built a number again.
 
-The table of numbers, models and proofs comes first, then two images side by side, then the statements. The project's
-own runs decide each cell of the table; what others ran is named beside, and makes no cell proven.
+The project's own runs decide each cell of the table; what others ran is shown beside it, and makes no cell proven.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ _BEHAVIOUR = "behaviour"
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One proof of a model on an image. ``file`` is the path of its run in the project, ``seconds`` the time that it
-    took and ``why`` what there is to say of it. ``others`` is the word for the last run of others,
-    ``others_file`` its path; where nothing of the project's own is there, ``word`` is ``never tried`` all the same."""
+    """One proof of a model on an image: the path of its run's ``file``, its ``seconds``, and ``why`` it has this word.
+    ``others`` and ``others_file`` are of the last run of others."""
 
     image: ImageName
     model: str
@@ -53,8 +51,8 @@ class MatrixCell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The table: ``images`` the newest of a repository first, ``models`` sorted, ``proofs`` as they are called
-    (``prove``, ``bench quick``), and the cells that were tried. Every other one was never tried."""
+    """The table: ``images`` the newest of a repository first, ``proofs`` as ``prove`` or ``bench quick``, and the cells
+    that were tried."""
 
     images: tuple[ImageName, ...]
     models: tuple[str, ...]
@@ -62,12 +60,10 @@ class Matrix:
     cells: Mapping[tuple[ImageName, str], tuple[MatrixCell, ...]]
 
     def cell(self, image: ImageName, model: str, proof: str) -> MatrixCell:
-        """The cell of a proof."""
         tried = self.cells.get((image, model), ())
         return next((cell for cell in tried if cell.proof == proof), MatrixCell(image, model, proof, _NEVER))
 
     def counts(self) -> dict[CellWord, int]:
-        """The number of cells of each word, of all images, models and proofs."""
         counts: dict[CellWord, int] = dict.fromkeys((*_BY_VERDICT.values(), "stale"), 0)
         for cell in (cell for tried in self.cells.values() for cell in tried if cell.word != _NEVER):
             counts[cell.word] += 1
@@ -84,7 +80,6 @@ def models_of(lock: Lock, evidence: Iterable[ImageEvidence]) -> tuple[str, ...]:
 def build_matrix(
     images: Collection[ImageName], models: Collection[str], evidence: Mapping[ImageName, ImageEvidence]
 ) -> Matrix:
-    """The table of these images and models, by the last runs of each image."""
     by_cell: dict[tuple[ImageName, str], dict[tuple[Kind, str], list[JudgedRun]]] = {}
     proofs: set[tuple[Kind, str]] = {("prove", _BEHAVIOUR)}
     for name in images:
@@ -102,12 +97,11 @@ def build_matrix(
 
 
 def _title(kind: Kind, name: str) -> str:
-    """The name of a proof in the table: that of the command, and of the profile or probe."""
+    """The name of a proof in the table."""
     return kind if (kind, name) == ("prove", _BEHAVIOUR) else f"{kind} {name}"
 
 
 def word_of(judged: JudgedRun) -> CellWord:
-    """The word for a run."""
     return "stale" if judged.stale else _BY_VERDICT[judged.run.verdict]
 
 
@@ -117,12 +111,12 @@ def _cell(image: ImageName, model: str, kind: Kind, name: str, runs: Sequence[Ju
     folder = f"evidence/{image.repository}/{image.number}"
     cell = MatrixCell(image, model, _title(kind, name), _NEVER)
     if theirs:
-        cell = replace(cell, others=word_of(theirs), others_file=f"{folder}/{theirs.file}")
+        cell = replace(cell, others=word_of(theirs), others_file=f"{folder}/{theirs.run.file}")
     if own is None:
         return cell
     why, run = "; ".join(own.stale) or own.run.accepted, own.run
     return replace(
-        cell, word=word_of(own), why=why, file=f"{folder}/{own.file}", started=run.started, seconds=run.seconds
+        cell, word=word_of(own), why=why, file=f"{folder}/{run.file}", started=run.started, seconds=run.seconds
     )
 
 
@@ -131,14 +125,13 @@ def _cell(image: ImageName, model: str, kind: Kind, name: str, runs: Sequence[Ju
 
 @dataclass(frozen=True)
 class FigurePair:
-    """One figure of two runs, under the same conditions; None where a run has not measured it."""
+    """One figure of two runs under the same conditions; None where a run has not measured it."""
 
     before: Figure | None
     after: Figure | None
 
     @property
     def figure(self) -> Figure:
-        """Either of the two, for what they have in common."""
         return next(filter(None, (self.before, self.after)))
 
     @property
@@ -151,9 +144,8 @@ class FigurePair:
 
 @dataclass(frozen=True)
 class RunPair:
-    """The last runs of one kind, name and model on two images; None where an image has no such run. ``unlike`` tells
-    what else differs between the two than the image, so that their figures cannot be compared; ``goldens`` names the
-    conversations that both have and that give other tokens."""
+    """The last runs of one kind, name and model on two images. ``unlike`` says what else differs, so that their figures
+    cannot be compared; ``goldens`` names the conversations that give other tokens."""
 
     kind: Kind
     name: str
@@ -217,8 +209,8 @@ _MACHINE_ID = Path("/etc/machine-id")
 
 @dataclass(frozen=True)
 class Witness:
-    """One machine's statement: at ``stated`` (RFC 3339) it built ``image`` and got the content ``fingerprint`` with the
-    manifest ``digest``. ``platform`` is the machine's own, ``versions`` those of what built it."""
+    """One machine's statement that at ``stated`` (RFC 3339) it built ``image`` and got this content; ``digest`` is of
+    the manifest."""
 
     image: str
     fingerprint: str
@@ -231,8 +223,7 @@ class Witness:
 
 @dataclass(frozen=True)
 class Witnesses:
-    """The statements about a number, one a machine, of which ``signed`` have a signature that fits; and the
-    problems of the others."""
+    """The statements about a number, one a machine, of which ``signed`` have a signature that fits."""
 
     statements: tuple[Witness, ...] = ()
     signed: int = 0
@@ -265,8 +256,8 @@ def state_witness(
 
 
 def read_statements(project: Project, name: ImageName, fingerprint: str) -> Witnesses:
-    """Reads the statements about a number whose content is ``fingerprint``: one of other content, or with a signature
-    that does not fit, is a problem."""
+    """The statements about a number with this content. One of other content, or whose signature does not fit, is a
+    problem."""
     folder = store.evidence_folder(project, name) / FOLDER
     statements, problems, signed = [], [], 0
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():

@@ -1,7 +1,7 @@
 """A piece of evidence records one run of a numbered image: its verdict, its figures, and what they belong to.
 
-The record comes first, then its JSON form. A file of evidence may come from anyone, so the reader checks it against
-``evidence.schema.json``; numbers are finite, and no key stands twice.
+A file of evidence may come from anyone, so the reader checks it against ``evidence.schema.json``; numbers are finite,
+and no key stands twice.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from builder.base.errors import FileProblemsError, Location, Problem
 
@@ -28,8 +28,7 @@ Settings: TypeAlias = Mapping[str, int | float | str]
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine on which a figure was measured; ``memory`` is in bytes. Empty or 0 where there is none, or it is not
-    known."""
+    """The machine on which a figure was measured; ``memory`` in bytes. Empty or 0 where it is not known."""
 
     gpu: str = ""
     gpus: int = 0
@@ -88,8 +87,8 @@ class Figure:
 
 @dataclass(frozen=True)
 class Finding:
-    """One check that did not pass: its name, the place (a conversation, a step), and the difference as text. A limit of
-    a template that others publish has the verdict ``pass`` (`judging.tell_limits`)."""
+    """One check that did not pass, the place (a conversation, a step), and the difference. A limit of a template that
+    others publish has the verdict ``pass`` (`judging.tell_limits`)."""
 
     check: str
     at: str
@@ -107,7 +106,7 @@ class Evidence:
     of the tool's whole output (`store.raw_answers`). ``accepted`` is the note with which changes were accepted as
     meant; the verdict then is ``pass``. ``foreign`` tells where a run of others came from, and is empty for the
     project's own. ``sequence`` is its place among the runs of its number, which clocks have no part in; `store.add_run`
-    gives it.
+    gives it. ``file`` is the name of the file that it was read from, and no part of it.
     """
 
     kind: Kind
@@ -127,40 +126,31 @@ class Evidence:
     accepted: str = ""
     foreign: str = ""
     sequence: int = 0
+    file: str = field(default="", compare=False)
 
 
 SCHEMA = Path(__file__).parent / "evidence.schema.json"
 FORMAT = 1
 HINT = "restore the committed file with git, or delete it: each file is one run, and the others do without it"
+_ALWAYS = frozenset({*("name", "version", "set", "started", "verdict", "seconds"), *("image", "fingerprint")})
 _TOLD = 3  # problems of one file: the first say enough
 # What may be otherwise in another copy of the same run: where it came from, and its place among the runs there.
 _OF_THE_COPY = frozenset({"foreign", "sequence"})
 
 
 def evidence_document(evidence: Evidence) -> dict[str, Any]:
-    """The record as JSON data. The derived figures are in it as well, so that a reader needs no statistics."""
-    subject = evidence.subject
-    return {
-        "format": FORMAT,
-        **{name: getattr(evidence, name) for name in ("kind", "name", "version", "set", "started")},
-        "seconds": float(evidence.seconds),
-        "verdict": evidence.verdict,
-        **_filled(evidence, "accepted", "foreign", "sequence"),
-        "subject": {
-            "image": subject.image,
-            "fingerprint": subject.fingerprint,
-            **_filled(subject, "model", "revision", "template", "recipe", "arguments", "overrides"),
-            **({"machine": vars(subject.machine)} if subject.machine else {}),
-        },
-        **_filled(evidence, "sampling", "counts"),
-        **({"figures": [figure_document(figure) for figure in evidence.figures]} if evidence.figures else {}),
-        **({"findings": [vars(finding) for finding in evidence.findings]} if evidence.findings else {}),
-        **_filled(evidence, "goldens", "raw"),
-    }
+    """The record as JSON data, without what is empty. The derived figures are in it as well, so that a reader needs no
+    statistics."""
+    data = {name: value for name, value in asdict(evidence).items() if value or name in _ALWAYS}
+    data.pop("file", None)
+    data["seconds"] = float(evidence.seconds)
+    data["subject"] = {name: value for name, value in data["subject"].items() if value or name in _ALWAYS}
+    if evidence.figures:
+        data["figures"] = list(map(figure_document, evidence.figures))
+    return {"format": FORMAT, **data}
 
 
 def figure_document(figure: Figure) -> dict[str, Any]:
-    """A figure as JSON data."""
     return {
         "name": figure.name,
         "at": dict(figure.at),
@@ -173,13 +163,7 @@ def figure_document(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _filled(record: Evidence | Subject, *names: str) -> dict[str, Any]:
-    parts = {name: getattr(record, name) for name in names}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in parts.items() if value}
-
-
 def evidence_text(evidence: Evidence) -> str:
-    """The record as the text of its file."""
     return json.dumps(evidence_document(evidence), ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
@@ -189,8 +173,7 @@ def evidence_identity(evidence: Evidence) -> str:
 
 
 def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
-    """Returns the evidence in the content of ``file``, and the identity of what it holds. Raises FileProblemsError
-    with its faults and their places."""
+    """The evidence in the content of ``file``, and its identity. Raises FileProblemsError with the faults."""
     try:
         data = _decoder().decode(content.decode())
         digest = _digest(data) if isinstance(data, dict) else ""
@@ -205,17 +188,6 @@ def parse_evidence(content: bytes, file: str) -> tuple[Evidence, str]:
     if faults:
         raise FileProblemsError(tuple(Problem(Location(file), fault) for fault in faults), hint=HINT)
     return _read(data), digest
-
-
-def evidence_problem(evidence: Evidence) -> str:
-    """The first reason why a record cannot be kept, which is a mistake of this program; empty where there is none."""
-    try:
-        parse_evidence(evidence_text(evidence).encode(), "evidence")
-    except FileProblemsError as error:
-        return error.problems[0].message
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _read(data: Mapping[str, Any]) -> Evidence:
@@ -237,7 +209,7 @@ def _read(data: Mapping[str, Any]) -> Evidence:
 @functools.cache
 def _decoder() -> json.JSONDecoder:
     """One for all files: to make one takes as long as to read a small file with it."""
-    return json.JSONDecoder(parse_float=_finite, parse_constant=_refuse_constant, object_pairs_hook=_without_repetition)
+    return json.JSONDecoder(parse_float=_finite, parse_constant=_finite, object_pairs_hook=_without_repetition)
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -272,10 +244,6 @@ def _finite(written: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{_short(written)} is no finite number")
     return value
-
-
-def _refuse_constant(written: str) -> NoReturn:
-    raise ValueError(f"{written} is no finite number")
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,14 +1,13 @@
 """A pairing can require evidence before an image serves its model.
 
-The runs that count come first, then figures beside those of the serving image, what is missing, and the gate of a
-pointer. Only the project's own current runs count, and the latest decides. Nothing is measured here.
+Only the project's own current runs count, and the latest decides. Nothing is measured here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from builder.base.errors import ConflictError, FileProblemsError, UsageError
 from builder.definitions import configuration
@@ -34,8 +33,8 @@ LEAST_SAMPLES, MOST_ROUNDS = statistics.LEAST_SAMPLES, statistics.MOST_ROUNDS
 
 @dataclass(frozen=True)
 class RecordedRuns:
-    """The runs of one image, in the order in which they were added, and the subject that one of a kind would have
-    now. ``probes`` are the digests of the project's own probes as they are now."""
+    """The runs of one image in order, the ``present`` subject by kind, and the present digests of the project's own
+    ``probes``."""
 
     image: ImageName
     runs: Sequence[Evidence]
@@ -54,8 +53,7 @@ class RecordedRuns:
         return f"is stale: {'; '.join(reasons)}" if reasons else own[-1]
 
     def rounds(self, wanted: RequiredFigure) -> tuple[Evidence, ...]:
-        """Every benchmark that counts and measured what ``wanted`` speaks of. One that failed measured no image as it
-        is."""
+        """Every benchmark that counts and measured ``wanted``; one that failed measured no image as it is."""
         present = self.present("bench")
         return tuple(
             run
@@ -87,8 +85,7 @@ def _figures(run: Evidence, wanted: RequiredFigure) -> list[Figure]:
 
 @dataclass(frozen=True)
 class FigureBeside:
-    """One figure of an image and of the current one: their means over so many ``rounds`` of each, and how they
-    compare."""
+    """The means of a figure of an image and of the current one over so many ``rounds`` of each."""
 
     unit: str
     mean: float
@@ -124,17 +121,6 @@ def compared(
     return tuple(beside)
 
 
-def verdict_beside(wanted: RequiredFigure, beside: FigureBeside) -> Literal["within", "outside", "unknown"]:
-    """The verdict on one figure; ``unknown`` where it is outside of the bound by no more than noise, and further rounds
-    would tell."""
-    bound = beside.current * wanted.limit / 100
-    if beside.mean >= bound if wanted.at_least else beside.mean <= bound:
-        return "within"
-    if beside.rounds < FEWEST_ROUNDS or beside.comparison.verdict == "worse":
-        return "outside"
-    return "within" if beside.comparison.is_settled else "unknown"
-
-
 def needs_rounds(wanted: RequiredFigure, of_image: RecordedRuns, of_current: RecordedRuns) -> bool:
     """True while another round of both would tell more: until `FEWEST_ROUNDS`, then while the noise is too large."""
     if len(of_image.rounds(wanted)) < FEWEST_ROUNDS:
@@ -167,8 +153,8 @@ def incomparable(run: Evidence, before: Evidence) -> str:
 
 @dataclass(frozen=True)
 class MissingEvidence:
-    """A required part of an image's evidence that is not there: its ``kind`` and ``name`` (of a probe or a figure),
-    and why in words. ``failed`` if it was looked at and did not pass, else it has yet to be."""
+    """A required part of an image's evidence that is missing: its ``kind`` and ``name``, and why. ``failed`` if it was
+    looked at and did not pass."""
 
     kind: Kind
     name: str
@@ -180,18 +166,15 @@ class MissingEvidence:
 
 
 def required(project: Project, model: str | None, recipe: Recipe | None) -> RequiredEvidence:
-    """The evidence that a pairing of ``model`` by ``recipe`` requires: all that the two files say. Raises
-    FileProblemsError for a bad builder.yaml."""
+    """The evidence that a pairing requires by builder.yaml and the recipe. Raises FileProblemsError for a bad
+    builder.yaml."""
     of_recipe = recipe.requires if recipe else NOTHING_REQUIRED
     return configuration.load_configuration(project).required_of(model).joined(of_recipe)
 
 
 def recipe_of(project: Project, lock: Lock, image: ImageName, model: str | None) -> Recipe | None:
-    """The recipe by which an image serves a model, or would: that of their pairing, else of the model's present one,
-    else that which the image was built from. None where it is gone.
-
-    Raises FileProblemsError where it cannot be read: what it requires is not known then.
-    """
+    """The recipe by which an image serves a model, or would: of their pairing, else the model's present one, else that
+    of the build; None where it is gone. Raises FileProblemsError where it cannot be read."""
     own, paired, record = subjects.pairing_of(lock, image, model), lock.models.get(model or ""), lock.image(image)
     now = paired.pairing if paired else None
     for file in (own.recipe if own else None, now.recipe if now else None, record.recipe if record else None):
@@ -211,16 +194,15 @@ def missing(
     recipe: Recipe | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[MissingEvidence, ...]:
-    """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not;
-    empty where it may serve it. ``recipe`` is `recipe_of` unless given.
+    """Each part of the required evidence that ``image`` lacks for ``model``, and a proof that failed, required or not.
+    ``recipe`` is `recipe_of` unless given.
 
     Raises FileProblemsError for a recipe, a builder.yaml or a file of evidence that cannot be read.
     """
     recipe = recipe or recipe_of(project, lock, image, model)
     wanted = required(project, model, recipe)
-    if not wanted:  # a damaged file of evidence is in nobody's way then
-        run = last_proof(project, lock, image, model, environ or {}, recipe=recipe)
-        return () if isinstance(run, str) or run.verdict != "fail" else (_missing_run("prove", "", run),)
+    # A damaged file of evidence is in nobody's way where none is required.
+    runs = store.of_image(project, image) if wanted else store.look_for_runs(project, image).runs
     paired = lock.models.get(model or "")
     now = paired.pairing.image if paired else None
     if model is None and image.repository in lock.images and (current := lock.images[image.repository].current):
@@ -230,10 +212,11 @@ def missing(
         for name in configuration.probe_names(project)
         if name in wanted.probes
     }
-    of_image = _recorded(project, lock, image, model, recipe, environ or {}, digests)
+    of_image = _recorded(project, lock, image, model, recipe, environ or {}, runs, digests)
     of_current = None
     if now and now != image and any(figure.of_current for figure in wanted.figures):
-        of_current = _recorded(project, lock, now, model, recipe, environ or {})
+        runs = store.of_image(project, now)
+        of_current = _recorded(project, lock, now, model, recipe, environ or {}, runs)
     return tuple(unmet(wanted, of_image, of_current))
 
 
@@ -244,45 +227,38 @@ def _recorded(
     model: str | None,
     recipe: Recipe | None,
     environ: Mapping[str, str],
+    runs: Sequence[Evidence],
     probes: Mapping[str, str] = subjects.NOTHING,
-    *,
-    runs: Sequence[Evidence] | None = None,
 ) -> RecordedRuns:
     def present(kind: Kind) -> Subject:
         return subjects.present_subject(project, lock, image, model, kind, recipe=recipe, environ=environ)
 
-    return RecordedRuns(image, store.of_image(project, image) if runs is None else runs, present, probes)
+    return RecordedRuns(image, runs, present, probes)
 
 
 def last_proof(
-    project: Project,
-    lock: Lock,
-    image: ImageName,
-    model: str | None,
-    environ: Mapping[str, str],
-    *,
-    recipe: Recipe | None = None,
+    project: Project, lock: Lock, image: ImageName, model: str | None, environ: Mapping[str, str]
 ) -> Evidence | str:
     """The last proof of an image for ``model`` that counts now, or why there is none; files of evidence that cannot be
-    read are left out. ``recipe`` is `recipe_of` unless given. Raises FileProblemsError for a recipe that cannot be
-    read."""
-    runs = store.look_for_runs(project, image).runs
-    if not runs:
+    read are left out. Raises FileProblemsError for a recipe that cannot be read."""
+    if not (runs := store.look_for_runs(project, image).runs):
         return "has not been run"
-    recipe = recipe or recipe_of(project, lock, image, model)
-    return _recorded(project, lock, image, model, recipe, environ, runs=runs).latest("prove")
+    recipe = recipe_of(project, lock, image, model)
+    return _recorded(project, lock, image, model, recipe, environ, runs).latest("prove")
 
 
 def figures_in_turn(
     project: Project, lock: Lock, image: ImageName, model: str, environ: Mapping[str, str]
 ) -> tuple[RequiredFigure, ...]:
-    """The required figures of which another round tells more, of ``image`` and of the one that serves ``model`` now,
-    beside which they are to be."""
+    """The required figures of which another round, of ``image`` and of the one that serves ``model``, tells more."""
     recipe = recipe_of(project, lock, image, model)
     paired = lock.models.get(model)
     if paired is None or paired.pairing.image == image:
         return ()
-    sides = [_recorded(project, lock, name, model, recipe, environ) for name in (image, paired.pairing.image)]
+    sides = [
+        _recorded(project, lock, name, model, recipe, environ, store.of_image(project, name))
+        for name in (image, paired.pairing.image)
+    ]
     figures = required(project, model, recipe).figures
     return tuple(each for each in figures if each.of_current and needs_rounds(each, *sides))
 
@@ -290,9 +266,8 @@ def figures_in_turn(
 def unmet(
     wanted: RequiredEvidence, of_image: RecordedRuns, of_current: RecordedRuns | None
 ) -> Iterator[MissingEvidence]:
-    """Each part of ``wanted`` that the runs of an image do not show, and its proof where that failed: no pointer goes
-    to such an image by itself. ``of_current`` are the runs of the image that serves the model now, None where it is the
-    same one, or there is none to be compared with."""
+    """Each part of ``wanted`` that the runs of an image do not show, and a proof that failed: no pointer goes to such
+    an image by itself. ``of_current`` is None where nothing else serves the model."""
     proof = of_image.latest("prove")
     verdict = "" if isinstance(proof, str) else proof.verdict
     if verdict == "fail" or (wanted.prove and verdict != "pass"):
@@ -353,20 +328,22 @@ def _below_current(wanted: RequiredFigure, of_image: RecordedRuns, of_current: R
     if isinstance(comparisons, str):
         return comparisons, False
     for beside in comparisons:
-        verdict = verdict_beside(wanted, beside)
-        if verdict == "within":
+        bound, band = beside.current * wanted.limit / 100, beside.comparison
+        if beside.mean >= bound if wanted.at_least else beside.mean <= bound:
+            continue
+        is_outside = beside.rounds < FEWEST_ROUNDS or band.verdict == "worse"
+        if not is_outside and band.is_settled:
             continue
         why = f"{beside.mean:.4g} {beside.unit}, required is {wanted.condition}, which is at {beside.current:.4g}"
         if beside.rounds >= FEWEST_ROUNDS:
-            band = beside.comparison
             change, low, high = (f"{100 * share:+.1f}" for share in (band.change, band.low, band.high))
             why += f" ({change} %, between {low} and {high} over {beside.rounds} rounds)"
-        return why + (": too much noise to tell" if verdict == "unknown" else ""), verdict == "outside"
+        # Outside of the bound by no more than noise: further rounds would tell.
+        return why + ("" if is_outside else ": too much noise to tell"), is_outside
     return "", False
 
 
 def missing_command(lacking: MissingEvidence, image: ImageName, model: str | None) -> str:
-    """The command that records what is missing."""
     if lacking.kind == "prove":
         differs = lacking.failed and "differs" in lacking.why
         return f"builder prove {image}" + (f" {model}" if model else "") + (" --accept" if differs else "")
@@ -382,8 +359,7 @@ FORCED = "without its evidence: "
 
 
 def models_of(project: Project, lock: Lock, image: ImageName) -> tuple[str, ...]:
-    """The models that an image is made for: that of the recipe that it was built from, and those that it serves.
-    Raises FileProblemsError where the recipe cannot be read."""
+    """The models of the recipe that the image was built from and of its pairings. Raises FileProblemsError."""
     record = lock.image(image)
     path = recorded(project, record.recipe) if record else None
     model = load_recipe(project, path).model if path else None
@@ -401,8 +377,8 @@ def refuse_note_alone(note: str, *, force: bool) -> None:
 def passed(
     workspace: Workspace, lock: Lock, image: ImageName, by_recipe: Mapping[str, Recipe | None], note: str = ""
 ) -> str:
-    """Lets a pointer move to ``image`` for the models of ``by_recipe``, each by its recipe (None: the one on record).
-    Returns the note to record: ``note``, which overrides what is missing and then says so.
+    """Lets a pointer move to ``image`` for the models of ``by_recipe`` (None: the recipe on record), and returns the
+    note to record: ``note`` overrides what is missing, and then says so.
 
     Raises ConflictError with all that is missing where there is no ``note``.
     """
@@ -428,9 +404,8 @@ def passed(
 def unfit(
     project: Project, environ: Mapping[str, str], lock: Lock, name: ImageName, now: ImageName, model: str | None
 ) -> str:
-    """The reason why a step back from the image ``now`` passes over the image ``name``, empty where it does not:
-    `pointers.unfit_reason`, or its proof failed for ``model``, or for one of those that it is made for. Evidence or a
-    recipe that cannot be read says nothing: going back has to be possible with it."""
+    """The reason why a step back from ``now`` passes over the image ``name``: `pointers.unfit_reason`, or a failed
+    proof. Evidence or a recipe that cannot be read says nothing: going back has to be possible with it."""
     if reason := pointers.unfit_reason(lock, name, now):
         return reason
     try:
@@ -444,9 +419,8 @@ def unfit(
 
 
 def described(workspace: Workspace, lock: Lock, name: ImageName, now: ImageName | None, model: str | None) -> str:
-    """Whatever is known of an image before a pointer goes to it, in words: its mark, what `unfit` would pass over, and
-    its last proof for ``model``, or for each of those that it is made for. Raises FileProblemsError as `unfit` does
-    not."""
+    """All that is known of an image before a pointer goes to it: its mark, why `unfit` would pass over it, and its last
+    proofs. Raises FileProblemsError."""
     record = lock.image(name)
     marked = record.status if record and record.status != "untested" else "unmarked"
     words = [f"{marked}: {record.note}" if record and record.note else marked]

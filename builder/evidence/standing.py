@@ -1,13 +1,13 @@
 """The standing of an image with a model sums up its recorded runs in one word.
 
-The reasons for staleness come first, then the standing, then the evidence of all images of a lock. The project's own
-latest proof decides. Runs of others are shown, and never make an image proven.
+The project's own latest proof decides. Runs of others are shown, and never make an image proven.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from builder.base.errors import FileProblemsError
 from builder.base.hub_cache import is_commit
 from builder.definitions import configuration
-from builder.evidence import records, store
-from builder.evidence.subjects import PresentSubjects
+from builder.evidence import records, store, subjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +32,8 @@ SetNow: TypeAlias = "Callable[[Kind, str], str | None]"
 
 
 def stale_reasons(evidence: Evidence, present: Subject, set_now: str | None = None) -> tuple[str, ...]:
-    """Each part of the subject that has changed since, in words; empty for a run that still counts. Its age is no
-    reason, and a part that is unknown, then or now, is not compared. ``set_now`` is the present digest of the
-    conversations, script or profile, where it is known."""
+    """Each part of the subject that has changed since; empty for a run that still counts. Age is no reason, and an
+    unknown part is not compared. ``set_now`` is the present digest of the conversations, script or profile."""
     return tuple(_reasons(evidence, present, set_now))
 
 
@@ -82,8 +80,7 @@ def _differ(then: str | None, now: str | None) -> bool:
 
 @dataclass(frozen=True)
 class PairingStanding:
-    """The standing of an image with one model (None: the image by itself). ``why`` says it in words, empty where there
-    is nothing to add; ``run`` is the one that decided; ``has_foreign`` if there are runs of others."""
+    """The standing of an image with one model (None: the image by itself), ``why``, and the ``run`` that decided."""
 
     model: str | None
     standing: Standing
@@ -99,9 +96,8 @@ def standing_of(
     required: Collection[Requirement] = (),
     sets: Mapping[Requirement, str] | None = None,
 ) -> PairingStanding:
-    """The standing of an image with ``model`` by ``runs``, all those of the image in the order in which they were
-    added. ``present`` gives the subject that a run of a kind would have now; ``required`` names the probes and bench
-    profiles that count as well, ``sets`` what is known of their sets now, by kind and name."""
+    """The standing of an image with ``model`` by its ``runs`` in order. ``present`` gives the present subject by kind;
+    ``required`` names the probes and profiles that count as well, ``sets`` the known digests of their sets."""
     sets = sets or {}
     of_model = [run for run in runs if run.subject.model == model]
     own = [run for run in of_model if not run.foreign]
@@ -130,27 +126,22 @@ def latest(runs: Sequence[Evidence], kind: Kind, name: str | None = None) -> Evi
 
 
 def worst(standings: Collection[PairingStanding]) -> Standing | None:
-    """The standing of an image with several models: the one that asks for attention first; None where there is none."""
     words = {each.standing for each in standings}
     return next((word for word in WORST_FIRST if word in words), None)
 
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A run, and the reasons why it tells nothing of the present any more; none where it does. ``file`` is the name of
-    its file."""
+    """A run, and the reasons why it tells nothing of the present any more; none where it does."""
 
     run: Evidence
     stale: tuple[str, ...]
-    file: str = ""
 
 
 @dataclass(frozen=True)
 class ImageEvidence:
-    """The evidence of one image: its runs in the order in which they were added, its standing with each model that it
-    serves or served or was run with, those that it ``serves`` now and ever ``served``, and the problems of files that
-    are no evidence. ``last`` are the last runs of each kind, name and model, those of others apart; ``files`` the names
-    of the files of ``runs``, in the same order."""
+    """The runs of one image in order, its standing with each model that it serves, served or was run with, and the
+    problems of damaged files. ``last`` are the last runs of each kind, name and model, those of others apart."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()
@@ -158,23 +149,18 @@ class ImageEvidence:
     served: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
     last: tuple[JudgedRun, ...] = ()
-    files: tuple[str, ...] = ()
 
     @property
     def standing(self) -> Standing | None:
-        """The standing that asks for attention first, of the models that it serves, or else of those that it served, or
-        of all; None where nothing was ever run, nor any model paired with it."""
+        """The standing that needs attention first, of the models that it serves, else served, else of all."""
         chosen = self.serves or self.served
         return worst([each for each in self.pairings if each.model in chosen] or self.pairings)
 
     def standing_with(self, model: str) -> Standing | None:
-        """The standing with one model; None where it is not one of ``pairings``."""
         return next((pairing.standing for pairing in self.pairings if pairing.model == model), None)
 
     @property
     def json(self) -> dict[str, Any]:
-        """All of it as JSON data: the runs as their files have them."""
-        files = {id(run): file for run, file in zip(self.runs, self.files, strict=True)}
         return {
             "standing": self.standing,
             "pairings": [
@@ -182,12 +168,12 @@ class ImageEvidence:
                     "model": pairing.model,
                     "standing": pairing.standing,
                     "why": pairing.why,
-                    "run": files[id(pairing.run)] if pairing.run else None,
+                    "run": pairing.run.file if pairing.run else None,
                     "foreign": pairing.has_foreign,
                 }
                 for pairing in self.pairings
             ],
-            "runs": [{"file": files[id(run)], **records.evidence_document(run)} for run in self.runs],
+            "runs": [{"file": run.file, **records.evidence_document(run)} for run in self.runs],
             "problems": [str(problem) for problem in self.problems],
         }
 
@@ -195,55 +181,51 @@ class ImageEvidence:
 def evidence_overview(
     project: Project, lock: Lock, names: Collection[ImageName], environ: Mapping[str, str], sets: SetNow
 ) -> dict[ImageName, ImageEvidence]:
-    """The evidence of these images of ``lock``; empty where the project has none of any image. ``sets`` gives the
-    digest of a probe or a profile as it is now, None where it is not known."""
+    """The evidence of these images; empty where the project has none. ``sets`` gives the present digest of a probe or a
+    profile."""
     if not project.evidence.is_dir():
         return {}
-    presents = PresentSubjects(project, lock, environ)
-    try:
+
+    @functools.cache
+    def facts_of(file: str | None) -> subjects.ServedFacts | None:
+        used = subjects.recorded_recipe(project, file) if file else None
+        return subjects.served_facts(project, used, subjects.NOTHING, environ) if used else None
+
+    def present_of(image: ImageName, model: str | None, kind: Kind) -> Subject:
+        pairing = subjects.pairing_of(lock, image, model)
+        return subjects.subject_with(lock, image, model, kind, facts_of(pairing and pairing.recipe), environ)
+
+    configured = configuration.Configuration()
+    with suppress(FileProblemsError):  # every command that decides by it reports that
         configured = configuration.load_configuration(project)
-    except FileProblemsError:  # every command that decides by it reports that
-        configured = configuration.Configuration()
-    paired: dict[ImageName, list[str]] = {}
-    for model, record in sorted(lock.models.items()):
-        for pairing in (record.pairing, *record.previous):
-            paired.setdefault(pairing.image, []).append(model)
     set_now = functools.cache(sets)
     evidence = {}
     for name in names:
         kept = store.look_for_runs(project, name)
         present_sets = {key: now for run in kept.runs if (now := set_now(*(key := (run.kind, run.name))))}
-        by_model: dict[str | None, list[Evidence]] = {model: [] for model in paired.get(name, ())}
+        served = [model for model in sorted(lock.models) if subjects.pairing_of(lock, name, model)]
+        by_model: dict[str | None, list[Evidence]] = {model: [] for model in served}
         for run in kept.runs:
             by_model.setdefault(run.subject.model, []).append(run)
         pairings = []
         for each, runs in by_model.items():
-            facts = presents.recorded(name, each)
+            pairing = subjects.pairing_of(lock, name, each)
+            facts = facts_of(pairing and pairing.recipe)
             wanted = configured.required_of(each).joined(facts.requires if facts else configuration.NOTHING_REQUIRED)
             required: set[Requirement] = {("probe", probe) for probe in wanted.probes}
-            if wanted.figures:
-                required |= {("bench", run.name) for run in kept.runs if run.kind == "bench"}
-            present = functools.partial(presents.of, name, each)
+            required |= {("bench", run.name) for run in kept.runs if run.kind == "bench" and wanted.figures}
+            present = functools.partial(present_of, name, each)
             pairings.append(standing_of(each, runs, present, required, present_sets))
+        last = {(run.kind, run.name, run.subject.model, bool(run.foreign)): run for run in kept.runs}
         evidence[name] = ImageEvidence(
             runs=kept.runs,
             pairings=tuple(pairings),
-            serves=frozenset(m for m in paired.get(name, ()) if lock.models[m].pairing.image == name),
-            served=frozenset(paired.get(name, ())),
+            serves=frozenset(model for model in served if lock.models[model].pairing.image == name),
+            served=frozenset(served),
             problems=kept.problems,
             last=tuple(
-                JudgedRun(
-                    run,
-                    stale_reasons(
-                        run, presents.of(name, run.subject.model, run.kind), present_sets.get((run.kind, run.name))
-                    ),
-                    file,
-                )
-                for run, file in store.last_runs(kept)
+                JudgedRun(run, stale_reasons(run, present_of(name, model, kind), present_sets.get((kind, label))))
+                for (kind, label, model, _), run in last.items()
             ),
-            files=kept.files,
         )
     return evidence
-
-
-evidence_glance = evidence_overview

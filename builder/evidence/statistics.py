@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal, TypeAlias
 
 Judgement = Literal["better", "worse", "no difference"]
@@ -38,8 +39,8 @@ _UNLIKE = 2.0
 
 @dataclass(frozen=True)
 class SeriesComparison:
-    """``change`` is the difference as a share of the first (-0.1: a tenth less), which lies between ``low`` and
-    ``high`` with `CONFIDENCE`; ``values`` counts the measurements of each side."""
+    """``change`` is the difference as a share of the first (-0.1: a tenth less), between ``low`` and ``high`` with
+    `CONFIDENCE`; ``values`` counts the measurements."""
 
     verdict: Judgement
     change: float
@@ -54,13 +55,12 @@ class SeriesComparison:
 
 
 def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int = 1) -> SeriesComparison:
-    """Compares the rounds of the first with those of the second. ``together`` is the number of figures that are judged
-    at once: the more there are, the surer each verdict has to be.
-
-    A verdict other than ``no difference`` takes `FEWEST_ROUNDS` rounds of each and a band without zero. A value that is
-    not a positive number makes the two incomparable.
-    """
-    sides = [[list(map(_logarithm, runs)) for runs in rounds if runs] for rounds in (first, second)]
+    """Compares the rounds of the first with those of the second. The more figures are judged ``together``, the surer
+    each verdict has to be: it takes `FEWEST_ROUNDS` of each and a band without zero. A value that is not positive makes
+    the two incomparable."""
+    sides = [
+        [[math.log(v) if v > 0 else math.nan for v in runs] for runs in rounds if runs] for rounds in (first, second)
+    ]
     flat = [[value for runs in rounds for value in runs] for rounds in sides]
     counts = len(flat[0]), len(flat[1])
     if min(counts) < LEAST_SAMPLES or not all(map(math.isfinite, flat[0] + flat[1])):
@@ -78,7 +78,7 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
     else:
         variance, freedom = total / (of_rounds + of_runs), of_rounds + of_runs
 
-    difference = _mean(flat[1]) - _mean(flat[0])
+    difference = fmean(flat[1]) - fmean(flat[0])
     error = math.sqrt(variance * math.fsum(1 / count for count in counts))
     half = _quantile(1 - (1 - CONFIDENCE) / 2 / max(together, 1), freedom) * error
     change, low, high = (math.expm1(min(value, 700.0)) for value in (difference, difference - half, difference + half))
@@ -89,7 +89,7 @@ def compare_runs(first: Rounds, second: Rounds, better: Direction, together: int
 
 def paired_band(differences: Sequence[float], confidence: float) -> tuple[float, float, float]:
     """The mean of paired differences, and the band in which the true one lies with this ``confidence``."""
-    mean, freedom = _mean(differences), len(differences) - 1
+    mean, freedom = fmean(differences), len(differences) - 1
     error = math.sqrt(_squares(differences) / freedom / len(differences))
     half = _quantile((1 + confidence) / 2, freedom) * error
     return mean, mean - half, mean + half
@@ -97,7 +97,7 @@ def paired_band(differences: Sequence[float], confidence: float) -> tuple[float,
 
 def spread(values: Sequence[float]) -> float:
     """The coefficient of variation of a sample; 0 of fewer than two values, or without a mean."""
-    if len(values) < LEAST_SAMPLES or not (mean := _mean(values)):
+    if len(values) < LEAST_SAMPLES or not (mean := fmean(values)):
         return 0.0
     return math.sqrt(_squares(values) / (len(values) - 1)) / abs(mean)
 
@@ -116,16 +116,8 @@ def needs_more_values(series: Sequence[Sequence[float]]) -> bool:
     return count < _FEWEST_VALUES or any(spread(values) / count**0.5 > _SPREAD / 2 for values in series)
 
 
-def _logarithm(value: float) -> float:
-    return math.log(value) if value > 0 else math.nan
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def _squares(values: Sequence[float]) -> float:
-    mean = _mean(values)
+    mean = fmean(values)
     return math.fsum((value - mean) ** 2 for value in values)
 
 

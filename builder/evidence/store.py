@@ -42,12 +42,10 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class KeptEvidence:
-    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none.
-    ``files`` are the names of the runs' files, in the same order."""
+    """The runs of a numbered image, in the order in which they were added, and the problems of files that are none."""
 
     runs: tuple[Evidence, ...] = ()
     problems: tuple[Problem, ...] = ()
-    files: tuple[str, ...] = ()
 
 
 def evidence_folder(project: Project, name: ImageName) -> Path:
@@ -58,39 +56,38 @@ def evidence_folder(project: Project, name: ImageName) -> Path:
 
 
 def add_run(project: Project, name: ImageName, evidence: Evidence, raw: bytes | None = None) -> Path:
-    """Writes one run of the image ``name``, and returns its file; ``raw`` is the whole output of its tool, which stays
-    on this machine, and of neither a secret. A run that is there already stays as it is. Findings that no file has the
-    room for are left out and counted.
+    """Writes one run of the image ``name``, without secrets and with as many findings as fit, and returns its file.
+    ``raw``, the whole output of its tool, stays on this machine. A run that is there already stays as it is.
 
-    Raises ValueError for a record that the schema does not take, OSError where it cannot be written, UnsafePathError
-    where the folder is a link that leads out of the project.
+    Raises ValueError for a record that the schema does not take, OSError, UnsafePathError where the folder is a link
+    that leads out of the project.
     """
     target = evidence_folder(project, name)
     if raw is not None:
         evidence = replace(evidence, raw=_keep_raw(project, raw))
     last = max((run.sequence for run in look_for_runs(project, name).runs), default=0)
     evidence = _fitted(replace(evidence, sequence=min(last + 1, _LAST_SEQUENCE)))
-    if fault := records.evidence_problem(evidence):
-        raise ValueError(f"evidence of {name}: {fault}")
+    text = records.evidence_text(evidence).encode()
+    try:
+        records.parse_evidence(text, "evidence")
+    except FileProblemsError as error:
+        raise ValueError(f"evidence of {name}: {error.message}") from None
     digest = records.evidence_identity(evidence)
     for each in _file_names(target):
         if (parts := _NAME.fullmatch(each)) and digest.startswith(parts["digest"]):
             return target / each
-    path = target / _file_name(evidence, digest)
+    path = target / file_name(evidence, digest)
     files.make_folder(target)
     below_project(project.evidence, target)
-    files.write_atomically(path, records.evidence_text(evidence).encode())
+    files.write_atomically(path, text)
     return path
 
 
-def _file_name(evidence: Evidence, digest: str) -> str:
+def file_name(evidence: Evidence, digest: str = "") -> str:
+    """The name of a run's file; ``digest`` is its identity, where that is known already."""
     started = evidence.started.replace("-", "").replace(":", "")
+    digest = digest or records.evidence_identity(evidence)
     return f"{started}-{evidence.kind}-{evidence.name}-{digest[:8]}.json"
-
-
-def file_name(evidence: Evidence) -> str:
-    """The name of a run's file."""
-    return _file_name(evidence, records.evidence_identity(evidence))
 
 
 def _fitted(evidence: Evidence) -> Evidence:
@@ -117,8 +114,8 @@ def _cut(text: str, longest: int) -> str:
 
 
 def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
-    """The runs of a numbered image in the order in which they were added, those of others among them. Raises
-    FileProblemsError for a file that is no evidence, UnsafePathError for a folder that is a link."""
+    """The runs of a numbered image in order. Raises FileProblemsError for a damaged file, UnsafePathError for a folder
+    that is a link."""
     kept = look_for_runs(project, name)
     if kept.problems:
         raise FileProblemsError(kept.problems, hint=records.HINT)
@@ -126,7 +123,6 @@ def of_image(project: Project, name: ImageName) -> tuple[Evidence, ...]:
 
 
 def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
-    """The runs of a numbered image, with the problems of files that are no evidence."""
     if not project.evidence.exists():
         return KeptEvidence()
     shown = f"evidence/{name.repository}/{name.number}"
@@ -136,20 +132,20 @@ def look_for_runs(project: Project, name: ImageName) -> KeptEvidence:
     except (OSError, UnsafePathError) as error:
         message = error.message if isinstance(error, UnsafePathError) else error.strerror or str(error)
         return KeptEvidence(problems=(Problem(Location(shown), message),))
-    runs: list[tuple[Evidence, str]] = []
+    runs: list[Evidence] = []
     problems: list[Problem] = []
     for each in names:
         try:
-            runs.append((_read_file(f"{place}/{each}", each, f"{shown}/{each}"), each))
+            runs.append(read_run(each, files.read_plain_file(f"{place}/{each}", LARGEST), f"{shown}/{each}"))
+        except OSError as error:
+            problems.append(Problem(Location(f"{shown}/{each}"), error.strerror or str(error)))
         except FileProblemsError as error:
             problems += error.problems
-    runs.sort(key=lambda pair: (pair[0].sequence, pair[0].started, pair[1]))
-    return KeptEvidence(tuple(run for run, _ in runs), tuple(problems), tuple(file for _, file in runs))
+    return KeptEvidence(tuple(sorted(runs, key=lambda run: (run.sequence, run.started, run.file))), tuple(problems))
 
 
 def _file_names(path: Path) -> list[str]:
-    """The names of the files in a folder of evidence, sorted; what a killed writer left is none of them, and a folder
-    there belongs to a repository whose name begins with this one's."""
+    """The names of the files in a folder; a killed writer's begin with a dot, and a folder is of another repository."""
     try:
         with os.scandir(path) as entries:
             names = sorted(entry.name for entry in entries if not entry.is_dir(follow_symlinks=False))
@@ -158,42 +154,20 @@ def _file_names(path: Path) -> list[str]:
     return [name for name in names if not name.startswith(".")]
 
 
-def _read_file(path: str, name: str, shown: str) -> Evidence:
-    try:
-        content = files.read_plain_file(path, LARGEST)
-    except OSError as error:
-        raise _problem(shown, error.strerror or str(error)) from None
-    return read_run(name, content, shown)
-
-
 def read_run(name: str, content: bytes, shown: str) -> Evidence:
     """The run in the content of a file of this name. Raises FileProblemsError if the content is not a run."""
-    parts = _NAME.fullmatch(name)
-    if parts is None:
-        raise _problem(shown, "not the name of a file of evidence")
-    if len(content) > LARGEST:
-        raise _problem(shown, f"larger than {LARGEST:,} bytes")
-    evidence, digest = records.parse_evidence(content, shown)
-    if not digest.startswith(parts["digest"]) or name != _file_name(evidence, digest):
-        raise _problem(shown, "its content does not match the digest in its name: it was changed after it was written")
-    return evidence
-
-
-def _problem(shown: str, message: str) -> FileProblemsError:
-    return FileProblemsError((Problem(Location(shown), message),), hint=records.HINT)
-
-
-def last_runs(kept: KeptEvidence) -> tuple[tuple[Evidence, str], ...]:
-    """The last run of each kind, name and model, those of others apart, with the names of their files."""
-    pairs = zip(kept.runs, kept.files, strict=True)
-    return tuple(
-        {(run.kind, run.name, run.subject.model, bool(run.foreign)): (run, file) for run, file in pairs}.values()
-    )
-
-
-def of_project(project: Project) -> dict[ImageName, KeptEvidence]:
-    """The runs of every number that has some, by image."""
-    return {name: look_for_runs(project, name) for name in evidence_images(project)}
+    fault, evidence = "", None
+    if not _NAME.fullmatch(name):
+        fault = "not the name of a file of evidence"
+    elif len(content) > LARGEST:
+        fault = f"larger than {LARGEST:,} bytes"
+    else:
+        evidence, digest = records.parse_evidence(content, shown)
+        if name != file_name(evidence, digest):
+            fault = "its content does not match the digest in its name: it was changed after it was written"
+    if fault or not evidence:
+        raise FileProblemsError((Problem(Location(shown), fault),), hint=records.HINT)
+    return replace(evidence, file=name)
 
 
 def evidence_images(project: Project) -> tuple[ImageName, ...]:
@@ -208,14 +182,13 @@ def evidence_images(project: Project) -> tuple[ImageName, ...]:
 
 
 def move_evidence(project: Project, origin: ImageName, to: ImageName, fingerprint: str) -> None:
-    """Gives the runs of an image with this content its new number. After a merge the folder holds those of two images:
-    the others stay, and so do files that are no evidence. Killed in between, the same call finishes it. Raises OSError,
-    UnsafePathError."""
+    """Gives the runs of an image with this content its new number; other runs and files stay. Killed in between, the
+    same call finishes it. Raises OSError, UnsafePathError."""
     if not project.evidence.is_dir():
         return
     source, target = evidence_folder(project, origin), evidence_folder(project, to)
     kept = look_for_runs(project, origin)
-    moving = [file for run, file in zip(kept.runs, kept.files, strict=True) if run.subject.fingerprint == fingerprint]
+    moving = [run.file for run in kept.runs if run.subject.fingerprint == fingerprint]
     if not moving:
         return
     files.make_folder(target)
@@ -253,8 +226,8 @@ def _raw_path(project: Project, digest: str) -> Path:
 
 @dataclass(frozen=True)
 class Proof:
-    """The evidence of `prove` for one model, and the texts behind it; ``stand_in`` says why the tokenizer is not the
-    model's own, ``reference`` names the image that it was compared with."""
+    """The evidence of `prove` for one model; ``stand_in`` says why the tokenizer is not the model's own, ``reference``
+    names the image that it was compared with."""
 
     evidence: Evidence
     raw: bytes
@@ -274,7 +247,6 @@ class ProvedImage:
 
 
 def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
-    """Keeps a proof as evidence of a number."""
     evidence = replace(proof.evidence, subject=replace(proof.evidence.subject, image=str(name)))
     path = add_run(project, name, evidence, proof.raw)
     return ProvedImage(name, evidence, project.relative(path), proof.stand_in, proof.reference)
@@ -287,21 +259,19 @@ def keep_proof(project: Project, name: ImageName, proof: Proof) -> ProvedImage:
 def traveling_runs(
     project: Project, name: ImageName, fingerprint: str
 ) -> tuple[tuple[Evidence, ...], tuple[Problem, ...]]:
-    """The runs that go along with an image of this content, the last ones where there are very many, and the problems
-    of files that stay behind."""
+    """The latest runs of an image with this content, and the problems of files that stay behind."""
     kept = look_for_runs(project, name)
     runs = tuple(run for run in kept.runs if run.subject.fingerprint == fingerprint)
     return runs[-MOST_RUNS:], kept.problems
 
 
 def traveling_files(runs: Sequence[Evidence]) -> dict[str, str]:
-    """The texts of runs by the names of their files."""
     return {file_name(run): records.evidence_text(run) for run in runs}
 
 
 def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evidence, ...]:
-    """The runs in texts of others by file name, all of the image with this content. Raises FileProblemsError where one
-    is no such run; ``shown`` is what messages call the place."""
+    """The runs of others by file name, all of an image with this content. Raises FileProblemsError; ``shown`` names the
+    place."""
     if (
         not isinstance(texts, dict)
         or len(texts) > MOST_RUNS
@@ -318,8 +288,8 @@ def read_foreign_runs(texts: object, fingerprint: str, shown: str) -> tuple[Evid
 
 
 def take(project: Project, name: ImageName, runs: Sequence[Evidence], origin: str) -> int:
-    """Keeps runs of others as such, ``origin`` being where they came from; returns how many were new. A run that is
-    there already stays as it is. Raises OSError, UnsafePathError."""
+    """Keeps runs of others as such, with their ``origin``; returns how many were new. Raises OSError,
+    UnsafePathError."""
     folder = evidence_folder(project, name)
     before = set(_file_names(folder))
     for run in runs:

@@ -1,13 +1,14 @@
 """The subject of a run is the image, the model and the recipe parts that the run belongs to.
 
-This page says what subject a run would have now, from images.lock and the project's files alone. A run records the same
-parts of what it really used (`of_arguments`), and `standing.stale_reasons` compares the two.
+This page gives the subject that a run would have now, from images.lock and the project's files alone;
+`standing.stale_reasons` compares it with what a run recorded.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -45,9 +46,8 @@ _KEYS = frozenset({"VLLM_API_KEY"})
 
 @dataclass(frozen=True)
 class ServedFacts:
-    """The parts of a subject that a recipe tells: its file, model and revision, the digests of its arguments by the
-    kind of run, none where its command cannot be rendered, and that of its template. ``requires`` is what the recipe
-    requires."""
+    """The parts of a subject that a recipe gives. ``arguments`` are digests by kind, none where its command cannot be
+    rendered."""
 
     file: str
     model: str | None
@@ -55,51 +55,6 @@ class ServedFacts:
     arguments: Mapping[Kind, str]
     template: str | None
     requires: RequiredEvidence
-
-
-class PresentSubjects:
-    """The subjects that runs of a lock's images would have now; each recipe is read once."""
-
-    def __init__(self, project: Project, lock: Lock, environ: Mapping[str, str]) -> None:
-        self._project = project
-        self._lock = lock
-        self._environ = environ
-        self._facts: dict[str, ServedFacts | None] = {}
-
-    def of(self, image: ImageName, model: str | None, kind: Kind) -> Subject:
-        """The subject of a run of this kind with the recipe of the pairing."""
-        return self.with_recipe(image, model, kind, self.recorded(image, model), NOTHING)
-
-    def recorded(self, image: ImageName, model: str | None) -> ServedFacts | None:
-        """The facts of the recipe of a pairing; None where there is none, or it cannot be read."""
-        pairing = pairing_of(self._lock, image, model)
-        file = pairing.recipe if pairing else None
-        if file and file not in self._facts:
-            used = recorded_recipe(self._project, file)
-            self._facts[file] = served_facts(self._project, used, NOTHING, self._environ) if used else None
-        return self._facts[file] if file else None
-
-    def with_recipe(
-        self, image: ImageName, model: str | None, kind: Kind, facts: ServedFacts | None, overrides: Mapping[str, str]
-    ) -> Subject:
-        """The subject of a run of this kind with a recipe of these facts, which were told the ``overrides``."""
-        record = self._lock.image(image)
-        pairing = pairing_of(self._lock, image, model)
-        revision = pairing.revision if pairing else None
-        if facts and facts.model == model and facts.revision:
-            revision = facts.revision
-        if model and revision and not hub_cache.is_commit(revision):
-            revision = hub_cache.revision(self._environ, model, revision) or revision
-        return Subject(
-            image=str(image),
-            fingerprint=record.fingerprint if record else "",
-            model=model,
-            revision=revision,
-            template=facts.template if facts else None,
-            recipe=facts.file if facts else pairing.recipe if pairing else None,
-            arguments=facts.arguments.get(kind) if facts else None,
-            overrides=dict(overrides),
-        )
 
 
 def present_subject(
@@ -113,14 +68,41 @@ def present_subject(
     environ: Mapping[str, str] = NOTHING,
     overrides: Mapping[str, str] = NOTHING,
 ) -> Subject:
-    """The subject of a run of this kind, on what the files say now. ``recipe`` is that of the pairing unless given;
-    ``environ`` leads to the models' cache and to volumes with variables in their names. A part that cannot be told is
-    None: nothing is compared with it."""
+    """The present subject of a run of this kind. ``recipe`` is that of the pairing unless given; ``environ`` leads to
+    the models' cache and to volumes. A part that is not known is None."""
     pairing = pairing_of(lock, image, model)
     if recipe is None and pairing and pairing.recipe:
         recipe = recorded_recipe(project, pairing.recipe)
     facts = served_facts(project, recipe, overrides, environ) if recipe else None
-    return PresentSubjects(project, lock, environ).with_recipe(image, model, kind, facts, overrides)
+    return subject_with(lock, image, model, kind, facts, environ, overrides)
+
+
+def subject_with(
+    lock: Lock,
+    image: ImageName,
+    model: str | None,
+    kind: Kind,
+    facts: ServedFacts | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, str] = NOTHING,
+) -> Subject:
+    """The present subject of a run of this kind with a recipe of these facts."""
+    record, pairing = lock.image(image), pairing_of(lock, image, model)
+    revision = pairing.revision if pairing else None
+    if facts and facts.model == model and facts.revision:
+        revision = facts.revision
+    if model and revision and not hub_cache.is_commit(revision):
+        revision = hub_cache.revision(environ, model, revision) or revision
+    return Subject(
+        image=str(image),
+        fingerprint=record.fingerprint if record else "",
+        model=model,
+        revision=revision,
+        template=facts.template if facts else None,
+        recipe=facts.file if facts else pairing.recipe if pairing else None,
+        arguments=facts.arguments.get(kind) if facts else None,
+        overrides=dict(overrides),
+    )
 
 
 def pairing_of(lock: Lock, image: ImageName, model: str | None) -> Pairing | None:
@@ -142,14 +124,10 @@ def recorded_recipe(project: Project, file: str) -> Recipe | None:
 def served_facts(
     project: Project, used: Recipe, overrides: Mapping[str, str], environ: Mapping[str, str]
 ) -> ServedFacts:
-    """The facts of a recipe whose settings are overridden by ``overrides``."""
     digests: dict[Kind, str] = {}
     template = None
-    try:
+    with suppress(FileProblemsError, UsageError):
         words = command.render_command(used, overrides).words
-    except (FileProblemsError, UsageError):
-        pass
-    else:
         server = of_arguments("bench", words, used.env)  # a probe depends on the same as a benchmark
         digests = {"prove": of_arguments("prove", words), "bench": server, "probe": server}
         template = _mounted_template(project, used, words, environ)
@@ -182,18 +160,23 @@ def _plain(value: str) -> str:
 
 
 def _mounted_template(project: Project, used: Recipe, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
-    """The digest of the chat template, where it is a file of this machine that the recipe mounts, or is written in the
-    command itself; None of one in the image or the model, which those tell."""
+    """The digest of the chat template, where the recipe mounts it from this machine or has it in its command; None of
+    one in the image or the model."""
     value = command.option(words, "--chat-template", "--chat_template")
     if not value:
         return None
     if "{" in value or "\n" in value:
         return sha256_of(value.encode(errors="replace"))
+    path = mounted(project, used, value, environ)
+    with suppress(OSError):
+        return sha256_of(files.read_plain_file(path.resolve(), _LARGEST_TEMPLATE)) if path else None
+    return None
+
+
+def mounted(project: Project, used: Recipe, path: str, environ: Mapping[str, str]) -> Path | None:
+    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
     for text in reversed(used.volumes):
-        try:
+        with suppress(ValueError):
             mount = container.parse_volume(text, environ, project.root)
-            rest = PurePosixPath(value).relative_to(mount.target)
-            return sha256_of(files.read_plain_file(Path(mount.source, rest).resolve(), _LARGEST_TEMPLATE))
-        except (ValueError, OSError):
-            continue
+            return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
     return None

@@ -27,8 +27,9 @@ FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
 
 
 def judged(run: Evidence, *stale: str, model: str = MODEL, file: str = "a.json", **changes: Any) -> JudgedRun:
-    run = replace(run, subject=replace(run.subject, model=model), **{"foreign": "", "accepted": "", **changes})
-    return JudgedRun(run, stale, file)
+    own = {"foreign": "", "accepted": "", "file": file}
+    run = replace(run, subject=replace(run.subject, model=model), **{**own, **changes})
+    return JudgedRun(run, stale)
 
 
 def table(**last: list[JudgedRun]) -> Matrix:

@@ -106,14 +106,6 @@ def test_anything_else_is_told_with_its_place(text: str | bytes, told: str) -> N
     assert all(len(line) < 300 for line in message.splitlines())
 
 
-def test_a_record_that_cannot_be_kept_is_told_before_it_is_written() -> None:
-    assert records.evidence_problem(bench()) == ""
-    figure = Figure("tg", {}, "tokens/s", "higher", (float("nan"),))
-    assert records.evidence_problem(bench(figures=(figure,)))
-    assert "name" in records.evidence_problem(bench(name="a/b"))
-    assert records.evidence_problem(bench(version="\ud800"))
-
-
 # Figures derive their mean and spread.
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from builder.base import redaction
 from builder.base.errors import FileProblemsError, UnsafePathError
 from builder.base.project import Project
 from builder.evidence import records, store
-from builder.evidence.records import Finding
+from builder.evidence.records import Figure, Finding
 from builder.lock.model import ImageName
 from tests import projects
 from tests.evidence.runs import NAME, SUBJECT, bench, proof
@@ -70,9 +71,17 @@ def test_the_output_of_the_tool_stays_on_this_machine(project: Project) -> None:
 
 
 def test_nothing_is_written_that_could_not_be_read(project: Project) -> None:
-    for evidence in (proof(name="../x"), proof(seconds=float("nan")), proof(verdict="maybe"), proof(counts={"a": -1})):
-        with pytest.raises(ValueError, match=r"evidence of vllm-node-tf5:7|JSON"):
-            store.add_run(project, NAME, evidence)
+    wrong: tuple[dict[str, Any], ...] = (
+        {"name": "../x"},
+        {"seconds": float("nan")},
+        {"verdict": "maybe"},
+        {"counts": {"a": -1}},
+        {"figures": (Figure("tg", {}, "tokens/s", "higher", (float("nan"),)),)},
+        {"version": "\ud800"},
+    )
+    for changes in wrong:
+        with pytest.raises(ValueError, match=r"evidence of vllm-node-tf5:7|JSON|surrogates"):
+            store.add_run(project, NAME, proof(**changes))
     assert not project.evidence.exists()
 
 
@@ -166,7 +175,7 @@ def test_a_repository_may_be_named_like_a_number_of_another(project: Project) ->
     store.add_run(project, inner, proof())
     store.add_run(project, NAME, proof())
     assert store.look_for_runs(project, NAME).problems == ()
-    assert sorted(store.of_project(project)) == sorted([NAME, inner])
+    assert store.evidence_images(project) == tuple(sorted([NAME, inner]))
 
 
 @pytest.mark.parametrize("place", ["evidence", "evidence/vllm-node-tf5", "evidence/vllm-node-tf5/7"])
@@ -192,7 +201,7 @@ def test_every_number_is_looked_at(project: Project) -> None:
         store.add_run(project, name, proof())
     projects.write(project.evidence / "..odd/1/x.json", "{}")
     projects.write(project.evidence / "README.md", "")
-    assert sorted(store.of_project(project)) == sorted(names)
+    assert store.evidence_images(project) == tuple(sorted(names))
     assert store.evidence_images(Project(project.root / "none")) == ()
 
 

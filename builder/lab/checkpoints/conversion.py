@@ -1,7 +1,5 @@
 """A checkpoint is made from its plan, one file at a time.
 
-The whole build comes first, then its journal, the small files, the weights, and the names that the result gets.
-The download of sources, the speed of builds and leftovers follow.
 A build that was interrupted goes on with the files that are not whole. One rename at the end makes the result visible.
 """
 
@@ -78,10 +76,10 @@ def require_packages(plan: CheckpointPlan) -> None:
 def make_checkpoint(
     plan: CheckpointPlan, place: ResultPlace, recorded: Mapping[str, CheckpointRevision], report: Report
 ) -> tuple[str, CheckpointRevision]:
-    """Makes the checkpoint and puts it in its place; returns its revision and the record of it, without a sequence.
+    """Makes the checkpoint and puts it in its place; returns its revision and its record, without a sequence.
 
-    Raises SourceError for a source that changes meanwhile; ConflictError for a file whose digest is not the one that
-    the definition demands, or that was ``recorded`` for the same inputs; OSError. What is whole stays for the next try.
+    Raises SourceError for a source that changes meanwhile; ConflictError for a file with another digest than the
+    definition demands or was ``recorded`` for the same inputs; OSError. What is whole stays for the next try.
     """
     make_folder(place.root)
     work = _work_folder(plan, place)
@@ -122,13 +120,12 @@ def make_checkpoint(
 
 
 def finished_size(plan: CheckpointPlan, place: ResultPlace) -> int:
-    """The bytes of the files that an earlier try finished, which take no further room."""
+    """The bytes of the files that an earlier try finished."""
     return sum(file.size for file in BuildJournal(_work_folder(plan, place)).finished.values())
 
 
 def forget_unfinished(place: ResultPlace, inputs: str = "") -> None:
-    """Removes the journals and files that builds left behind whose result is recorded, or that no process is making:
-    all of them, or those of a build with these ``inputs``."""
+    """Removes what builds left behind whose result is recorded: all of them, or those with these ``inputs``."""
     pattern = f"{UNFINISHED}{inputs[:16]}*"
     if any(place.root.glob(pattern)):
         with locked(place.root / LOCK):
@@ -141,8 +138,8 @@ def _work_folder(plan: CheckpointPlan, place: ResultPlace) -> Path:
 
 
 class BuildJournal:
-    """The files that a build has finished, by name: each is a line of a file beside the folder ``work``, on the disk
-    before it counts. The next try goes on from there, whatever ended this one."""
+    """The finished files of a build, by name: each is a line of a file beside the folder ``work``, on the disk before
+    it counts."""
 
     def __init__(self, work: Path) -> None:
         self._path = work.with_name(f"{work.name}.journal")
@@ -155,7 +152,6 @@ class BuildJournal:
                     self.finished[str(name)] = RecordedFile(size, digest, header)
 
     def add(self, name: str, file: RecordedFile) -> None:
-        """Writes down that a file is whole and on the disk."""
         line = json.dumps([name, file.size, file.digest, file.header]).encode() + b"\n"
         with self._lock:
             with self._path.open("ab", buffering=0) as journal:
@@ -168,8 +164,8 @@ class BuildJournal:
 def _require_digests(
     plan: CheckpointPlan, made: Mapping[str, RecordedFile], recorded: Mapping[str, CheckpointRevision]
 ) -> None:
-    """Raises ConflictError for files with other digests than `verify` of the definition demands, and where the same
-    inputs are recorded with other content."""
+    """Raises ConflictError for other digests than `verify` of the definition demands, or than the record of the same
+    inputs has."""
     wrong = [
         f"SHA-256 of {name} is {(made[name].digest or '').removeprefix('sha256:')}, and not {digest}"
         for name, digest in plan.content.digests.items()
@@ -226,8 +222,7 @@ def _merged(target: Any, patch: Any) -> Any:
 
 
 def _card(plan: CheckpointPlan) -> str:
-    """The model card: what it is, what it was made from and by which steps. It holds nothing that differs between two
-    machines."""
+    """The model card. It holds nothing that differs between two machines."""
     definition = plan.definition
     models = [source.snapshot.model for source in plan.sources.values() if source.snapshot]
     lines = [
@@ -296,11 +291,8 @@ def write_shard(
     sources: Mapping[SourceFile, tuple[Path, FileState]],
     count_bytes: Callable[[int], None],
 ) -> RecordedFile:
-    """Writes a file of weights from ``sources``, and returns its size and digests when it is on the disk.
-
-    Raises SourceError where a source is no longer in the given state after it was read, and OSError, with the name of
-    the file. What ``count_bytes`` raises ends the work.
-    """
+    """Writes a file of weights from ``sources``; returns its size and digests when it is on the disk. Raises
+    SourceError where a source changed while it was read, and OSError. What ``count_bytes`` raises ends the work."""
     digest = hashlib.sha256()
     counted = at = 0
 
@@ -379,7 +371,6 @@ class MovedBytes:
         self._lock = threading.Lock()
 
     def add(self, size: int) -> None:
-        """Counts bytes; a negative number takes some back."""
         with self._lock:
             self._current += size
             self._report(TransferProgress(self._what, self._current, self._total))
@@ -455,8 +446,7 @@ def record_speed(project: Project, size: int, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class RemovableCheckpoint:
-    """A revision of a checkpoint, or an unfinished one (``revision`` is empty), with the paths that go and the bytes
-    that they take, each file counted once."""
+    """A revision, or an unfinished build (``revision`` is empty), with the paths that go and their bytes."""
 
     name: str
     revision: str
@@ -465,15 +455,14 @@ class RemovableCheckpoint:
 
     @property
     def title(self) -> str:
-        """The revision for messages."""
         return f"{self.name}@{self.revision[:12]}" if self.revision else f"what an unfinished {self.name} left"
 
 
 def find_leftovers(
     project: Project, environ: Mapping[str, str], wanted: Collection[str]
 ) -> tuple[RemovableCheckpoint, ...]:
-    """The revisions on this machine that checkpoints.lock records, that were not made last, and that are none of
-    ``wanted`` (``NAME@REVISION``); and what is unfinished. Files that a revision which stays has too are left."""
+    """The recorded revisions on this machine that are neither the latest nor ``wanted`` (``NAME@REVISION``), and what
+    is unfinished. Files that a revision which stays has too are left."""
     records = checkpoints_lock.read_checkpoints_lock(project)
     removable = []
     for name in sorted({*records.checkpoints, *checkpoint_definition.checkpoint_names(project)}):

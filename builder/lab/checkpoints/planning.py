@@ -1,7 +1,4 @@
-"""A checkpoint is planned from the headers of its sources alone.
-
-The plan comes first, then the files of a source, then their headers, which have to agree with the source's index.
-"""
+"""A checkpoint is planned from the headers of its sources alone, which have to agree with the source's index."""
 
 from __future__ import annotations
 
@@ -52,8 +49,8 @@ _PARSING = Lock()
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """All that will be done. ``used`` are the files of the sources that something is taken from, sorted; ``inputs`` is
-    the digest over everything that decides the bytes of the result."""
+    """All that will be done. ``used`` are the files of the sources that something is taken from; ``inputs`` is the
+    digest over everything that decides the bytes of the result."""
 
     definition: CheckpointDefinition
     sources: Mapping[str, SourceContents]
@@ -66,21 +63,19 @@ class CheckpointPlan:
 
     @property
     def missing(self) -> tuple[SourceFile, ...]:
-        """The files that have to be fetched first."""
         return tuple(file for file in self.used if not self.sources[file.source].is_here(file.path))
 
     def size_of(self, file: SourceFile) -> int:
-        """The size of a file of a source, in bytes."""
         return self.sources[file.source].sizes[file.path]
 
     @property
     def fetched(self) -> int:
-        """The bytes that have to be fetched."""
+        """The bytes to fetch."""
         return sum(map(self.size_of, self.missing))
 
     @property
     def read(self) -> int:
-        """The bytes that are read of sources."""
+        """The bytes to read."""
         return sum(shard.read for shard in self.shards) + sum(map(self.size_of, self.content.files.values()))
 
     @property
@@ -99,11 +94,11 @@ def make_checkpoint_plan(
     *,
     update: bool = False,
 ) -> CheckpointPlan:
-    """Plans a checkpoint: reads the headers of its sources, of the Hub's by ranges, and nothing else.
+    """Plans a checkpoint from the headers of its sources, of the Hub's by ranges. A source of the Hub is taken at the
+    recorded commit while the definition asks for the same, unless ``update``.
 
-    A source of the Hub is taken at the commit that is recorded, as long as the definition asks for the same, unless
-    ``update``. Raises SourceError for a source that cannot be read or is damaged, FileProblemsError with the place of a
-    step that cannot be done.
+    Raises SourceError for a source that cannot be read or is damaged, FileProblemsError with the place of a step that
+    cannot be done.
     """
 
     def problem(message: str, *place: str | int) -> FileProblemsError:
@@ -138,13 +133,11 @@ def make_checkpoint_plan(
 
 
 def steps_digest(definition: CheckpointDefinition) -> str:
-    """The digest over the steps of a definition."""
     content = [[type(step).__name__, vars(step)] for step in definition.steps]
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=vars).encode()).hexdigest()
 
 
 def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
-    """The sources of a plan, with the files that it uses."""
 
     def recorded(file: SourceFile) -> RecordedFile:
         source, header = plan.sources[file.source], plan.listings[file.source].headers.get(file.path)
@@ -166,8 +159,8 @@ def recorded_sources(plan: CheckpointPlan) -> dict[str, RecordedSource]:
 
 @dataclass(frozen=True)
 class SourceContents:
-    """A source that was looked up: ``requested`` as the definition has it, and by path the size of each file.
-    ``folder`` has those that are here; ``snapshot`` is the model, of a source on the Hub."""
+    """A source, ``requested`` as the definition has it, and the size of each file. ``folder`` has those that are here;
+    ``snapshot`` is of a model on the Hub."""
 
     requested: str
     sizes: Mapping[str, int]
@@ -177,15 +170,12 @@ class SourceContents:
 
     @property
     def commit(self) -> str | None:
-        """The commit of a model on the Hub."""
         return self.snapshot.commit if self.snapshot else None
 
     def is_here(self, path: str) -> bool:
-        """True for a file that need not be fetched."""
         return self.snapshot is None or (self.folder / path).exists()
 
     def shown(self, path: str) -> str:
-        """The name of a file for messages."""
         return f"{self.snapshot.model}: {path}" if self.snapshot else str(self.folder / path)
 
     def digest(self, path: str) -> str | None:
@@ -200,7 +190,7 @@ class SourceContents:
         return f"sha256:{blob}" if len(blob or "") == hub.SHA256_DIGITS else f"git:{blob}"
 
     def identity(self, path: str) -> str:
-        """All that decides the content of a file, as far as it is known without reading it."""
+        """All that decides the content of a file, without reading it."""
         if self.snapshot:
             return f"{self.snapshot.model}@{self.snapshot.commit}:{path}"
         with open_file(self.folder / path) as file:
@@ -222,8 +212,7 @@ class SourceContents:
 def look_up(
     project: Project, environ: Mapping[str, str], source: CheckpointSource, commit: str | None
 ) -> SourceContents:
-    """Looks up a source: of the Hub at ``commit`` where that is given, else at the revision that is wanted. Raises
-    SourceError where it cannot be read."""
+    """Looks up a source: on the Hub at ``commit``, or the revision that is wanted. Raises SourceError."""
     if source.model:
         snapshot = hub.find_snapshot(environ, source.model, commit or source.revision)
         folder = hub_cache.folder(environ, source.model) / "snapshots" / snapshot.commit
@@ -234,8 +223,7 @@ def look_up(
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """Opens a plain file to read, links followed. Raises OSError for anything else; it never waits, as opening a pipe
-    would."""
+    """Opens a plain file to read, links followed. Raises OSError for anything else, and never waits."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     file = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -245,7 +233,6 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 def state_of(file: IO[bytes]) -> FileState:
-    """The state of an open file."""
     status = os.fstat(file.fileno())
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
@@ -271,12 +258,8 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def read_source_listing(source: SourceContents, further: Iterable[str]) -> SourceListing:
-    """Reads the headers of the files that a source's index lists (of all its files of weights where it has none), and
-    of ``further`` files, as far as they are there.
-
-    Raises SourceError for a file that is damaged, for a tensor that two files have, and for an index that names what
-    is not there.
-    """
+    """Reads the headers of the files that a source's index lists (without one, all of its weights) and of ``further``
+    files. Raises SourceError for a damaged file, a tensor in two files, and an index that names what is not there."""
     usable = {path for path in source.sizes if is_file_name(path)}
     weights = sorted(path for path in usable if path.endswith(".safetensors"))
     index = {}

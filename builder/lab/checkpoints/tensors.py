@@ -1,6 +1,5 @@
 """The steps of a definition decide which tensors a checkpoint has, and where the bytes of each come from.
 
-The table of tensors comes first, then the steps one by one, what they share, and the files of the result.
 A wrong count, a missing tensor or a different shape is an error with the names. No data of a tensor is read.
 """
 
@@ -88,14 +87,13 @@ class PlannedTensor:
 
     @property
     def bytes(self) -> int:
-        """The bytes that it takes in the result."""
         return DTYPES[self.dtype] * prod(self.shape)
 
 
 @dataclass(frozen=True)
 class SourceListing:
-    """A source as far as planning needs it: the headers of its files of weights, by path, the files that its index
-    lists (all where it has none), and by path the size of every other file."""
+    """A source for planning: the headers of its weights, the files that its index lists, and the sizes of all
+    others."""
 
     headers: Mapping[str, Header]
     listed: tuple[str, ...]
@@ -104,7 +102,7 @@ class SourceListing:
 
 @dataclass(frozen=True)
 class StepEffect:
-    """The effect of a step, for the user: what it does in a line, and how many tensors it is about."""
+    """The effect of a step in a line, and the number of its tensors."""
 
     text: str
     tensors: int
@@ -112,8 +110,8 @@ class StepEffect:
 
 @dataclass(frozen=True)
 class PlannedContent:
-    """All that the steps give: tensors by name, the files whose tensors were added as a whole, other files and where
-    they come from, the changes to JSON files, digests that files must have, and what each step does."""
+    """All that the steps give. ``added`` are files whose tensors were added as a whole, ``patches`` changes to JSON
+    files, ``digests`` those that files must have."""
 
     tensors: Mapping[str, PlannedTensor] = field(default_factory=dict)
     added: frozenset[SourceFile] = frozenset()
@@ -125,7 +123,7 @@ class PlannedContent:
     def after(
         self, text: str, tensors: Collection[PlannedTensor] = (), count: int | None = None, **changes: Any
     ) -> PlannedContent:
-        """The content after a step that does ``text``, with the ``tensors`` that it makes or changes."""
+        """The content after a step that does ``text`` to these ``tensors``."""
         new = {tensor.name: tensor for tensor in tensors}
         effect = StepEffect(text, len(tensors) if count is None else count)
         return replace(self, tensors={**self.tensors, **new}, effects=(*self.effects, effect), **changes)
@@ -158,7 +156,6 @@ def apply_step(steps: Iterable[CheckpointStep], sources: Mapping[str, SourceList
 
 
 def _take(content: PlannedContent, step: TakeStep, source: SourceListing) -> PlannedContent:
-    """Takes over the selected tensors of a source, and other files of it."""
     selected = _stored(source, step.selection)
     taken = [_planned(_renamed(each.name, step.rename), each, SourceFile(step.source, path)) for path, each in selected]
     if not taken:
@@ -218,7 +215,7 @@ def _replace(content: PlannedContent, step: ReplaceStep, source: SourceListing) 
 
 
 def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> PlannedContent:
-    """Takes over a whole file of a source, with the names in its own header, unless such tensors are already there."""
+    """Takes over a whole file of a source, unless such tensors are already there."""
     is_excluding = _matcher(step.unless)
     if present := [name for name in content.tensors if is_excluding(name)]:
         return content.after(f"adds nothing of {step.source}: {len(present)} such tensors are already there")
@@ -236,7 +233,6 @@ def _add(content: PlannedContent, step: AddStep, source: SourceListing) -> Plann
 
 
 def _cast(content: PlannedContent, step: CastStep) -> PlannedContent:
-    """Converts the selected tensors to another dtype."""
     selected = _selected(content, step.selection, step.expect)
     _require_floats([*selected, *(replace(tensor, dtype=step.dtype) for tensor in selected[:1])], "cast")
     changed = [replace(tensor, dtype=step.dtype, operation="cast") for tensor in selected if tensor.dtype != step.dtype]
@@ -245,7 +241,7 @@ def _cast(content: PlannedContent, step: CastStep) -> PlannedContent:
 
 
 def _quantize(content: PlannedContent, step: QuantizeStep) -> PlannedContent:
-    """Quantizes the selected matrices, with a tensor of scales beside each."""
+    """Quantizes matrices, with a tensor of scales beside each."""
     selected = _selected(content, step.selection, step.expect)
     _require_floats(selected, "quantize")
     vectors = [f"{each.name} {list(each.shape)}" for each in selected if len(each.shape) < 2 or 0 in each.shape]
@@ -282,7 +278,6 @@ def _config(content: PlannedContent, step: ConfigStep) -> PlannedContent:
 
 
 def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
-    """Compares the tensors with everything that the step requires."""
     tensors = content.tensors.values()
     size = sum(tensor.bytes for tensor in tensors)
     wrong = []
@@ -311,13 +306,11 @@ def _verify(content: PlannedContent, step: VerifyStep) -> PlannedContent:
 
 
 def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """A test that is true for names that match one of the patterns."""
     compiled = [re.compile(translate(pattern)) for pattern in patterns]
     return lambda name: any(pattern.match(name) for pattern in compiled)
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first of some names, for messages."""
     every = list(names)
     more = f" and {len(every) - _MOST_NAMES} more" if len(every) > _MOST_NAMES else ""
     return f"{', '.join(every[:_MOST_NAMES])}{more}"
@@ -331,19 +324,17 @@ def _is_in(selection: TensorSelection) -> Callable[[StoredTensor | PlannedTensor
 
 
 def _stored(source: SourceListing, selection: TensorSelection) -> list[tuple[str, StoredTensor]]:
-    """The selected tensors of a source with the files that have them, in the order of the files and of their bytes."""
+    """The selected tensors of a source with their files, in the order of their bytes."""
     is_selected = _is_in(selection)
     return [(path, each) for path in source.listed for each in source.headers[path].tensors if is_selected(each)]
 
 
 def _planned(name: str, tensor: StoredTensor, file: SourceFile) -> PlannedTensor:
-    """A tensor of the result that is a stored one as it is, called ``name``."""
     dtype, shape, begin = tensor.dtype, tensor.shape, tensor.begin
     return PlannedTensor(name, dtype, shape, file, begin, tensor.size, dtype, shape, file, (begin,))
 
 
 def _selected(content: PlannedContent, selection: TensorSelection, expect: int | None) -> list[PlannedTensor]:
-    """The tensors of the result that a step computes anew."""
     selected = list(filter(_is_in(selection), content.tensors.values()))
     _require_count(expect, [tensor.name for tensor in selected], "selected")
     if not selected:
@@ -425,17 +416,14 @@ class PlannedShard:
 
     @property
     def copied(self) -> int:
-        """The bytes that are copied as they are."""
         return sum(piece.size for piece in self.pieces if isinstance(piece, ByteCopy))
 
     @property
     def read(self) -> int:
-        """The bytes that are read of sources."""
         return self.copied + sum(piece.tensor.size for piece in self.pieces if isinstance(piece, Conversion))
 
     @property
     def sources(self) -> frozenset[SourceFile]:
-        """The files that it is made from."""
         return frozenset(piece.file if isinstance(piece, ByteCopy) else piece.tensor.file for piece in self.pieces)
 
 
@@ -489,7 +477,7 @@ def inputs_digest(
 
 
 def _parts(tensors: list[PlannedTensor], most: int) -> Iterator[list[PlannedTensor]]:
-    """Divides tensors among files of at most ``most`` bytes of data; one that is larger has a file of its own."""
+    """Divides tensors among files of at most ``most`` bytes; a larger one has a file of its own."""
     part: list[PlannedTensor] = []
     size = 0
     for tensor in tensors:

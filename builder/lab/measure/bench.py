@@ -1,23 +1,20 @@
 """A benchmark measures a served model: throughput at depth, acceptance of drafted tokens, memory and the server's log.
 
-The benchmark comes first, then each of its parts but throughput, which `llama_benchy` measures. Acceptance uses fixed
-prompts at temperature 0, so that two runs can be compared.
+`llama_benchy` measures throughput. Acceptance uses fixed prompts at temperature 0, so that two runs can be compared.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING
 
 from builder.base import processes, words
@@ -32,7 +29,7 @@ from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.serving import memory, readiness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
@@ -54,11 +51,11 @@ def measure_bench(
     revision: str | None = None,
     member: ServerMember | None = None,
 ) -> Outcome:
-    """Measures a served model by ``profile``, without the depths for which its context has no room. ``member`` is the
-    container that answers, where it is one of an engine: without it memory and log are not looked at.
+    """Measures a served model by ``profile``, without the depths for which its context has no room. Without ``member``,
+    the container that answers, memory and log are left out. A server that fails meanwhile is a result.
 
-    A server that fails meanwhile is a result with the verdict ``fail``. Raises MeasuringError where llama-benchy or the
-    tokenizer cannot be had, UsageError for a profile that does not fit the model at all.
+    Raises MeasuringError where llama-benchy or the tokenizer is missing, UsageError for a profile that does not fit the
+    model.
     """
     fitting = profile.within(served.context)
     if not fitting.depth:
@@ -74,16 +71,10 @@ def measure_bench(
     figures: list[Figure] = []
     findings: list[Finding] = []
     with ExitStack() as stack:
-        samples = stack.enter_context(MemoryWatch(member)) if member else MemorySamples()
+        available = stack.enter_context(available_memory(member))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="builder-")))
         tokenizer = llama_benchy.fetch_tokenizer(served, revision, environ, member, folder / llama_benchy.NAME)
-        throughput = llama_benchy.run_llama_benchy(
-            served,
-            fitting,
-            tokenizer,
-            environ,
-            lambda share, left: report(MeasuringProgress("throughput", share, left)),
-        )
+        throughput = llama_benchy.run_llama_benchy(served, fitting, tokenizer, environ, report)
         figures += throughput.figures
         findings += throughput.notes
         if throughput.fault:
@@ -96,11 +87,11 @@ def measure_bench(
             findings += faults
     if not served_model.model_answers(served, _AFTERWARDS_SECONDS):
         findings.append(Finding("answers", "afterwards", "fail", "the server no longer answers"))
-    if growth := leak(samples.taken):
-        text = f"the server's memory grew by {growth >> 20} MiB, and went on growing to the end"
-        findings.append(Finding("memory", "meanwhile", "fail", text))
-    figures += samples.figures()
+    if available:
+        figures.append(Figure("memory_floor", {}, "bytes", "higher", (float(min(available)),)))
     if member:
+        if peak := container_peak(member):
+            figures.append(Figure("memory_peak", {}, "bytes", "lower", (float(peak),)))
         lines = containers.container_log(member.engine.endpoint, member.service.id)
         figures += log_figures(lines, member.service.started)
     return Outcome(
@@ -134,51 +125,31 @@ _ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 _COUNTERS = (_TOKENS, _DRAFTS, _DRAFTED, _ACCEPTED)
 
 
-class UnreadableCountersError(Exception):
-    """A page of metrics that is not whole, or two that do not go together; the text says why."""
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """The acceptance of drafted tokens: ``rate`` is the accepted share of them, ``length`` the tokens of a step."""
-
-    rate: float
-    length: float
-
-
-def read_counters(served: ServedModel) -> Mapping[str, float]:
-    """The counters now. Raises UnreadableCountersError where the page does not come, or not whole."""
-    try:
-        return parse_counters(served_model.get(f"{served.root}/metrics", key=served.key))
-    except NoAnswerError as error:
-        raise UnreadableCountersError(f"/metrics: {error}") from None
-
-
 def parse_counters(text: str) -> Mapping[str, float]:
-    """The counters in a page of metrics. Raises UnreadableCountersError where it was cut off, or is not vLLM's."""
+    """The counters in a page of metrics. Raises ValueError where it was cut off, or is not vLLM's."""
     sums = readiness.metric_totals(text)
     if not text.endswith("\n") or _TOKENS not in sums:
-        raise UnreadableCountersError("/metrics: the page is not whole, or is not vLLM's")
+        raise ValueError("/metrics: the page is not whole, or is not vLLM's")
     counters = {name: sums[name] for name in _COUNTERS if name in sums}
     if not all(math.isfinite(value) and value >= 0 for value in counters.values()):
-        raise UnreadableCountersError("/metrics: a counter is no number")
+        raise ValueError("/metrics: a counter is no number")
     return counters
 
 
-def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
-    """The acceptance between two readings; None where nothing was drafted. Raises UnreadableCountersError where the
-    server was restarted between them, or a page lacks a part."""
+def acceptance(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[float, float] | None:
+    """The accepted share of the drafted tokens, and the tokens of a step, between two readings; None where nothing was
+    drafted. Raises ValueError where the server was restarted between them, or a page lacks a part."""
     if before.keys() != after.keys():
-        raise UnreadableCountersError("/metrics: two pages of one server have different counters")
+        raise ValueError("/metrics: two pages of one server have different counters")
     grown = {name: after[name] - before[name] for name in before}
     if any(value < 0 for value in grown.values()):
-        raise UnreadableCountersError("/metrics: a counter went back, so the server was started anew meanwhile")
+        raise ValueError("/metrics: a counter went back: the server was restarted meanwhile")
     drafts, drafted, accepted = (grown.get(name, 0.0) for name in (_DRAFTS, _DRAFTED, _ACCEPTED))
     if not drafted or not drafts:
         return None
     if accepted > drafted:
-        raise UnreadableCountersError("/metrics: more tokens were accepted than drafted")
-    return Acceptance(accepted / drafted, 1 + accepted / drafts)
+        raise ValueError("/metrics: more tokens were accepted than drafted")
+    return accepted / drafted, 1 + accepted / drafts
 
 
 PROMPTS = (
@@ -196,10 +167,17 @@ _SECONDS = 300.0
 def measure_acceptance(
     served: ServedModel, progress: Callable[[float], None]
 ) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures of a server that drafts, and none of another; where its counters cannot be read that is a finding.
-    ``progress`` takes the share that is done."""
+    """The figures of a server that drafts; counters that cannot be read are a finding. ``progress`` takes the share
+    done."""
+
+    def counters() -> Mapping[str, float]:
+        try:
+            return parse_counters(served_model.get(f"{served.root}/metrics", key=served.key))
+        except NoAnswerError as error:
+            raise ValueError(f"/metrics: {error}") from None
+
     try:
-        before = read_counters(served)
+        before = counters()
         if _DRAFTED not in before:
             return (), ()
         for number, prompt in enumerate(PROMPTS):
@@ -207,16 +185,16 @@ def measure_acceptance(
             messages = [{"role": "user", "content": prompt}]
             body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 0}
             served_model.complete(served, body, _SECONDS)
-        accepted = acceptance(before, read_counters(served))
-    except UnreadableCountersError as error:
+        accepted = acceptance(before, counters())
+    except ValueError as error:
         return (), (Finding("acceptance", "", "unclear", str(error)),)
     except NoAnswerError as error:
         return (), (Finding("acceptance", "", "fail", str(error)),)
     if accepted is None:
         return (), ()
     figures = (
-        Figure("acceptance", {}, "ratio", "higher", (accepted.rate,)),
-        Figure("acceptance_length", {}, "tokens", "higher", (accepted.length,)),
+        Figure("acceptance", {}, "ratio", "higher", accepted[:1]),
+        Figure("acceptance_length", {}, "tokens", "higher", accepted[1:]),
     )
     return figures, ()
 
@@ -224,86 +202,42 @@ def measure_acceptance(
 # The memory of a machine and of a server's container while a model is measured.
 
 _PAUSE_SECONDS = 0.5
-# A command in a container costs some ms of processor time, which the server lacks meanwhile.
-_CONTAINER_PAUSES = 20
 _TIMEOUT = 10.0
-# The present size and the largest so far, with version 2 of cgroups and with version 1.
-_READING = (
-    "cd /sys/fs/cgroup && (cat memory.current memory.peak 2>/dev/null"
-    " || cat memory/memory.usage_in_bytes memory/memory.max_usage_in_bytes)"
-)
-_FEWEST_SAMPLES = 6
-_LEAST_GROWTH = 256 << 20
-_LEAST_SHARE = 0.05
+# The largest size so far, with version 2 of cgroups and with version 1.
+_PEAK = "cd /sys/fs/cgroup && (cat memory.peak 2>/dev/null || cat memory/memory.max_usage_in_bytes)"
 
 
-@dataclass
-class MemorySamples:
-    """Sizes in bytes as they were read, the first one first: what the machine had available, what the container took,
-    and the most that it ever took."""
+@contextmanager
+def available_memory(member: ServerMember | None, proc: Path = memory.PROC) -> Iterator[list[int]]:
+    """Reads until the context ends the bytes of memory that the server's machine has available, if the engine is
+    here."""
+    readings: list[int] = []
+    is_over = threading.Event()
 
-    available: list[int] = field(default_factory=list)
-    taken: list[int] = field(default_factory=list)
-    peak: int | None = None
-
-    def figures(self) -> list[Figure]:
-        floor = [Figure("memory_floor", {}, "bytes", "higher", (float(min(self.available)),))] if self.available else []
-        return floor + ([Figure("memory_peak", {}, "bytes", "lower", (float(self.peak),))] if self.peak else [])
-
-
-class MemoryWatch:
-    """Reads the memory of a server's machine and container, from entering the context until its end. The machine's is
-    read where the engine is here, in ``proc``."""
-
-    def __init__(self, member: ServerMember, proc: Path = memory.PROC) -> None:
-        self.samples = MemorySamples()
-        self._member = member
-        self._proc = proc if member.engine.endpoint.host.startswith("unix://") else None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemorySamples:
-        self._thread.start()
-        return self.samples
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        self._read_container()
-
-    def _watch(self) -> None:
-        for count in itertools.count():
-            if self._proc and (text := processes.text(self._proc / processes.MEMORY)):
-                self.samples.available.append(processes.sizes(text).get("MemAvailable", 0))
-            if count % _CONTAINER_PAUSES == 0:
-                self._read_container()
-            if self._stop.wait(_PAUSE_SECONDS):
+    def watch() -> None:
+        while text := processes.text(proc / processes.MEMORY):
+            readings.append(processes.sizes(text).get("MemAvailable", 0))
+            if is_over.wait(_PAUSE_SECONDS):
                 return
 
-    def _read_container(self) -> None:
-        member = self._member
-        try:
-            result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _READING], _TIMEOUT)
-        except EngineError:  # it has ended, which the requests tell better
-            return
-        sizes = [int(word) for word in result.output.split() if word.isdecimal()]
-        if len(sizes) == 2 and not result.exit_code:
-            self.samples.taken.append(sizes[0])
-            self.samples.peak = max(sizes[1], self.samples.peak or 0)
+    thread = threading.Thread(target=watch, daemon=True)
+    if member and member.engine.endpoint.host.startswith("unix://"):
+        thread.start()
+    try:
+        yield readings
+    finally:
+        is_over.set()
+        if thread.is_alive():
+            thread.join()
 
 
-def leak(taken: Sequence[int]) -> int:
-    """The bytes by which a server's memory grew, where it went on growing to the end; 0 where it settled. The first
-    third of the samples is left out: caches fill then."""
-    if len(taken) < _FEWEST_SAMPLES:
-        return 0
-    settled = taken[len(taken) // 3 :]
-    half = len(settled) // 2
-    first, last = median(settled[:half]), median(settled[half:])
-    growth = settled[-1] - settled[0]
-    grows = last > first and settled[-1] >= max(settled) * 0.98
-    is_large = growth > max(_LEAST_GROWTH, _LEAST_SHARE * settled[0])
-    return growth if grows and is_large else 0
+def container_peak(member: ServerMember) -> int:
+    """The most bytes that a server's container ever took; 0 where it does not tell, or has ended."""
+    with suppress(EngineError):
+        result = containers.execute(member.engine.endpoint, member.service.id, ["sh", "-c", _PEAK], _TIMEOUT)
+        if not result.exit_code and result.output.strip().isdecimal():
+            return int(result.output)
+    return 0
 
 
 # Figures that a server tells in its log, in lines of vLLM 0.19 to 0.32.

@@ -30,13 +30,11 @@ _SAMPLE = re.compile(r"^vllm:(prompt|generation)_tokens_total(?:\{.*\})? (\S+)$"
 
 
 def differ(first: float, second: float) -> bool:
-    """True if two counts differ by more than they may."""
     return abs(first - second) > TOLERANCE * max(first, second)
 
 
 class Heard:
-    """A session whose answers are kept as they arrive: the parts, each with its time, and the seconds from a request to
-    its first part. Nothing is read before the answer is over."""
+    """A session whose answers are kept as they arrive, each part with its time, and the seconds to each first part."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -45,7 +43,6 @@ class Heard:
 
     @asynccontextmanager
     async def post(self, *args: Any, **options: Any) -> AsyncIterator[Any]:
-        """The session's own `post`."""
         began = time.perf_counter()
         async with self._session.post(*args, **options) as response:
             yield SimpleNamespace(status=response.status, text=response.text, content=_Content(self, response, began))
@@ -66,14 +63,11 @@ class Heard:
 
 
 class _Content:
-    """The content of an answer, by chunks or by lines."""
-
     def __init__(self, heard: Heard, response: Any, began: float) -> None:
         self._heard, self._response, self._began = heard, response, began
         self._is_first = True
 
     def iter_any(self) -> AsyncIterator[bytes]:
-        """The parts as they arrive."""
         return self._kept(self._response.content.iter_any())
 
     def __aiter__(self) -> AsyncIterator[bytes]:

@@ -1,8 +1,7 @@
 """A made checkpoint is compared with a source of it: both rate the same texts, and the change of perplexity decides.
 
-The likeness of two models comes first, then the scores of tokens, then the comparison. Scores are asked of vLLM's
-completions with ``prompt_logprobs`` (https://docs.vllm.ai/en/stable/api/vllm/sampling_params/): nothing is generated
-that counts, so neither sampling nor drafts have a part in them.
+Scores are asked of vLLM's completions with ``prompt_logprobs``
+(https://docs.vllm.ai/en/stable/api/vllm/sampling_params/), so that neither sampling nor drafts have a part in them.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import words, yaml_file
@@ -39,8 +39,8 @@ _ANSWER = 1  # token, that a completion has to have; it shares the context with 
 
 @dataclass(frozen=True)
 class TokenScore:
-    """A token of a text as a model rates it after those before: the natural logarithm of its probability, and the token
-    that the model holds for likeliest there."""
+    """A token of a text, the natural logarithm of its probability, and the token that the model holds for likeliest
+    there."""
 
     token: int
     log_probability: float
@@ -49,10 +49,8 @@ class TokenScore:
 
 @dataclass(frozen=True)
 class Likeness:
-    """The second model against the first over so many ``tokens``. ``change`` is that of the perplexity as a share of
-    the first's (0.01: a hundredth more), which lies between ``low`` and ``high`` with `CONFIDENCE`, as far as tokens
-    are independent of each other; ``agreement`` is the share of places at which both hold the same token for
-    likeliest."""
+    """The second model against the first. ``change`` is of the perplexity as a share of the first's, between ``low``
+    and ``high`` with `CONFIDENCE`; ``agreement`` is the share of places with the same likeliest token."""
 
     tokens: int
     perplexities: tuple[float, float]
@@ -62,13 +60,12 @@ class Likeness:
     agreement: float
 
     def verdict(self, most_loss: float) -> Literal["pass", "fail", "unclear"]:
-        """The verdict if the second may be worse by the share ``most_loss``: unclear where the band holds that."""
+        """The verdict where a loss of the share ``most_loss`` is allowed: unclear where the band holds that."""
         return "pass" if self.high <= most_loss else "fail" if self.low > most_loss else "unclear"
 
 
 def compare_likeness(first: Sequence[TokenScore], second: Sequence[TokenScore]) -> Likeness:
-    """Compares the scores of the same tokens in the same order, the second against the first. Raises ValueError where
-    they are others, or too few."""
+    """Compares the scores of the same tokens. Raises ValueError where they are others, or too few."""
     if [score.token for score in first] != [score.token for score in second]:
         raise ValueError("the two make other tokens of the same texts")
     if len(first) < LEAST_SAMPLES:
@@ -77,10 +74,9 @@ def compare_likeness(first: Sequence[TokenScore], second: Sequence[TokenScore]) 
     losses = [a.log_probability - b.log_probability for a, b in pairs]
     change, low, high = map(_growth, paired_band(losses, CONFIDENCE))
     same = sum(a.likeliest == b.likeliest for a, b in pairs)
-    perplexities = [
-        1 + _growth(-math.fsum(score.log_probability for score in scores) / len(scores)) for scores in (first, second)
-    ]
-    return Likeness(len(first), (perplexities[0], perplexities[1]), change, low, high, same / len(first))
+    means = (fmean(score.log_probability for score in scores) for scores in (first, second))
+    of_first, of_second = (1 + _growth(-mean) for mean in means)
+    return Likeness(len(first), (of_first, of_second), change, low, high, same / len(first))
 
 
 def _growth(logarithm: float) -> float:
@@ -89,8 +85,7 @@ def _growth(logarithm: float) -> float:
 
 
 def scores_of(served: ServedModel, text: str) -> tuple[TokenScore, ...]:
-    """The scores of the text's tokens but the first, as many as the context takes. Raises NoAnswerError where the
-    server gives none, or none that can be."""
+    """The scores of the text's tokens but the first, as many as the context takes. Raises NoAnswerError."""
     tokens = _tokens(served, text)[: served.context - _ANSWER]
     body = {"prompt": tokens, "max_tokens": _ANSWER, "temperature": 0, "prompt_logprobs": 1}
     answer = served_model.post(served, f"{served.address}/completions", body, _SECONDS)
@@ -122,7 +117,7 @@ def _score(token: int, candidates: Mapping[str, Mapping[str, Any]]) -> TokenScor
 
 @dataclass(frozen=True)
 class RatedTexts:
-    """All texts as one model rates them: when that began (RFC 3339 in UTC), and the seconds that it took."""
+    """All texts as one model rates them; ``started`` is RFC 3339 in UTC."""
 
     scores: tuple[TokenScore, ...]
     started: str
@@ -131,7 +126,6 @@ class RatedTexts:
 
 @functools.cache
 def texts() -> Mapping[str, str]:
-    """The texts that are rated, by name."""
     loaded: dict[str, str] = yaml_file.load(_TEXTS.read_text(encoding="utf-8"), _TEXTS.name)
     return loaded
 
@@ -142,14 +136,11 @@ def texts_digest() -> str:
 
 
 def rate_texts(served: ServedModel, what: str, report: Report) -> RatedTexts:
-    """Has all texts rated by the served model, which is called ``what`` in messages. Raises MeasuringError where the
-    server does not."""
+    """Has all texts rated by the served model, ``what`` in messages. Raises MeasuringError."""
     scores: list[TokenScore] = []
     began, started = time.monotonic(), words.now()
     for number, (name, text) in enumerate(texts().items()):
-        share = number / len(texts())
-        left = (time.monotonic() - began) * (1 - share) / share if share else None
-        report(MeasuringProgress(f"{what} rates {len(texts())} texts", share, left))
+        report(MeasuringProgress.since(f"{what} rates {len(texts())} texts", number / len(texts()), began))
         try:
             scores += scores_of(served, text)
         except NoAnswerError as error:
@@ -161,8 +152,8 @@ def rate_texts(served: ServedModel, what: str, report: Report) -> RatedTexts:
 
 
 def judged(source: RatedTexts, made: RatedTexts, requested: str, most_loss: float) -> Outcome:
-    """The outcome of the made weights against those of the source ``requested``, which may be worse by the
-    share ``most_loss``. Raises MeasuringError where the two cannot be compared."""
+    """The outcome of the made weights against the source ``requested``, with an allowed loss of the share
+    ``most_loss``. Raises MeasuringError."""
     try:
         compared = compare_likeness(source.scores, made.scores)
     except ValueError as error:

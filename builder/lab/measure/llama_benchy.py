@@ -1,7 +1,5 @@
 """llama-benchy (https://github.com/eugr/llama-benchy) measures throughput at depth, in a process of its own.
 
-The run comes first, then its result, its progress, the tool, the model's tokenizer, and the text that fills a context.
-
 Three habits of the tool would make wrong figures or reach for the network. A tokenizer that it cannot find becomes
 gpt2's, so it gets the file of the model's own, and a line of its output that says otherwise is refused. It fetches a
 book, so a text of ours lies where it keeps the book. It follows the user's proxies to the server, so it sees none. Its
@@ -28,11 +26,13 @@ from builder.base.words import sha256_of
 from builder.engine import containers
 from builder.evidence.records import Figure, Finding
 from builder.lab.measure import own_script, served_model
+from builder.lab.measure.outcome import MeasuringProgress
 from builder.sources import git, python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
+    from builder.base.events import Report
     from builder.definitions.configuration import BenchProfile
     from builder.evidence.records import Better
     from builder.lab.measure.own_script import EndedProcess
@@ -64,8 +64,8 @@ _METRICS: tuple[tuple[str, str, str, Better], ...] = (
 
 @dataclass(frozen=True)
 class Throughput:
-    """The result of a run: its figures and the tool's own file. ``fault`` tells how the server failed, and is empty
-    where it did not; ``check`` is which check that was. ``notes`` report what was counted again or left out."""
+    """The figures of a run and the tool's own file. ``fault`` says how the server failed the ``check``; ``notes``
+    report what was counted again or left out."""
 
     figures: tuple[Figure, ...]
     raw: bytes
@@ -79,13 +79,10 @@ def run_llama_benchy(
     profile: BenchProfile,
     tokenizer: Path,
     environ: Mapping[str, str],
-    progress: Callable[[float, float | None], None],
+    report: Report,
 ) -> Throughput:
-    """Measures the profile. ``tokenizer`` is the tokenizer.json of the model; ``progress`` takes the share that is done
-    and the seconds left, as far as they can be told.
-
-    Raises MeasuringError where the tool cannot be had or did not measure this model.
-    """
+    """Measures the profile with the model's tokenizer.json, and reports how far that is. Raises MeasuringError where
+    the tool is missing or did not measure this model."""
     with tempfile.TemporaryDirectory(prefix="builder-") as name:
         folder = Path(name)
         require_tool(environ, folder)
@@ -104,7 +101,7 @@ def run_llama_benchy(
         # For the script and not for uv.
         set_variables = ["env", *(f"{name}={value}" for name, value in variables.items())]
         script = ["python", "-c", _CLIENT.read_text(encoding="utf-8")]
-        watch = _Watch(folder / "progress.jsonl", profile, progress)
+        watch = _Watch(folder / "progress.jsonl", profile, report)
         try:
             ended = own_script.run_bounded(
                 [*_uv_tool(LLAMA_BENCHY), *set_variables, *script, *_options(served, profile, tokenizer, folder)],
@@ -136,7 +133,7 @@ def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Through
     if _WRONG_TOKENIZER in printed or _DOWNLOAD in printed:
         raise MeasuringError(
             f"{LLAMA_BENCHY} did not take the tokenizer or the text that it was given: its figures would be of others",
-            hint="is the model's tokenizer.json whole? `builder download` fetches it anew",
+            hint="is the model's tokenizer.json whole? `builder download` fetches it again",
         )
     if ended.cause != "itself":
         return Throughput((), b"", "time", f"the profile was not done after {profile.minutes} minutes")
@@ -161,8 +158,8 @@ def _result(ended: EndedProcess, folder: Path, profile: BenchProfile) -> Through
 
 
 def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
-    """The comparison of every run with the server's own counts: the time in milliseconds below which a difference from
-    the latency says nothing, what there is to report, and if a run was left out."""
+    """The comparison of each run with the server's counts: the noise in milliseconds, what to report, and if a run was
+    left out."""
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
     latencies = [1000 * float(seconds) for line in lines for seconds in line.get("latency", ())] or [0.0]
     noise = max(max(latencies) - min(latencies), _LEAST_SHARE * math.fsum(latencies) / len(latencies))
@@ -183,10 +180,11 @@ def _reconciled(file: Path) -> tuple[float, tuple[Finding, ...], bool]:
 
 
 def parse_llama_benchy(raw: bytes, noise: float = 0.0) -> tuple[tuple[Figure, ...], tuple[Finding, ...]]:
-    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` comes from the
-    time to the first response less the latency, and what is left of it must be more than ``noise`` milliseconds.
+    """The figures in a result file, and a note on each that lost values: of a single request, ``pp`` is the time to the
+    first response less the latency, and must be more than ``noise`` milliseconds.
 
-    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result."""
+    Raises ValueError, LookupError, TypeError, AttributeError or OverflowError where the file is no such result.
+    """
     figures, notes = [], []
     runs = json.loads(raw)["benchmarks"]
     if not runs:
@@ -225,11 +223,9 @@ class _StalledError(Exception):
 
 
 class _Watch:
-    """The progress of a run, from the events that the tool writes."""
-
-    def __init__(self, file: Path, profile: BenchProfile, progress: Callable[[float, float | None], None]) -> None:
+    def __init__(self, file: Path, profile: BenchProfile, report: Report) -> None:
         self._file = file
-        self._progress = progress
+        self._report = report
         self._runs = profile.runs
         sizes = (
             (p, t, d, c) for d in profile.depth for p in profile.pp for t in profile.tg for c in profile.concurrency
@@ -244,36 +240,24 @@ class _Watch:
     def tick(self, _seconds: float) -> None:
         """Reads the new events. Raises _StalledError where there were none for too long."""
         now = time.monotonic()
-        for event in self._events():
-            self._heard = now
-            self._began = self._began or now
-            self._take(event)
-        if now - self._heard > _STALL_SECONDS:
-            raise _StalledError
-        share = min(self._done / self._total, 1.0)
-        left = (now - self._began) * (1 - share) / share if self._began is not None and share > 0 else None
-        self._progress(share, left)
-
-    def _events(self) -> list[dict[str, Any]]:
-        try:
-            with self._file.open("rb") as file:
-                file.seek(self._place)
-                content = file.read()
-        except FileNotFoundError:
-            return []
+        content = b""
+        with suppress(FileNotFoundError), self._file.open("rb") as file:
+            file.seek(self._place)
+            content = file.read()
         whole = content[: content.rfind(b"\n") + 1]
         self._place += len(whole)
-        events = (json.loads(line) for line in whole.splitlines())
-        return [event for event in events if isinstance(event, dict)]
-
-    def _take(self, event: dict[str, Any]) -> None:
-        number = event.get("request_id")
-        if event.get("type") == "request_start":
-            cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
-            # The warm-up before the runs of a test is not announced.
-            self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
-        elif event.get("type") == "request_end" and isinstance(number, int):
-            self._done += self._costs.pop(number, 0.0)
+        for event in map(json.loads, whole.splitlines()):
+            self._heard = now
+            self._began = self._began or now
+            if event.get("type") == "request_start":
+                cost = _cost(event["prompt_size"], event["response_size"], event["context_size"])
+                # The warm-up before the runs of a test is not announced.
+                self._costs[event["request_id"]] = cost * (self._runs + 1) / self._runs
+            elif event.get("type") == "request_end":
+                self._done += self._costs.pop(event.get("request_id"), 0.0)
+        if now - self._heard > _STALL_SECONDS:
+            raise _StalledError
+        self._report(MeasuringProgress.since("throughput", min(self._done / self._total, 1.0), self._began))
 
 
 def _cost(prompt: int, answer: int, depth: int) -> float:
@@ -293,8 +277,7 @@ def environ_of_uv(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BENCHY) -> None:
-    """Fetches the tool (its name and version) where it is not here yet. Raises MeasuringError where it cannot be had,
-    or is another version."""
+    """Fetches the tool (name and version) where it is missing. Raises MeasuringError where that fails."""
     name, version = tool.split()
     try:
         ended = own_script.run_bounded(
@@ -309,7 +292,7 @@ def require_tool(environ: Mapping[str, str], folder: Path, tool: str = LLAMA_BEN
     if ended.exit_code or printed != tool:
         text = ended.last_lines if ended.exit_code else f"it calls itself `{printed[:80]}`"
         raise MeasuringError(
-            f"{tool} cannot be had: {text}",
+            f"{tool} cannot be installed: {text}",
             hint="look at the network and the settings of the package index (UV_DEFAULT_INDEX, HTTPS_PROXY):"
             f" `uv tool run --from {name}=={version} {name} --version` must answer",
         )
@@ -333,8 +316,8 @@ def fetch_tokenizer(
     member: ServerMember | None,
     target: Path,
 ) -> Path:
-    """The tokenizer.json of the served model: that of the Hub's cache here, or else the server's own, copied to
-    ``target``. Raises MeasuringError where there is neither."""
+    """The tokenizer.json of the served model, from the Hub's cache or else copied from the server to ``target``. Raises
+    MeasuringError."""
     model = served.source
     commit = hub_cache.revision(environ, model, revision or hub_cache.MAIN)
     if commit:
@@ -399,7 +382,6 @@ _AND_SO = (
 
 
 def text(length: int = LENGTH) -> str:
-    """The first ``length`` characters of the text."""
     state = 20_031
 
     def below(limit: int) -> int:
@@ -425,5 +407,4 @@ def text(length: int = LENGTH) -> str:
 
 
 def digest() -> str:
-    """The digest of the whole text."""
     return sha256_of(text().encode())

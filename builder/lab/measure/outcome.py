@@ -1,11 +1,9 @@
-"""The outcome of a measurement becomes evidence of the image that it belongs to.
-
-The outcome comes first, then two numbers that are measured in turn.
-"""
+"""The outcome of a measurement becomes evidence of the image that it belongs to."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A measurement of the kind ``kind``, called ``name``, by the tool ``version`` with the ``set`` (a digest); what it
-    measured and found. ``raw`` is the whole output of its tool."""
+    """A measurement by the tool ``version`` with the ``set`` (a digest). ``raw`` is the tool's whole output."""
 
     kind: Kind
     name: str
@@ -45,17 +42,22 @@ class Outcome:
     raw: bytes = b""
 
     def evidence(self, subject: Subject) -> Evidence:
-        """The evidence of this measurement; `store.add_run` keeps it, with ``raw``."""
         parts = {name: value for name, value in vars(self).items() if name != "raw"}
         return Evidence(**{**parts, "subject": subject, "seconds": round(self.seconds, 3)})
 
 
 @dataclass(frozen=True)
 class MeasuringProgress(Stage):
-    """A measurement that goes on: the share that is done, and the seconds that are left, where they are known."""
+    """The share that is done, and the seconds left, where they are known."""
 
     share: float
     seconds_left: float | None
+
+    @classmethod
+    def since(cls, name: str, share: float, began: float | None) -> MeasuringProgress:
+        """The progress of a measurement that ``began`` then, by the monotonic clock."""
+        passed = time.monotonic() - began if began is not None else 0.0
+        return cls(name, share, passed * (1 - share) / share if share and began is not None else None)
 
     def __str__(self) -> str:
         left = "" if self.seconds_left is None else f", {words.duration_text(self.seconds_left)} left"
@@ -63,13 +65,11 @@ class MeasuringProgress(Stage):
 
 
 def verdict_of(findings: tuple[Finding, ...]) -> Verdict:
-    """The verdict over all findings: the worst of theirs."""
     verdicts = {finding.verdict for finding in findings}
     return "fail" if "fail" in verdicts else "unclear" if "unclear" in verdicts else "pass"
 
 
 def outcome_digest(content: Any) -> str:
-    """The digest of content that JSON can hold."""
     text = json.dumps(content, sort_keys=True)
     return sha256_of(text.encode())
 
@@ -84,7 +84,7 @@ JUDGED = ("tg", "ttft")
 
 @dataclass(frozen=True)
 class ComparedFigure:
-    """One figure of the two: its name and conditions, and how the second compares with the first."""
+    """One figure of two numbers, and how the second compares with the first."""
 
     name: str
     at: Mapping[str, int | str]
@@ -95,8 +95,7 @@ class ComparedFigure:
 
 @dataclass(frozen=True)
 class ComparedNumbers:
-    """The comparison of ``second`` with ``first`` over so many ``rounds`` of each. ``failures`` say which of them
-    failed while it was measured, and how."""
+    """The comparison of ``second`` with ``first``; ``failures`` say which of them failed, and how."""
 
     first: ImageName
     second: ImageName
@@ -112,9 +111,8 @@ def compare_alternating(
     measure: Callable[[ImageName], Outcome],
     report: Report,
 ) -> ComparedNumbers:
-    """Measures the two in turn, `statistics.MOST_ROUNDS` times each at most. One whose server fails is no further
-    measured: the second is then worse, or the first was no measure. Raises MeasuringError where the two have no figure
-    in common."""
+    """Measures the two in turn, at most `statistics.MOST_ROUNDS` times each. It ends when a server fails: the second is
+    then worse, or the first was no measure. Raises MeasuringError where they have no figure in common."""
     outcomes: tuple[list[Outcome], list[Outcome]] = ([], [])
     compared: tuple[ComparedFigure, ...] = ()
     for number in range(1, statistics.MOST_ROUNDS + 1):
@@ -156,7 +154,6 @@ def _compared(outcomes: tuple[list[Outcome], list[Outcome]]) -> tuple[ComparedFi
 
 
 def _rounds(outcomes: Sequence[Outcome]) -> dict[str, list[Figure]]:
-    """The judged figures of one side by their name and conditions, a figure for each round."""
     rounds: dict[str, list[Figure]] = {}
     for figure in (figure for outcome in outcomes for figure in outcome.figures):
         if figure.name in JUDGED and figure.values:

@@ -1,26 +1,22 @@
-"""A project's own probe is a script that runs against a served model.
-
-The limits of a program of others come first, then the probe. Such a program runs for a limited time and prints a
-limited amount, and nothing that it started remains afterwards. Time is that of the monotonic clock: the other one may
-jump while something is measured.
-"""
+"""A project's own probe is a script that runs against a served model, for a limited time and with limited output.
+Nothing that it started remains afterwards."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import selectors
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from builder.base import processes, words
 from builder.base.errors import MeasuringError
@@ -47,9 +43,8 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class EndedProcess:
-    """A process that has ended. ``cause`` tells why: ``itself``, or that its ``time`` was up or its ``output`` too
-    long. ``exit_code`` is negative for a signal. ``output`` and ``messages`` are its standard output and error, as far
-    as they fit the limit."""
+    """A process that has ended by ``itself``, or for its ``time`` or ``output``. ``exit_code`` is negative for a
+    signal."""
 
     exit_code: int
     cause: Literal["itself", "time", "output"]
@@ -59,7 +54,6 @@ class EndedProcess:
 
     @property
     def last_lines(self) -> str:
-        """The last lines that it printed."""
         text = (self.messages.strip() or self.output.strip()).decode(errors="replace")
         return "\n".join(text.splitlines()[-5:])
 
@@ -73,9 +67,8 @@ def run_bounded(
     largest: int = LARGEST_OUTPUT,
     tick: Callable[[float], None] | None = None,
 ) -> EndedProcess:
-    """Runs ``argv`` in ``folder`` for ``seconds`` at most; it may print ``largest`` bytes. ``tick`` is called a few
-    times a second with the seconds so far; what it raises ends the process. A program that is not there ends with
-    127."""
+    """Runs ``argv`` in ``folder`` for ``seconds`` and ``largest`` bytes of output at most. ``tick`` gets the seconds a
+    few times a second; what it raises ends the process. A missing program ends with 127."""
     began = time.monotonic()
     process = subprocess.Popen(
         [*processes.tied_to_parent(), sys.executable, "-I", str(_REAPER), *argv],
@@ -100,38 +93,35 @@ def _watch(
     largest: int,
     tick: Callable[[float], None] | None,
 ) -> tuple[Literal["itself", "time", "output"], bytes, bytes]:
+    kept = bytearray(), bytearray()
+
+    def keep(stream: IO[bytes], content: bytearray) -> None:
+        """Reads until there is too much: the process then waits until it is ended."""
+        with suppress(OSError, ValueError):  # closed
+            while len(content) <= largest and (part := os.read(stream.fileno(), _CHUNK)):
+                content += part
+
     streams = [stream for stream in (process.stdout, process.stderr) if stream]
-    kept = {stream.fileno(): bytearray() for stream in streams}
-    output, messages = (kept[stream.fileno()] for stream in streams)
-    ended_at: float | None = None
-    with selectors.DefaultSelector() as selector:
-        for stream in streams:
-            selector.register(stream, selectors.EVENT_READ)
-        while True:
-            _read(selector, kept)
-            passed = time.monotonic() - began
-            if len(output) + len(messages) > largest:
-                return "output", bytes(output[:largest]), bytes(messages[:largest])
-            if passed > seconds:
-                return "time", bytes(output), bytes(messages)
-            if tick:
-                tick(passed)
-            if process.poll() is not None:
-                # Whatever it started in the background may keep its output open for ever.
-                ended_at = ended_at or passed
-                if not selector.get_map() or passed - ended_at > 1:
-                    return "itself", bytes(output), bytes(messages)
-
-
-def _read(selector: selectors.BaseSelector, kept: dict[int, bytearray]) -> None:
-    """Reads what there is, and waits a moment where there is nothing."""
-    if not selector.get_map():
-        time.sleep(_TICK_SECONDS / 10)
-    for key, _ in selector.select(_TICK_SECONDS):
-        content = os.read(key.fd, _CHUNK)
-        kept[key.fd] += content
-        if not content:
-            selector.unregister(key.fileobj)
+    readers = [threading.Thread(target=keep, args=each, daemon=True) for each in zip(streams, kept, strict=True)]
+    for reader in readers:
+        reader.start()
+    cause: Literal["itself", "time", "output"] | None = None
+    while cause is None:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_TICK_SECONDS)
+            for reader in readers:
+                reader.join(1)
+        passed = time.monotonic() - began
+        if sum(map(len, kept)) > largest:
+            cause = "output"
+        elif process.returncode is not None:
+            cause = "itself"
+        elif passed > seconds:
+            cause = "time"
+        elif tick:
+            tick(passed)
+    output, messages = (bytes(content[:largest]) for content in kept)
+    return cause, output, messages
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
@@ -156,16 +146,14 @@ _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "USER", "VIRTUAL_ENV")
 
 @dataclass(frozen=True)
 class _Try:
-    """One run of the script: its verdict, the reason where it did not pass, and what it measured."""
-
     verdict: Verdict
     reason: str
     values: Mapping[str, float]
 
 
 def run_own_probe(served: ServedModel, own: OwnProbe, environ: Mapping[str, str], report: Report) -> Outcome:
-    """Runs the probe until its results tell enough. Every way in which a script can go wrong is a failure that says so;
-    raises MeasuringError where there is no such program."""
+    """Runs the probe until its results tell enough. A script that goes wrong is a failure; raises MeasuringError where
+    the program is missing."""
     began, started = time.monotonic(), words.now()
     tries: list[_Try] = []
     series: defaultdict[str, list[float]] = defaultdict(list)
@@ -242,7 +230,7 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
         return _Try("unclear", ended.last_lines or "it ended with 125", {})
     if ended.exit_code not in {PASSED, FAILED}:
         how = f"by signal {-ended.exit_code}" if ended.exit_code < 0 else f"with {ended.exit_code}"
-        return _Try("fail", f"it ended {how}, which is none of 0, 1 and 125: {ended.last_lines}".rstrip(": "), {})
+        return _Try("fail", f"it ended {how}, which is not 0, 1 or 125: {ended.last_lines}".rstrip(": "), {})
     try:
         values, fault = read_figures(ended.output, own), ""
     except ValueError as error:
@@ -253,8 +241,7 @@ def _judged(ended: EndedProcess, own: OwnProbe) -> _Try:
 
 
 def read_figures(output: bytes, own: OwnProbe) -> dict[str, float]:
-    """The figures in the last line of a script's output. A script that has none prints what it likes. Raises ValueError
-    where they are missing, or no numbers."""
+    """The figures in the last line of a script's output. Raises ValueError where they are missing, or no numbers."""
     if not own.figures:
         return {}
     last = output.decode(errors="replace").strip().rpartition("\n")[2]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from builder.base.errors import BuilderError
 from builder.definitions import configuration
+from builder.definitions.configuration import load_probe
 from builder.lab.measure import own_script, tools_long
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
-    """A function that gives the digest of a probe or a profile by its kind and name; None for one that is gone or
-    wrong, and for proofs: their answers are compared question by question, and fewer of them are no other ones."""
+    """A function that gives the present digest of a probe or a profile; None for one that is gone or wrong, and for
+    proofs, whose answers are compared question by question."""
 
     def set_now(kind: Kind, name: str) -> str | None:
         if kind == "prove":
@@ -30,7 +31,9 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
         try:
             if kind == "bench":
                 return bench.bench_digest(configuration.load_configuration(project).profile(name))
-            return beside_source.texts_digest() if name == beside_source.NAME else probe_digest(project, name)
+            if name == beside_source.NAME:
+                return beside_source.texts_digest()
+            return tools_long.tools_long_digest() if name == tools_long.NAME else load_probe(project, name).digest
         except BuilderError:
             return None
 
@@ -38,24 +41,18 @@ def present_sets(project: Project) -> Callable[[Kind, str], str | None]:
 
 
 def names(project: Project) -> tuple[str, ...]:
-    """The names of all probes that a project can run; its own do not replace `tools-long`."""
+    """The names of all probes of a project; its own do not replace `tools-long`."""
     return tuple(dict.fromkeys((tools_long.NAME, *configuration.probe_names(project))))
 
 
 def require(project: Project, name: str) -> None:
     """Raises UsageError where there is no such probe, FileProblemsError for a bad one."""
     if name != tools_long.NAME:
-        configuration.load_probe(project, name)
-
-
-def probe_digest(project: Project, name: str) -> str:
-    """The digest of a probe as it is now: with another one its results are stale. Raises as `require`."""
-    return tools_long.tools_long_digest() if name == tools_long.NAME else configuration.load_probe(project, name).digest
+        load_probe(project, name)
 
 
 def run_probe(project: Project, served: ServedModel, name: str, environ: Mapping[str, str], report: Report) -> Outcome:
-    """Runs a probe against a served model. A server or a script that goes wrong is a result. Raises as `require`, and
-    MeasuringError where the probe cannot take place."""
+    """Runs a probe against a served model. Raises as `require`, and MeasuringError where it cannot take place."""
     if name == tools_long.NAME:
         return tools_long.run_tools_long(served, report)
-    return own_script.run_own_probe(served, configuration.load_probe(project, name), environ, report)
+    return own_script.run_own_probe(served, load_probe(project, name), environ, report)

@@ -22,13 +22,9 @@ _LONGEST_END = 10.0
 _NOT_FOUND = 127
 
 
-class _AskedToEndError(Exception):
-    """SIGTERM came."""
-
-
 def _main(argv: list[str]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    signal.signal(signal.SIGTERM, _ask_to_end)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         try:
             child = subprocess.Popen(argv)
@@ -36,17 +32,13 @@ def _main(argv: list[str]) -> int:
             sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
             return _NOT_FOUND
         code = child.wait()
-    except _AskedToEndError:
+    except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(subprocess.TimeoutExpired):
             child.wait(_GRACE_SECONDS)
         code = -signal.SIGTERM
     _end_all()
     return code
-
-
-def _ask_to_end(*_: object) -> None:
-    raise _AskedToEndError
 
 
 def _end_all() -> None:

@@ -1,11 +1,11 @@
-"""A server that is measured: the container that answers, what a result belongs to, its model, its key and its machine.
+"""A server that is measured: its model, what a result belongs to, its key and its machine.
 
 The key is shown and written nowhere (`redaction.learn`). Other programs get it through their environment alone.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import json
 import platform
 import re
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import http_client, processes, redaction
 from builder.base.errors import BuilderError, ConflictError, MeasuringError
 from builder.base.http_client import NoAnswerError
+from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import store, subjects
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasuredServer:
-    """A server that answers, and its model. ``image`` is its number; None of an image that has none, whose results
-    cannot be kept."""
+    """A server that answers. ``image`` is None without a number: its results cannot be kept."""
 
     running: RunningServer
     model: ServedModel
@@ -47,7 +47,7 @@ class MeasuredServer:
 
 
 def find_measured_server(server: RunningServer) -> MeasuredServer:
-    """The running server, to be measured. Raises MeasuringError where it does not answer."""
+    """Raises MeasuringError where the server does not answer."""
     if not server.address or not answers(server):
         raise MeasuringError(
             f"{server.name} is up and does not answer", hint=f"`builder logs {server.name}` may say why"
@@ -59,7 +59,7 @@ def find_measured_server(server: RunningServer) -> MeasuredServer:
 
 
 def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subject | None:
-    """The subject of a run of this kind on the server; None of an image without a number."""
+    """The subject of a run on the server; None of an image without a number."""
     lock = lock_file.read_project_lock(workspace.project)
     if measured.image is None or lock.image(measured.image) is None:
         return None
@@ -78,9 +78,8 @@ def subject(workspace: Workspace, measured: MeasuredServer, kind: Kind) -> Subje
 
 
 def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -> Path | None:
-    """Writes the outcome to the evidence of the server's number, and returns the file; None where the image has no
-    number. Raises ConflictError where the server was stopped meanwhile, which says nothing of its image, OSError,
-    UnsafePathError."""
+    """Keeps the outcome as evidence of the server's number, and returns the file; None without a number. Raises
+    ConflictError where the server was stopped meanwhile, OSError, UnsafePathError."""
     # A container that ends by itself is still there.
     is_gone = any(
         containers.find_container(member.engine.endpoint, member.service.id) is None
@@ -95,7 +94,7 @@ def keep_run(workspace: Workspace, measured: MeasuredServer, outcome: Outcome) -
 
 
 def _overrides(server: RunningServer) -> dict[str, str]:
-    """The settings of that start alone, from the label with its request."""
+    """The settings of that start alone."""
     try:
         request = json.loads(server.labels.get(REQUEST, "{}"))
         values = {str(name): str(value) for name, value in request.get("overrides", {}).items()}
@@ -115,9 +114,8 @@ _DEFAULT_CONTEXT = 4096
 
 @dataclass(frozen=True)
 class ServedModel:
-    """A server's ``address`` (``http://HOST:PORT/v1``), the name of the model there, and the tokens of its longest
-    context. ``source`` is the model as the server loaded it: an id of the Hub, or a folder of its own. ``key`` is what
-    the server asks its clients for; empty where it asks for none."""
+    """The model of a server at ``address`` (``http://HOST:PORT/v1``), with the tokens of its longest context.
+    ``source`` is an id of the Hub, or a folder of the server; ``key`` may be empty."""
 
     address: str
     name: str
@@ -127,13 +125,11 @@ class ServedModel:
 
     @property
     def root(self) -> str:
-        """The address of what is no part of the OpenAI API."""
         return self.address.removesuffix("/v1")
 
 
 def ask_served_model(address: str, key: str = "") -> ServedModel:
-    """The model that the server at ``address``, which asks for ``key``, answers for. Raises MeasuringError where it
-    does not answer."""
+    """The model that the server at ``address`` answers for. Raises MeasuringError."""
     try:
         listing = json.loads(get(f"{address}/models", key=key))
         model = listing["data"][0]
@@ -148,18 +144,16 @@ def ask_served_model(address: str, key: str = "") -> ServedModel:
 
 
 def get(address: str, seconds: float = _SECONDS, key: str = "") -> str:
-    """The text at ``address``, of a server that asks for ``key``. Raises NoAnswerError where it does not come,
-    or not completely."""
+    """The text at ``address``. Raises NoAnswerError where it does not come, or not completely."""
     return _sent("GET", address, key, seconds).decode(errors="replace")
 
 
 def complete(served: ServedModel, body: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The answer to a chat completion. Raises NoAnswerError."""
     return post(served, f"{served.address}/chat/completions", body, seconds)
 
 
 def post(served: ServedModel, url: str, body: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The answer of the served model's server at ``url`` to a request for the model. Raises NoAnswerError."""
+    """The answer to a request for the model at ``url``. Raises NoAnswerError."""
     content = _sent("POST", url, served.key, seconds, {"model": served.name, **body})
     try:
         parsed = json.loads(content)
@@ -171,7 +165,7 @@ def post(served: ServedModel, url: str, body: dict[str, Any], seconds: float) ->
 
 
 def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    """The events of a streamed chat completion. Raises NoAnswerError, also where it ends before it is complete."""
+    """The events of a streamed chat completion. Raises NoAnswerError, also where it ends too early."""
     wanted = {"model": served.name, "stream": True, "stream_options": {"include_usage": True}, **body}
     with (
         http_client.near(seconds, _headers(served.key)) as client,
@@ -196,7 +190,6 @@ def stream(served: ServedModel, body: dict[str, Any], seconds: float) -> Iterato
 
 
 def model_answers(served: ServedModel, seconds: float = _SECONDS) -> bool:
-    """True if the model still answers a short question."""
     body = {"messages": [{"role": "user", "content": "Say yes."}], "max_tokens": 4, "temperature": 0}
     try:
         return bool(complete(served, body, seconds).get("choices"))
@@ -228,7 +221,7 @@ VARIABLE = "VLLM_API_KEY"
 PASSED_ON = "BUILDER_API_KEY"
 """The variable in which a program that measures gets the key."""
 
-_OPTION = "--api-key"
+_OPTIONS = ("--api-key", "--api_key")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -242,39 +235,22 @@ def api_key_of(server: RunningServer) -> str:
 
 
 def in_command(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The first key that a command names, which may be a shell's; empty where it names none."""
-    words = [*_words(argv, environ), ""]
-    for word, following in itertools.pairwise(words):
-        if is_option(word):
-            _, _, value = word.partition("=")
-            return value if "=" in word else following
-    return ""
+    """The key that a command, or a script in it, names; empty where it names none."""
+    return command.option(tuple(_words(argv, environ)), *_OPTIONS) or ""
 
 
-def without(words: Sequence[str]) -> list[str]:
-    """``words`` without the options that name a key, and their values."""
-    left, is_value = [], False
-    for word in words:
-        if not is_value and not is_option(word):
-            left.append(word)
-        is_value = is_option(word) and "=" not in word
-    return left
-
-
-def is_option(word: str) -> bool:
-    """True for the option that names the key, in either of vLLM's spellings."""
-    return word.partition("=")[0].replace("_", "-") == _OPTION
+def without(words: Sequence[str]) -> Sequence[str]:
+    return functools.reduce(command.without, _OPTIONS, words)
 
 
 def passed_on(key: str) -> dict[str, str]:
-    """The variables by which a program that measures gets a key; none where there is none."""
     return {PASSED_ON: key} if key else {}
 
 
 def _words(argv: Sequence[str], environ: Mapping[str, str]) -> Iterator[str]:
     """The words of a command, those of scripts in it included, with the values of variables in these."""
     for argument in argv:
-        if _OPTION not in argument.replace("_", "-") or len(argument.split()) == 1:
+        if not any(option in argument for option in _OPTIONS) or len(argument.split()) == 1:
             yield argument
             continue
         script = _REFERENCE.sub(lambda match: environ.get(match[1] or match[2], match[0]), argument)
@@ -290,8 +266,7 @@ _LONGEST = 200  # characters of a name in evidence
 
 
 def read_machine(endpoint: Endpoint, image: str, proc: Path = memory.PROC) -> Machine:
-    """The engine's machine; of another one only what a container of ``image`` sees of it. ``proc`` is this machine's
-    /proc."""
+    """The engine's machine; of a remote one only what a container of ``image`` sees."""
     if endpoint.host.startswith("unix://"):
         texts = [processes.text(path) for path in (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))]
         driver, cpu = processes.text(proc / "driver/nvidia/version"), processes.text(proc / "cpuinfo")
@@ -304,7 +279,6 @@ def read_machine(endpoint: Endpoint, image: str, proc: Path = memory.PROC) -> Ma
 
 
 def parse_machine(files: str, driver: str = "", cpu: str = "", of_platform: str = "") -> Machine:
-    """The machine that the texts of these files tell."""
     gpus = re.findall(r"^Model:\s*(\S.*?)\s*$", files, re.MULTILINE)
     version = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", driver)
     return Machine(

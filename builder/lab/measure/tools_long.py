@@ -3,8 +3,7 @@
 Tool calls break late: at the ninth of twelve steps, with many tools, past the middle of the context
 (https://github.com/NVIDIA/dgx-spark-playbooks/issues/89). A session is a job of `STEPS` steps with `TOOLS` tools, in
 which each answer is fed back; it begins with a text that takes a share of the context. The result of a call tells the
-next one, with a ticket that has to be passed on, so that no call can be guessed. The probe comes first, then a session,
-the job, and the answers with their faults.
+next one, with a ticket that has to be passed on, so that no call can be guessed.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from builder.base import words
 from builder.base.errors import UsageError
@@ -47,7 +46,7 @@ _STEP_TOKENS = 300  # of a call and its result
 
 @dataclass(frozen=True)
 class _Session:
-    """A session that has ended: its faults by step, the answers that it had, and the reason if the server failed."""
+    """The faults of a session by step, the answers that it had, and why the server failed."""
 
     faults: tuple[tuple[int, AnswerFault], ...]
     answers: int
@@ -65,9 +64,8 @@ class _Session:
 def run_tools_long(
     served: ServedModel, report: Report, *, tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES
 ) -> Outcome:
-    """Measures the served model's tool calls: at each share as many sessions as their results differ, every other one
-    streamed. A fault of any is a failure. Shares at which the context has no room for a session are left out; raises
-    UsageError where it never has."""
+    """Measures the tool calls: at each share as many sessions as their results differ, every other one streamed. Shares
+    without room for a session are left out; raises UsageError where none has."""
     began, started = time.monotonic(), words.now()
     all_shares = shares
     shares = _with_room(served, make_tool_job(tools, steps, 0), shares, report)
@@ -79,26 +77,21 @@ def run_tools_long(
         while _needs_more(at_share):
             number = len(at_share)
             done = (place + number / statistics.MOST_REPEATS) / len(shares)
-            passed = time.monotonic() - began
-            left = passed * (1 - done) / done if done else None
-            report(MeasuringProgress(f"{NAME} at {share} % of the context", done, left))
-            session = _run(
-                served, make_tool_job(tools, steps, 100 * share + number), share, is_streamed=bool(number % 2)
-            )
-            at_share.append(session)
-            findings += _findings(session, share, number)
+            report(MeasuringProgress.since(f"{NAME} at {share} % of the context", done, began))
+            job = make_tool_job(tools, steps, 100 * share + number)
+            at_share.append(_run(served, job, share, is_streamed=bool(number % 2)))
+            findings += _findings(at_share[-1], share, number)
         sessions += at_share
         good = sum(session.answers - len(session.faults) for session in at_share)
-        answered = sum(session.answers for session in at_share)
-        if answered:
+        if answered := sum(session.answers for session in at_share):
             at = {"share": share, "sessions": len(at_share)}
             figures.append(Figure("good_answers", at, "ratio", "higher", (good / answered,)))
         if at_share[-1].failure:
             break
-    faults = [fault for session in sessions for _, fault in session.faults]
+    kinds = [kind for session in sessions for _, (kind, _) in session.faults]
     counts = {"sessions": len(sessions), "failed": sum(not session.passed for session in sessions)}
     counts |= {"answers": sum(session.answers for session in sessions)}
-    counts |= {kind: sum(fault.kind == kind for fault in faults) for kind in get_args(Fault)}
+    counts |= {kind: kinds.count(kind) for kind in get_args(Fault)}
     return Outcome(
         kind="probe",
         name=NAME,
@@ -115,7 +108,6 @@ def run_tools_long(
 
 
 def tools_long_digest(tools: int = TOOLS, steps: int = STEPS, shares: tuple[int, ...] = SHARES) -> str:
-    """The digest of the sessions: with others it is another probe."""
     job = make_tool_job(tools, steps, 0)
     return outcome.outcome_digest(
         [VERSION, job.task, job.tools, tools, steps, shares, _ANSWER_TOKENS, llama_benchy.digest()]
@@ -132,7 +124,7 @@ def _needs_more(sessions: list[_Session]) -> bool:
 
 
 def _with_room(served: ServedModel, job: ToolJob, shares: tuple[int, ...], report: Report) -> tuple[int, ...]:
-    """The shares at which the context has room for a session. A server that fails is left to the session itself."""
+    """The shares with room for a session; all where the server fails, which the session then shows."""
     try:
         least = _tokens(served, job, "")
     except NoAnswerError:
@@ -159,12 +151,10 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
         for step in range(len(job.steps) + 1):
             answer = _ask(served, job, messages, is_streamed=is_streamed)
             answers += 1
-            fault = fault_of_end(answer) if step == len(job.steps) else fault_of_step(answer, job.steps[step])
-            if fault:
+            if fault := fault_of_answer(answer, job.steps[step] if step < len(job.steps) else None):
                 faults.append((step, fault))
             last = [number for number, _ in faults[-_MOST_FAULTS:]]
-            is_hopeless = last == [*range(step - _MOST_FAULTS + 1, step + 1)]
-            if step == len(job.steps) or is_hopeless:
+            if step == len(job.steps) or last == [*range(step - _MOST_FAULTS + 1, step + 1)]:
                 break
             messages += _fed_back(job, step, None if fault else answer)
     except NoAnswerError as error:
@@ -173,24 +163,23 @@ def _run(served: ServedModel, job: ToolJob, share: int, *, is_streamed: bool) ->
 
 
 def _beginning(served: ServedModel, job: ToolJob, share: int) -> list[dict[str, Any]]:
-    """The messages that a session begins with: the job, after a text that fills the context to ``share`` percent."""
+    """The first message: the job, after a text that fills the context to ``share`` percent."""
     if not share:
-        return [_opening(job, "")]
+        return _opening(job, "")
     least = _tokens(served, job, "")
     tokens = max(_tokens(served, job, llama_benchy.text(_SAMPLE)) - least, 1)
     characters = int(max(served.context * share / 100 - least, 0) * _SAMPLE / tokens)
-    filler = llama_benchy.text(min(characters, llama_benchy.LENGTH))
-    return [_opening(job, filler)]
+    return _opening(job, llama_benchy.text(min(characters, llama_benchy.LENGTH)))
 
 
-def _opening(job: ToolJob, text: str) -> dict[str, Any]:
+def _opening(job: ToolJob, text: str) -> list[dict[str, Any]]:
     reading = f"Some reading that the job has nothing to do with:\n{text}\n\n" if text else ""
-    return {"role": "user", "content": f"{reading}{job.task}"}
+    return [{"role": "user", "content": f"{reading}{job.task}"}]
 
 
 def _tokens(served: ServedModel, job: ToolJob, text: str) -> int:
     """The tokens of the prompt with ``text``, as the server counts them."""
-    body = {"messages": [_opening(job, text)], "tools": job.tools, "max_tokens": 1, "temperature": 0}
+    body = {"messages": _opening(job, text), "tools": job.tools, "max_tokens": 1, "temperature": 0}
     answer = served_model.complete(served, body, _ANSWER_SECONDS)
     try:
         return int(answer["usage"]["prompt_tokens"])
@@ -207,7 +196,7 @@ def _ask(served: ServedModel, job: ToolJob, messages: list[dict[str, Any]], *, i
 
 
 def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[str, Any]]:
-    """The messages after a step: the call that was answered, or the right one where that was none, and its result."""
+    """The messages after a step: the call, or the right one where it was wrong, and its result."""
     due = job.steps[step]
     number = (answer.calls[0].id if answer else "") or f"call_{step}"
     text = answer.calls[0].arguments if answer else json.dumps(due.arguments, ensure_ascii=False)
@@ -220,10 +209,9 @@ def _fed_back(job: ToolJob, step: int, answer: ToolAnswer | None) -> list[dict[s
 
 
 def _findings(session: _Session, share: int, number: int) -> list[Finding]:
-    how = "streamed" if number % 2 else "whole"
-    at = f"{share} % of the context, session {number + 1} ({how})"
-    findings = [Finding(fault.kind, f"{at}, step {step + 1}", "fail", fault.text) for step, fault in session.faults]
-    return [*findings, *([Finding("answers", at, "fail", session.failure)] if session.failure else [])]
+    at = f"{share} % of the context, session {number + 1} ({'streamed' if number % 2 else 'whole'})"
+    findings = [Finding(kind, f"{at}, step {step + 1}", "fail", text) for step, (kind, text) in session.faults]
+    return findings + ([Finding("answers", at, "fail", session.failure)] if session.failure else [])
 
 
 # The job of a session. Tools differ in name, and most of those offered are never needed.
@@ -244,7 +232,6 @@ class JobStep:
 
     @property
     def instruction(self) -> str:
-        """The step in words."""
         values = ", ".join(
             f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in self.arguments.items()
         )
@@ -260,7 +247,6 @@ class ToolJob:
 
     @property
     def task(self) -> str:
-        """The message that the job begins with."""
         return (
             f"This is a job of {len(self.steps)} steps. Each step is one tool call. The result of a call tells the next"
             " step; make that call then, without writing anything. When a result says that the job is done, make no"
@@ -268,7 +254,6 @@ class ToolJob:
         )
 
     def result(self, step: int) -> str:
-        """The result of the call of a step, counted from 0."""
         if step + 1 == len(self.steps):
             return json.dumps({"ok": True, "next": "The job is done: make no further call, answer with the word DONE."})
         following = self.steps[step + 1].instruction
@@ -276,7 +261,7 @@ class ToolJob:
 
 
 def make_tool_job(tools: int, steps: int, seed: int) -> ToolJob:
-    """A job of ``steps`` steps for which so many ``tools`` are offered; the same one for the same ``seed``."""
+    """A job for which so many ``tools`` are offered; the same for the same ``seed``."""
     numbers = random.Random(seed)  # noqa: S311
     names = [f"{verb}_{noun}" for noun in _NOUNS for verb in _VERBS]
     chosen = [names[number % len(names)] + (f"_{number}" if number >= len(names) else "") for number in range(tools)]
@@ -325,8 +310,6 @@ _MARKS = (
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call as it was answered: the name, and the text of its arguments."""
-
     id: str
     name: str
     arguments: str
@@ -334,33 +317,29 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """An answer: its text, and the calls in it."""
-
     content: str
     calls: tuple[ToolCall, ...]
 
 
-@dataclass(frozen=True)
-class AnswerFault:
-    """A fault of an answer, with the text that shows it."""
-
-    kind: Fault
-    text: str
+AnswerFault: TypeAlias = "tuple[Fault, str]"
+"""A fault of an answer, with the text that shows it."""
 
 
 def of_message(answer: Mapping[str, Any]) -> ToolAnswer:
     """The answer in a chat completion. Raises NoAnswerError."""
     try:
         message = answer["choices"][0]["message"]
-        calls = tuple(_call(call) for call in message.get("tool_calls") or ())
-        return ToolAnswer(str(message.get("content") or ""), calls)
+        calls = [(call, call["function"]) for call in message.get("tool_calls") or ()]
+        return ToolAnswer(
+            str(message.get("content") or ""),
+            tuple(ToolCall(str(c.get("id") or ""), str(f["name"]), str(f.get("arguments") or "")) for c, f in calls),
+        )
     except (LookupError, TypeError, AttributeError) as error:
         raise NoAnswerError(f"the answer has no message: {error}") from None
 
 
 def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
-    """The answer in the events of a stream, put together as clients do: by the index of each call. Raises
-    NoAnswerError."""
+    """The answer in a stream, put together by the index of each call. Raises NoAnswerError."""
     content: list[str] = []
     parts: dict[int, dict[str, str]] = {}
     try:
@@ -379,24 +358,17 @@ def of_stream(events: Iterable[Mapping[str, Any]]) -> ToolAnswer:
     return ToolAnswer("".join(content), tuple(ToolCall(**part) for _, part in sorted(parts.items())))
 
 
-def fault_of_end(answer: ToolAnswer) -> AnswerFault | None:
-    """The fault of the answer after the last step, which should call nothing more."""
+def fault_of_answer(answer: ToolAnswer, step: JobStep | None) -> AnswerFault | None:
+    """The fault of an answer that should make the call of ``step`` once, or after the last step none."""
     if mark := _mark(answer.content):
-        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
-    if answer.calls:
-        return AnswerFault("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done")
-    return None
-
-
-def fault_of_step(answer: ToolAnswer, step: JobStep) -> AnswerFault | None:
-    """The fault of an answer that should make the call of ``step`` once; None if there is none."""
-    if mark := _mark(answer.content):
-        return AnswerFault("raw", f"the text has `{mark}`: {_short(answer.content)}")
+        return "raw", f"the text has `{mark}`: {_short(answer.content)}"
+    if step is None:
+        return ("doubled", f"a call of {_short(answer.calls[0].name)} after the job was done") if answer.calls else None
     if not answer.calls:
-        return AnswerFault("missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}")
+        return "missing", f"no call of {step.tool}, but: {_short(answer.content) or 'nothing'}"
     if len(answer.calls) > 1:
         names = ", ".join(call.name for call in answer.calls)
-        return AnswerFault("doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}")
+        return "doubled", f"{len(answer.calls)} calls in place of one: {_short(names)}"
     return _fault_of_call(answer.calls[0], step)
 
 
@@ -405,23 +377,18 @@ def _fault_of_call(call: ToolCall, step: JobStep) -> AnswerFault | None:
     try:
         given = json.loads(call.arguments)
     except (ValueError, RecursionError):
-        return AnswerFault("malformed", f"the arguments are no JSON: {arguments}")
+        return "malformed", f"the arguments are no JSON: {arguments}"
     if not isinstance(given, dict):
-        return AnswerFault("malformed", f"the arguments are no object: {arguments}")
+        return "malformed", f"the arguments are no object: {arguments}"
     if mark := _mark(call.name) or _mark(call.arguments):
-        return AnswerFault("raw", f"the call has `{mark}`: {_short(call.name)} {arguments}")
+        return "raw", f"the call has `{mark}`: {_short(call.name)} {arguments}"
     if call.name != step.tool:
-        return AnswerFault("wrong", f"a call of {_short(call.name)} in place of {step.tool}")
+        return "wrong", f"a call of {_short(call.name)} in place of {step.tool}"
     # As text, since Python holds 1 and true for equal.
     if json.dumps(given, sort_keys=True) != json.dumps(step.arguments, sort_keys=True):
         expected = json.dumps(step.arguments, ensure_ascii=False)
-        return AnswerFault("wrong", f"arguments {arguments} in place of {expected}")
+        return "wrong", f"arguments {arguments} in place of {expected}"
     return None
-
-
-def _call(call: Mapping[str, Any]) -> ToolCall:
-    function = call["function"]
-    return ToolCall(str(call.get("id") or ""), str(function["name"]), str(function.get("arguments") or ""))
 
 
 def _mark(text: str) -> str:

@@ -1,7 +1,4 @@
-"""The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data.
-
-The families of models come first, told by the names of vLLM's parsers, then the questions, then the reading.
-"""
+"""The conversations and recorded outputs that an image is proven with: the files of ``conversations/``, as data."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from builder.base import yaml_file
 
@@ -43,12 +40,11 @@ _WITHOUT_MARKS = frozenset({"", "qwen3", "glm45", "glm47", "openai_gptoss"})
 
 
 def of_calls(tool_parser: str) -> Family:
-    """The family whose calls a parser reads: ``plain`` without one, empty for one that is not known here."""
+    """The family whose calls a parser reads; empty for an unknown parser."""
     return _CALLS.get(tool_parser, "") if tool_parser else "plain"
 
 
 def call_mark(tool_parser: str) -> str:
-    """The mark by which a model's calls begin; empty where it is not known."""
     return _CALL_MARKS.get(of_calls(tool_parser), "")
 
 
@@ -67,8 +63,7 @@ _OFFERED = ("weather",)
 _LONG = re.compile(r"⟦(?P<size>[0-9]+) (?P<word>[a-z]+)⟧")
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A call of a tool; ``arguments`` as the model means them."""
 
     name: str
@@ -86,7 +81,7 @@ class ParsedMessage:
 
 @dataclass(frozen=True)
 class Turn:
-    """A message of a conversation as its file has it. ``shown`` is what a prompt has to hold of the content."""
+    """A message of a conversation. ``shown`` is what a prompt has to hold of the content."""
 
     role: str
     texts: tuple[str, ...]
@@ -97,7 +92,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A conversation that is rendered; see conversations/prompts.yaml for the meaning of each."""
+    """A conversation that is rendered; see conversations/prompts.yaml."""
 
     name: str
     turns: tuple[Turn, ...]
@@ -116,15 +111,14 @@ class Conversation:
     past: tuple[str, ...] = ()
 
     def request(self) -> Json:
-        """The request for its prompt."""
         messages = [turn.message for turn in self.turns]
         return request_of(messages, self.tools, self.options, generation=self.generation)
 
 
 @dataclass(frozen=True)
 class Output:
-    """A recorded output of a ``family``; ``expected`` is None for one that may be read in any way. It is parsed in
-    pieces ``streams`` times."""
+    """A recorded output of a ``family``, parsed in pieces ``streams`` times; ``expected`` is None where any reading is
+    right."""
 
     name: str
     family: str
@@ -139,9 +133,8 @@ Kind = Literal["prompt", "output", "turn"]
 
 @dataclass(frozen=True)
 class Question:
-    """A question to the front end: a conversation to render, an output to parse, or the turn ``turn`` of a
-    conversation to render and parse. ``body`` is what `driver` takes. One that ``is_open`` may be answered in any way,
-    but not in another way than by the number before."""
+    """A conversation to render, an output to parse, or the turn ``turn`` of a conversation to render and parse.
+    ``body`` is what `driver` takes. An ``is_open`` one may be answered in any way, but as by the number before."""
 
     name: str
     kind: Kind
@@ -152,23 +145,21 @@ class Question:
 
     @property
     def digest(self) -> str:
-        """Tells this question from any other one: its answer is compared with an earlier one of the same only."""
         return hashlib.sha256(json.dumps(self.body, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def expected(self) -> ParsedMessage | None:
-        """The message that an output has to be read as; None where it may be read in any way, and for a prompt."""
+        """The message to read; None where any reading is right, and for a prompt."""
         if self.is_open:
             return None
         if isinstance(self.subject, Output):
             return self.subject.expected
         calls = self.subject.turns[self.turn].calls if self.kind == "turn" else ()
-        content = "".join(self.subject.turns[self.turn].texts) if calls else ""
-        return ParsedMessage(content, calls=tuple((c.name, c.arguments) for c in calls)) if calls else None
+        return ParsedMessage("".join(self.subject.turns[self.turn].texts), calls=calls) if calls else None
 
 
 def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
-    """The questions for a model that is served with these parsers; without one, no tools are offered to it."""
+    """The questions for a model with these parsers; without a tool parser no tools are offered."""
     family = of_calls(tool_parser)
     is_tagged = reasoning_parser in _THINKING
     chosen = [each for each in conversations() if (tool_parser or not each.tools) and (is_tagged or not each.outside)]
@@ -183,7 +174,6 @@ def questions(tool_parser: str, reasoning_parser: str) -> tuple[Question, ...]:
 
 
 def digest_of_set() -> str:
-    """The sha256 over all conversations and outputs."""
     digest = hashlib.sha256()
     for path in sorted(FOLDER.glob("*.yaml")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -192,13 +182,16 @@ def digest_of_set() -> str:
 
 @functools.cache
 def conversations() -> tuple[Conversation, ...]:
-    """Every conversation that is rendered."""
-    return tuple(_conversation(name, content) for name, content in _read("prompts").items())
+    made = []
+    for name, content in _read("prompts").items():
+        parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
+        parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
+        made.append(Conversation(name, **parts))
+    return tuple(made)
 
 
 @functools.cache
 def outputs() -> tuple[Output, ...]:
-    """Every recorded output."""
     return tuple(
         Output(
             name=f"{family}/{name}",
@@ -214,7 +207,6 @@ def outputs() -> tuple[Output, ...]:
 
 
 def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, generation: bool) -> Json:
-    """A request as a client sends it."""
     body: Json = {"messages": messages, "add_generation_prompt": generation}
     if tools:
         body["tools"] = [{"type": "function", "function": {"name": name, **tool_schemas()[name]}} for name in tools]
@@ -226,27 +218,18 @@ def request_of(messages: list[Json], tools: tuple[str, ...], options: Json, *, g
 
 @functools.cache
 def tool_schemas() -> Mapping[str, Json]:
-    """The tools that conversations offer, by name."""
     return _read("tools")
 
 
 def _read(name: str) -> dict[str, Json]:
+    def long(match: re.Match[str]) -> str:
+        """A text of about this size without a part that is there twice: whatever is cut out of it is missed."""
+        size, word = int(match["size"]), match["word"]
+        return " ".join(f"{word} {number:05}" for number in range(1, size // len(f"{word} 00000 ") + 1))
+
     path = FOLDER / f"{name}.yaml"
-    text = _LONG.sub(lambda match: _long(int(match["size"]), match["word"]), path.read_text(encoding="utf-8"))
-    content: dict[str, Json] = yaml_file.load(text, path.name)
+    content: dict[str, Json] = yaml_file.load(_LONG.sub(long, path.read_text(encoding="utf-8")), path.name)
     return content
-
-
-def _long(size: int, word: str) -> str:
-    """A text of about ``size`` characters without a part that is there twice: whatever is cut out of it is missed."""
-    width = len(f"{word} 00000 ")
-    return " ".join(f"{word} {number:05}" for number in range(1, size // width + 1))
-
-
-def _conversation(name: str, content: Json) -> Conversation:
-    parts: Json = {key: tuple(value) if isinstance(value, list) else value for key, value in content.items()}
-    parts |= {"turns": tuple(_read_turns(parts.pop("messages"))), "is_parsed": content.get("turns", True)}
-    return Conversation(name, **parts)
 
 
 def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:
@@ -262,8 +245,12 @@ def _read_turns(messages: Iterable[Json]) -> Iterator[Turn]:
             waiting = [_CALL_ID.format(count + at) for at in range(1, len(calls) + 1)]
             count += len(calls)
             message["tool_calls"] = [
-                {"id": ident, "type": "function", "function": {"name": call.name, "arguments": _json(call.arguments)}}
-                for call, ident in zip(calls, waiting, strict=True)
+                {
+                    "id": ident,
+                    "type": "function",
+                    "function": {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)},
+                }
+                for (name, arguments), ident in zip(calls, waiting, strict=True)
             ]
         if "reasoning" in each:
             # The second is its name in releases before 0.12.
@@ -282,22 +269,17 @@ def _exchanges(messages: Iterable[Json]) -> Iterator[Json]:
             yield each
 
 
-def _json(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
 def _calls(content: Json) -> Iterator[Call]:
     written = content.get("calls") or ()
     for group in [written] if isinstance(written, dict) else written:
-        yield from (Call(name, arguments) for name, arguments in group.items())
+        yield from map(Call._make, group.items())
 
 
 def _expected(content: Json) -> ParsedMessage | None:
     if "expect" not in content:
         return None
     expect = content["expect"]
-    calls = tuple((call.name, call.arguments) for call in _calls(expect))
-    return ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), calls)
+    return ParsedMessage(expect.get("content", ""), expect.get("reasoning", ""), tuple(_calls(expect)))
 
 
 def _output_question(output: Output, *, has_tools: bool) -> Question:

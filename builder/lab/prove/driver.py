@@ -36,8 +36,7 @@ LONGEST_PROMPT = 64 << 20
 
 
 class RefusedError(Exception):
-    """The front end answered a request with an error. ``fault`` tells of an exception of the template, see
-    `note_template_errors`; empty where the template raised none."""
+    """The front end answered with an error. ``fault`` is the template's exception (`note_template_errors`)."""
 
     def __init__(self, reason: str, fault: Json | None = None) -> None:
         super().__init__(reason)
@@ -49,8 +48,6 @@ class NoSuchAddressError(Exception):
 
 
 class Client:
-    """A connection to the front end that is kept between requests."""
-
     def __init__(self, port: int, fault: Path | None = None) -> None:
         self.port = port
         self.fault = fault
@@ -58,7 +55,7 @@ class Client:
         self.rendered: dict[str, list[int]] = {}
 
     def post(self, path: str, body: Json) -> Any:
-        """The JSON that a request is answered with. Raises RefusedError for an error, OSError for no answer."""
+        """The JSON of the answer. Raises RefusedError for an error, OSError for no answer."""
         content = json.dumps(body).encode()
         if self.fault:
             self.fault.unlink(missing_ok=True)
@@ -84,7 +81,6 @@ class Client:
         return response, response.read()
 
     def is_up(self) -> bool:
-        """True once the front end answers."""
         try:
             self.connection.request("GET", "/health")
             response = self.connection.getresponse()
@@ -95,14 +91,12 @@ class Client:
         return response.status == http.client.OK
 
     def render(self, body: Json) -> list[int]:
-        """The token ids of a conversation; the same one is rendered once."""
         key = json.dumps(body, sort_keys=True)
         if key not in self.rendered:
             self.rendered[key] = self.post("/v1/chat/completions/render", body)["token_ids"]
         return self.rendered[key]
 
     def encode(self, text: str) -> list[int]:
-        """The token ids of a text as a model would write it."""
         ids: list[int] = self.post("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
         return ids
 
@@ -112,7 +106,6 @@ class Client:
         return text
 
     def parse(self, request: Json, prompt: list[int], ids: list[int]) -> Json:
-        """The message that an output is parsed into."""
         choice = {"index": 0, "token_ids": ids, "finish_reason": "stop"}
         body = {
             "generate_response": {"request_id": "prove", "choices": [choice], "prompt_token_ids": prompt},
@@ -122,7 +115,6 @@ class Client:
         return _message(self.post("/v1/chat/completions/derender", body)["choices"][0]["message"])
 
     def parse_streamed(self, request: Json, prompt: list[int], pieces: list[list[int]]) -> Json:
-        """The message that an output is parsed into as it arrives in pieces."""
         message: Json = {"content": "", "reasoning": "", "calls": []}
         state = None
         for at, piece in enumerate(pieces):
@@ -182,13 +174,11 @@ def split(ids: list[int], chance: random.Random) -> list[list[int]]:
 
 
 def answer_prompt(client: Client, wanted: Json) -> Json:
-    """A conversation as it is put before the model. Raises RefusedError, as the other two do."""
     ids = client.render(wanted["request"])
     return {"ids": ids, "text": client.decode(ids)}
 
 
 def answer_output(client: Client, wanted: Json) -> Json:
-    """An output as it is parsed, whole and in pieces."""
     prompt = client.render(wanted["request"])
     return _parsed(client, wanted, wanted["request"], prompt, client.encode(wanted["text"]))
 
@@ -207,7 +197,6 @@ def answer_turn(client: Client, wanted: Json) -> Json:
 
 
 def _common(first: list[int], second: list[int]) -> int:
-    """The number of first elements that two lists share."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
@@ -235,7 +224,6 @@ def write(path: Path, content: Any) -> None:
 
 
 def installed_version() -> str:
-    """The version of vLLM, empty where there is none."""
     try:
         return importlib.metadata.version("vllm")
     except importlib.metadata.PackageNotFoundError:
@@ -258,12 +246,9 @@ def import_front_end() -> Any:
 
 
 def note_template_errors(note: Path) -> None:
-    """Has each exception of a template written to ``note``: vLLM answers with its text alone, which does not tell a
-    refusal of the template's author (``raise_exception`` raises a TemplateError) from a name that is undefined.
-
-    `Environment.handle_exception` is where Jinja passes every exception of a template that is compiled or rendered:
-    https://jinja.palletsprojects.com/en/stable/api/#jinja2.Environment
-    """
+    """Writes each exception of a template to ``note``: vLLM's answer does not tell a refusal of the template's author
+    (``raise_exception`` raises a TemplateError) from an undefined name. Jinja passes all of them through
+    `Environment.handle_exception`: https://jinja.palletsprojects.com/en/stable/api/#jinja2.Environment"""
     environment: Any = importlib.import_module("jinja2").Environment
     handle = environment.handle_exception
 
@@ -278,8 +263,8 @@ def note_template_errors(note: Path) -> None:
 
 
 def limit_prompts() -> None:
-    """Has a template that writes without an end break off, as `note_template_errors` notes, before it takes the memory
-    of the whole front end. `Template.render` joins what a template writes by `Environment.concat`."""
+    """Breaks off a template that writes without an end, before it takes the memory of the whole front end.
+    `Template.render` joins what a template writes by `Environment.concat`."""
     environment: Any = importlib.import_module("jinja2").Environment
 
     def limited(parts: Any) -> str:
@@ -295,7 +280,7 @@ def limit_prompts() -> None:
 
 
 def _template_line(error: Exception) -> int:
-    """The line of the template where an exception arose; 0 where that is not known."""
+    """The line of the template where an exception arose, or 0."""
     line = getattr(error, "lineno", None) or 0
     frame = error.__traceback__
     while frame is not None:
@@ -306,7 +291,6 @@ def _template_line(error: Exception) -> int:
 
 
 def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
-    """Forks the front end of a setup; its process id."""
     process = os.fork()
     if process:
         return process
@@ -332,7 +316,6 @@ def start(main: Any, setup: Json, port: int, log: Path, note: Path) -> int:
 
 
 def wait(client: Client, process: int, seconds: float) -> bool:
-    """True once the front end answers; False where it ended, or the time is over."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if os.waitpid(process, os.WNOHANG)[0]:
@@ -344,8 +327,8 @@ def wait(client: Client, process: int, seconds: float) -> bool:
 
 
 def exit_code(process: int, seconds: float) -> int | None:
-    """The exit code of a front end, that of a signal below zero; None where it goes on for ``seconds``: its connections
-    end a moment before it does."""
+    """The exit code of a front end, negative for a signal; None where it goes on for ``seconds``: connections end a
+    moment before it does."""
     end = time.monotonic() + seconds
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
@@ -357,7 +340,6 @@ def exit_code(process: int, seconds: float) -> int | None:
 
 
 def stop(process: int) -> None:
-    """Ends a front end and whatever it started."""
     with suppress(ProcessLookupError, ChildProcessError):
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
@@ -372,7 +354,7 @@ def peak(process: int) -> int:
 
 
 def ask(client: Client, process: int, setup: Json) -> Json:
-    """The answers to the questions of a setup, by name, and in ``broke_off`` why not all were asked."""
+    """The answers to a setup's questions by name, and in ``broke_off`` why not all were asked."""
     answers: Json = {}
     silent = 0
     for question in setup["questions"]:
@@ -398,19 +380,17 @@ def ask(client: Client, process: int, setup: Json) -> Json:
     return {"answers": answers}
 
 
-def template(setup: Json) -> Json:
-    """The text of the chat template that the setup names, or why it cannot be read; empty where it names none."""
-    named = setup["template"]
+def template(setup: Json) -> str | None:
+    """The text of the chat template that the setup names; None where it cannot be read."""
+    named: str = setup["template"]
     if not named or any(sign in named for sign in "{}\n"):
-        return {"text": named}
-    try:
-        return {"text": Path(setup["cwd"], named).read_text(encoding="utf-8")}
-    except (OSError, ValueError) as error:
-        return {"failed": str(error)}
+        return named
+    with suppress(OSError, ValueError):
+        return Path(setup["cwd"], named).read_text(encoding="utf-8")
+    return None
 
 
 def main(folder: Path) -> None:
-    """Does all of the work in ``folder``."""
     work = json.loads((folder / "work.json").read_text(encoding="utf-8"))
 
     def report(**state: Any) -> None:
@@ -418,14 +398,12 @@ def main(folder: Path) -> None:
 
     version = installed_version()
     report(step="importing", version=version)
-    began = time.monotonic()
     os.environ.update(work["env"])
     try:
         front_end = import_front_end()
     except (Exception, SystemExit) as error:  # noqa: BLE001
         report(step="failed", version=version, reason=f"{type(error).__name__}: {error}")
         return
-    imported = time.monotonic() - began
     for number, setup in enumerate(work["setups"]):
         report(step="starting", version=version, setup=number)
         began = time.monotonic()
@@ -435,7 +413,6 @@ def main(folder: Path) -> None:
         result: Json = {"template": template(setup)}
         try:
             if wait(client, process, work["start_seconds"]):
-                result["started"] = time.monotonic() - began
                 report(step="asking", version=version, setup=number)
                 result |= ask(client, process, setup)
             if ("answers" not in result or "broke_off" in result) and log.exists():
@@ -445,7 +422,7 @@ def main(folder: Path) -> None:
             stop(process)
         result["seconds"] = time.monotonic() - began
         write(folder / f"answers-{number}.json", result)
-    report(step="done", version=version, imported=imported, memory=peak(os.getpid()))
+    report(step="done", version=version)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import signal
 import time
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -67,8 +68,8 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True)
 class Setup:
-    """A model as it is served: the files of its folder by name, the options of its front end, the ``template`` among
-    them, further files that the recipe mounts, by path, and what is asked."""
+    """A model as it is served: the files of its folder, the options of its front end, files that the recipe mounts, and
+    the questions."""
 
     model: str
     files: Mapping[str, bytes]
@@ -81,9 +82,8 @@ class Setup:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The answers of the front end, by the question's name; None where it did not start, and ``log`` says why. Where it
-    did not answer all, ``broke_off`` says how it ended, and ``was_killed`` that no fault of its own need have done it.
-    ``template`` is the text of the template that the setup names, None where it could not be read."""
+    """The answers by question; None where the front end did not start, as ``log`` says. ``broke_off`` says how it ended
+    early, ``was_killed`` that this need be no fault of its own; ``template`` is the text of the setup's template."""
 
     answers: Mapping[str, Json] | None
     template: str | None
@@ -96,7 +96,7 @@ class SetupAnswers:
 
 @dataclass(frozen=True)
 class FrontEndRun:
-    """One start: the version of vLLM, and the answers for each setup. ``failure`` says why there are none."""
+    """The version of vLLM, and the answers for each setup, or why there are none."""
 
     version: str
     setups: tuple[SetupAnswers, ...] = ()
@@ -118,7 +118,9 @@ def ask_front_end(
             state = _await(container, setups, report)
             if state["step"] != "done":
                 return FrontEndRun(state.get("version", ""), failure=state.get("reason", "it ended without a word"))
-            return FrontEndRun(state["version"], tuple(_answers(container, number) for number in range(len(setups))))
+            files = (str(_FOLDER / f"answers-{number}.json") for number in range(len(setups)))
+            answers = (_parsed(container.run(["cat", file], timeout=60).output) for file in files)
+            return FrontEndRun(state["version"], tuple(map(_answers, answers)))
         except BuildFailedError as error:
             return FrontEndRun("", failure=f"its answers are too long, or do not come: {error.message}")
         # The image is anybody's: its shell and its Python may say whatever they like.
@@ -151,7 +153,6 @@ def _files(setups: Sequence[Setup]) -> dict[PurePosixPath, bytes]:
 
 
 def _await(container: Container, setups: Sequence[Setup], report: Report) -> Json:
-    """The state in which the work ended."""
     began = time.monotonic()
     state: Json = {}
     text = ""
@@ -172,7 +173,6 @@ def _await(container: Container, setups: Sequence[Setup], report: Report) -> Jso
 
 
 def _reason(container: Container, code: int) -> str:
-    """The reason for which the driver ended before its work did."""
     if code == _KILLED:
         return f"it was killed, as for want of memory: it may take {_MEMORY >> 30} GiB"
     lines = container.run(["tail", "-n", "5", str(_FOLDER / "output")], timeout=60).output.strip()
@@ -180,19 +180,16 @@ def _reason(container: Container, code: int) -> str:
 
 
 def _parsed(text: str) -> Json:
-    """The JSON object in a text; empty where there is none."""
-    try:
+    content = None
+    with suppress(ValueError, RecursionError):
         content = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
     return content if isinstance(content, dict) else {}
 
 
-def _answers(container: Container, number: int) -> SetupAnswers:
-    content = _parsed(container.run(["cat", str(_FOLDER / f"answers-{number}.json")], timeout=60).output)
+def _answers(content: Json) -> SetupAnswers:
     return SetupAnswers(
         answers=content.get("answers"),
-        template=content.get("template", {}).get("text"),
+        template=content.get("template"),
         log=content.get("log", ""),
         seconds=content.get("seconds", 0.0),
         memory=content.get("memory", 0),

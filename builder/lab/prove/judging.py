@@ -1,7 +1,6 @@
 """The verdict of a proof compares the answers of an image with general properties and with earlier answers.
 
-The verdict comes first, then the run to compare with, the limits of published templates, the properties, and the
-differences of texts. All of it looks at texts alone, and knows neither a template nor a parser.
+All of it looks at texts alone, and knows neither a template nor a parser.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ class Style:
 
 @dataclass(frozen=True)
 class Reference:
-    """The behaviour to compare with: the goldens of ``image``, and their texts where this machine has them."""
-
     image: str
     goldens: Mapping[str, str]
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -71,8 +68,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The result of one model's proof. ``texts`` are what the goldens are made of, for the next one to be compared
-    with."""
+    """The result of one model's proof; ``texts`` are what the goldens are made of."""
 
     verdict: Verdict
     counts: Mapping[str, int]
@@ -109,9 +105,8 @@ def judge_answers(
     dates: Collection[str] = (),
     is_published: bool = False,
 ) -> Judgement:
-    """Judges the answers to ``questions``. ``tokenizer`` tells it from others; ``style`` is the manner of the template;
-    ``dates`` are those of today, which templates write into prompts; ``is_published`` for a template of others, whose
-    limits are told and fail nothing."""
+    """Judges the answers to ``questions``. Templates write the ``dates`` of today into prompts; the limits of a
+    template that ``is_published`` by others are reported, and fail nothing."""
     tally = _Tally(goldens={TOKENIZER: tokenizer})
     prompts = {
         question.name: answers[question.name]["text"]
@@ -220,7 +215,6 @@ def _judge_message(tally: _Tally, question: Question, answer: Mapping[str, Any],
 
 
 def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
-    """The answers that differ from those of the number before."""
     same_tokens = reference.goldens.get(TOKENIZER) == tally.goldens[TOKENIZER]
     for key in _comparable(tally, reference):
         before, now = reference.texts.get(key), tally.texts[key]
@@ -241,14 +235,14 @@ def _changes(tally: _Tally, reference: Reference) -> Iterator[Finding]:
 
 
 def _comparable(tally: _Tally, reference: Reference) -> list[str]:
-    """The keys of the answers that can be compared: with another tokenizer, those whose texts are there."""
+    """The answers that can be compared: with another tokenizer, those whose texts are there."""
     same_tokens = reference.goldens.get(TOKENIZER) == tally.goldens[TOKENIZER]
     before = reference.goldens if same_tokens else reference.texts
     return [key for key in tally.texts if key in before]
 
 
 def _grouped(findings: Sequence[Finding], questions: Sequence[Question]) -> Iterator[Finding]:
-    """The findings, those whose first lines say the same as one: with their number, and what the first one shows."""
+    """The findings, those with the same first line as one."""
     groups: dict[tuple[str, str, str], list[Finding]] = {}
     for each in findings:
         groups.setdefault((each.check, each.verdict, each.text.partition("\n")[0]), []).append(each)
@@ -276,9 +270,8 @@ def parsed(answer: Mapping[str, Any]) -> ParsedMessage:
 
 
 def find_reference(project: Project, lock: Lock, repository: str, number: int | None, model: str) -> Reference | None:
-    """The behaviour that a proof of ``model`` with this number (None for one that is being built) is compared with: the
-    last run of the highest number up to it that passed or was accepted; else of the images that the model was paired
-    with before."""
+    """The behaviour to compare with: the last passed or accepted proof of ``model`` on the highest number up to this
+    one (None: on any), else on an image that the model was paired with before."""
     numbers = sorted(lock.images[repository].numbers if repository in lock.images else (), reverse=True)
     names = [ImageName(repository, each) for each in numbers]
     if paired := lock.models.get(model):
@@ -313,7 +306,7 @@ _MANNER = frozenset(
 
 
 def tell_limits(questions: Sequence[Question], findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings with those that are limits as `pass`: what is told of a template beside its verdict."""
+    """The findings with those that are limits as `pass`."""
     kinds = {question.name: kind for question in questions if (kind := _kind(question))}
     sizes = Counter(kinds.values())
     broken = {each.at for each in findings if each.verdict in _BROKEN and each.check not in _MANNER}
@@ -380,10 +373,9 @@ _ALIKE = {
 
 
 def of_prompt(conversation: Conversation, text: str, style: Style) -> Broken:
-    """Each property that a prompt breaks: its name, and what was seen."""
+    """Each property that a prompt breaks."""
     flat, question = _flat(text), _begin_of_turns(conversation, text)
-    yield from _contents(conversation, flat)
-    yield from _exactly(conversation, text, flat)
+    yield from _contents(conversation, text, flat)
     yield from _turns(conversation, text, style)
     yield from _blocks(conversation, text, style)
     yield from _encoded(conversation, text, style)
@@ -430,7 +422,6 @@ def of_prompts(conversation: Conversation, texts: Mapping[str, str], style: Styl
 
 
 def of_message(expected: ParsedMessage, message: ParsedMessage) -> Broken:
-    """Each property that a parsed output breaks."""
     if message.reasoning != expected.reasoning:
         yield "reasoning", _differs("the reasoning", expected.reasoning, message.reasoning)
     if message.content != expected.content:
@@ -456,26 +447,24 @@ def same_json(first: Any, second: Any) -> bool:
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def _contents(conversation: Conversation, flat: str) -> Broken:
-    for turn in conversation.turns:
-        for shown in filter(_flat, turn.shown):
-            text = _flat(shown)
-            count = flat.count(text)
-            if count == 0 and turn.role == "tool" and _flat(_json(shown)[1:-1]) in flat:
-                continue  # some write results as JSON
-            if count == 0:
-                yield "content", f"what {turn.role} says {_lost(text, flat)}: {text!r}"
-            elif count > 1:
-                yield "content", f"what {turn.role} says is there {count} times: {text!r}"
+def _contents(conversation: Conversation, text: str, flat: str) -> Broken:
+    """Each content once, with the white space within it; that around it many templates take away."""
+    for role, shown in _said(conversation):
+        words, exact = _flat(shown), shown.strip()
+        count = flat.count(words)
+        if count == 0 and role == "tool" and _flat(_json(shown)[1:-1]) in flat:
+            continue  # some write results as JSON
+        if count == 0:
+            yield "content", f"what {role} says {_lost(words, flat)}: {words!r}"
+        elif count > 1:
+            yield "content", f"what {role} says is there {count} times: {words!r}"
+        if count and exact not in text and _json(exact)[1:-1] not in text:
+            yield "white space", f"what {role} says has other white space: {cut(exact, _SHOWN)}"
 
 
-def _exactly(conversation: Conversation, text: str, flat: str) -> Broken:
-    """White space within contents; that around them many templates take away."""
-    for turn in conversation.turns:
-        for shown in filter(_flat, turn.shown):
-            exact = shown.strip()
-            if exact not in text and _flat(exact) in flat and _json(exact)[1:-1] not in text:
-                yield "white space", f"what {turn.role} says has other white space: {cut(exact, _SHOWN)}"
+def _said(conversation: Conversation) -> Iterator[tuple[str, str]]:
+    """The contents of a conversation that a prompt has to hold, each with its role."""
+    return ((turn.role, shown) for turn in conversation.turns for shown in turn.shown if _flat(shown))
 
 
 def _turns(conversation: Conversation, text: str, style: Style) -> Broken:
@@ -534,10 +523,9 @@ def _encoded(conversation: Conversation, text: str, style: Style) -> Broken:
             yield "escaped", f"the tool {name} is encoded as JSON twice"
         if style.names_roles and text.count(description) > 1:
             yield "tools", f"the tool {name} is in the prompt {text.count(description)} times"
-    for turn in (each for each in conversation.turns if each.role != "tool"):
-        for shown in filter(_flat, turn.shown):
-            if f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
-                yield "escaped", f"what {turn.role} says is written as JSON: {cut(shown, 60)}"
+    for role, shown in _said(conversation):
+        if role != "tool" and f'"{shown.strip()}"' in text and f'"{shown.strip()}"' not in messages:
+            yield "escaped", f"what {role} says is written as JSON: {cut(shown, 60)}"
 
 
 def _role_marks(conversation: Conversation, text: str, style: Style) -> Broken:
@@ -641,11 +629,10 @@ def _outer_space(conversation: Conversation, texts: Mapping[str, str]) -> Broken
     for turn in conversation.turns:
         for shown in turn.texts if turn.role == "tool" else ():
             text = texts[conversation.name]
-            begin, end = shown[: len(shown) - len(shown.lstrip())], shown[len(shown.rstrip()) :]
-            if shown.strip() in text and begin + shown.strip() not in text:
-                yield "white space", f"the white space before a result is lost: {cut(shown, 60)}"
-            elif shown.strip() in text and shown.strip() + end not in text:
-                yield "white space", f"the white space after a result is lost: {cut(shown, 60)}"
+            for where, part in (("before", shown.rstrip()), ("after", shown.lstrip())):
+                if shown.strip() in text and part not in text:
+                    yield "white space", f"the white space {where} a result is lost: {cut(shown, 60)}"
+                    break
 
 
 def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
@@ -659,13 +646,12 @@ def _begins_turns_if_asked(texts: Mapping[str, str], style: Style) -> bool:
 def _order(conversation: Conversation, flat: str) -> Broken:
     """The order of what users, the model and tools say; instructions may stand where a template wants them."""
     at, before = -1, ""
-    for turn in conversation.turns:
-        for text in filter(None, map(_flat, turn.shown if turn.role not in _FREE else ())):
-            place = flat.find(text)
-            if 0 <= place < at:
-                yield "order", f"{text!r} stands before {before!r}"
-            elif place >= 0:
-                at, before = place, text
+    for text in (_flat(shown) for role, shown in _said(conversation) if role not in _FREE):
+        place = flat.find(text)
+        if 0 <= place < at:
+            yield "order", f"{text!r} stands before {before!r}"
+        elif place >= 0:
+            at, before = place, text
 
 
 def _calls(conversation: Conversation, flat: str) -> Broken:
@@ -695,18 +681,18 @@ def _arguments_as_they_are(conversation: Conversation, text: str) -> Broken:
     messages = _json([turn.message for turn in conversation.turns])
     for call in (call for turn in conversation.turns for call in turn.calls):
         pairs = list(_pairs(call.arguments))
-        for _, value in pairs:
-            forms = (value, _json(value)[1:-1], json.dumps(value)[1:-1]) if isinstance(value, str) else ()
-            if forms and value.strip() in text and not any(form in text for form in forms):
+        for value in (value for _, value in pairs if isinstance(value, str)):
+            forms = (value, _json(value)[1:-1], json.dumps(value)[1:-1])
+            if value.strip() in text and not any(form in text for form in forms):
                 yield "white space", f"an argument of {call.name} has other white space: {cut(value, _SHOWN)}"
         if any(value is None for _, value in pairs) and "None" in text and "None" not in messages:
             yield "arguments", f"an argument of {call.name} that is null is written as None"
-        as_json = [(_compact(key), _compact(value)) for key, value in pairs]
-        if not any(_squeezed(f"{_compact(key)}:{_compact(value)}") in written for key, value in call.arguments.items()):
+        if not any(_as_json(*pair) in written for pair in call.arguments.items()):
             continue  # some write arguments otherwise
-        for key, value in as_json:
-            if value.isascii() and _squeezed(f"{key}:{value}") not in written:
-                yield "arguments", f"an argument of {call.name} is another one: no {key}: {cut(value, _SHOWN)}"
+        for key, value in pairs:
+            if _compact(value).isascii() and _as_json(key, value) not in written:
+                what = f"no {_compact(key)}: {cut(_compact(value), _SHOWN)}"
+                yield "arguments", f"an argument of {call.name} is another one: {what}"
 
 
 def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -718,8 +704,8 @@ def _pairs(value: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, each
 
 
-def _squeezed(text: str) -> str:
-    return "".join(text.split())
+def _as_json(key: str, value: Any) -> str:
+    return "".join(f"{_compact(key)}:{_compact(value)}".split())
 
 
 def _leaves(value: Any) -> Iterator[str]:
@@ -859,8 +845,8 @@ def side_by_side(before: str, now: str, longest: int = 400) -> str:
 
 
 def text_difference(before: str, now: str) -> str:
-    """The difference of two texts in words, which are the same for the same difference: `one newline more at the end`.
-    Empty where too much differs to say it in words."""
+    """The difference of two texts in words that are the same for the same difference: `one newline more at the end`.
+    Empty where too much differs."""
     if now.startswith(REFUSED) and not before.startswith(REFUSED):
         return now  # the same reason wherever it is given, whatever was there
     edits = dict.fromkeys(_edits(before, now))
@@ -915,6 +901,5 @@ def cut(text: str, longest: int) -> str:
 
 
 def common(first: str, second: str) -> int:
-    """The number of first characters that two texts share."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -1,7 +1,6 @@
 """A proof needs the tokenizer, the config and the template of a model, but not its weights.
 
-They come from a cache of this machine, or once from the Hub; where they cannot be had, a stand-in replaces them. Its
-making comes after the model's own files.
+They come from a cache of this machine, or once from the Hub; where they are missing, a stand-in replaces them.
 """
 
 from __future__ import annotations
@@ -10,13 +9,13 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache
 from builder.base.errors import SourceError
 from builder.base.events import Message
-from builder.definitions import container
+from builder.evidence import subjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +31,7 @@ _LARGEST = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model's folder by name, at ``commit`` where that is known; ``stand_in`` says why they are not the
-    model's own, and is empty where they are."""
+    """The files of a model's folder, and its ``commit``; ``stand_in`` says why they are not the model's own."""
 
     files: Mapping[str, bytes]
     commit: str | None = None
@@ -41,7 +39,6 @@ class ModelFiles:
 
     @property
     def digest(self) -> str:
-        """Tells this tokenizer from another one, in hex digits."""
         digest = hashlib.sha256()
         for name in sorted(_TOKENIZERS & self.files.keys()):
             digest.update(name.encode() + b"\0" + self.files[name])
@@ -49,9 +46,10 @@ class ModelFiles:
 
 
 def model_files_of(workspace: Workspace, recipe: Recipe, model: str, revision: str | None) -> ModelFiles:
-    """The files of ``model``, as the recipe loads it; where they cannot be had, what stands in for them."""
+    """The files of ``model``, as the recipe loads it; or what stands in for them."""
     if not hub_cache.is_id(model):
-        return _of_folder(mounted(workspace, recipe, model)) or _standing_in(f"{model} is no model of the hub")
+        folder = subjects.mounted(workspace.project, recipe, model, workspace.environment)
+        return _of_folder(folder) or _standing_in(f"{model} is no model of the hub")
     wanted = revision or hub_cache.MAIN
     if cached := _cached(workspace.environment, model, wanted):
         return cached
@@ -73,17 +71,6 @@ def _cached(environ: Mapping[str, str], model: str, revision: str) -> ModelFiles
 
 def _standing_in(reason: str) -> ModelFiles:
     return ModelFiles(files(), stand_in=reason)
-
-
-def mounted(workspace: Workspace, recipe: Recipe, path: str) -> Path | None:
-    """The file or folder of this machine at a path in the server's container; None where the recipe mounts none."""
-    for text in reversed(recipe.volumes):
-        try:
-            mount = container.parse_volume(text, workspace.environment, workspace.project.root)
-            return Path(mount.source, PurePosixPath(path).relative_to(mount.target))
-        except ValueError:
-            continue
-    return None
 
 
 def _of_folder(folder: Path | None) -> ModelFiles | None:
@@ -117,7 +104,7 @@ def _fetch(workspace: Workspace, environ: Mapping[str, str], model: str, revisio
     return replace(fetched, commit=snapshot.commit)
 
 
-# A tokenizer and a config that stand in for a model's own, where those cannot be had. One token for each byte, and
+# A tokenizer and a config that stand in for a model's own, where those are missing. One token for each byte, and
 # one for each mark of the families: the text of a template and what a parser does with it are proven as with the
 # model's own; the numbers of tokens are others.
 
@@ -135,7 +122,6 @@ _MARKS = (
 
 
 def files() -> dict[str, bytes]:
-    """The files of the model's folder, by name."""
     ids = {mark: 256 + at for at, mark in enumerate(_MARKS)}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     by_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
@@ -152,7 +138,7 @@ def files() -> dict[str, bytes]:
             "type": "BPE",
             **dict.fromkeys(("dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix")),
             **dict.fromkeys(("fuse_unk", "byte_fallback"), False),
-            "vocab": _values(),
+            "vocab": byte_values(),
             "merges": [],
         },
     }
@@ -189,19 +175,8 @@ def files() -> dict[str, bytes]:
 
 
 @functools.cache
-def characters() -> tuple[str, ...]:
-    """The character of each byte."""
+def byte_values() -> dict[str, int]:
+    """The byte of each character."""
     printed = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printed]
-    return tuple(chr(byte if byte in printed else 256 + others.index(byte)) for byte in range(256))
-
-
-def bytes_of_characters(text: str) -> bytes:
-    """The bytes that a text of such characters stands for. Raises KeyError for another character."""
-    values = _values()
-    return bytes(values[character] for character in text)
-
-
-@functools.cache
-def _values() -> dict[str, int]:
-    return {character: byte for byte, character in enumerate(characters())}
+    return {chr(byte if byte in printed else 256 + others.index(byte)): byte for byte in range(256)}

@@ -1,7 +1,5 @@
-"""A proof checks the template and the parsers of each model that an image serves; the result is evidence of the image.
-
-The proof comes first, then that of a build, the serve options, and the special formats of GPT-OSS and Mistral.
-"""
+"""A proof checks the template and the parsers of each model that an image serves; the result is evidence of the
+image."""
 
 from __future__ import annotations
 
@@ -75,10 +73,9 @@ def prove_models(
     references: Callable[[str], Reference | None],
     labels: Mapping[str, str],
 ) -> tuple[Proof, ...]:
-    """Proves ``image``, which the engine has under that name, for each pairing. ``subject`` names the image that the
-    evidence is of; ``references`` gives what a model's behaviour is compared with. Raises ImageStateError for a missing
-    image, ImageContentsError for one without a Python, FileProblemsError and UsageError for a recipe whose command
-    cannot be rendered."""
+    """Proves ``image``, the engine's name for it, for each pairing, as evidence of ``subject``; ``references`` gives
+    what a model's behaviour is compared with. Raises ImageStateError for a missing image, ImageContentsError for one
+    without a Python, FileProblemsError and UsageError for a recipe whose command cannot be rendered."""
     commands = [command.render_command(pairing.recipe, {}) for pairing in pairings]
     options = [served_options(each) for each in commands]
     files = [
@@ -121,7 +118,7 @@ def _setup(
     plugins = (command.option(chosen.argv, name) for name in ("--tool-parser-plugin", "--reasoning-parser-plugin"))
     for path in filter(None, (chosen.template, *plugins)):
         inside = PurePosixPath(WORKSPACE, path)
-        file = model_files.mounted(workspace, pairing.recipe, str(inside))
+        file = subjects.mounted(workspace.project, pairing.recipe, str(inside), workspace.environment)
         if file and file.is_file():
             mounted[inside] = file.read_bytes()
     questions = conversations.questions(chosen.tool_parser, chosen.reasoning_parser)
@@ -159,10 +156,10 @@ def _judgement(
             return _without_answers(f"vLLM refuses the recipe's options: {refused['why']}", is_own=is_own)
         return _without_answers(f"the front end does not start:\n{_end(answers.log)}", is_own=is_own)
     if own.stand_in and not chosen.template:
-        return _without_answers(f"its template is the model's own, which cannot be had: {own.stand_in}")
+        return _without_answers(f"its template is the model's own, which is missing here: {own.stand_in}")
     family = conversations.of_calls(chosen.tool_parser)
     if own.stand_in and family == "gpt-oss":
-        return _without_answers(f"GPT-OSS is parsed by tokens of its own, which cannot be had: {own.stand_in}")
+        return _without_answers(f"GPT-OSS is parsed by tokens of its own, which are missing here: {own.stand_in}")
     if any(MISSING in each.get("refused", "") for each in answers.answers.values()):
         return _without_answers("GPT-OSS's vocabulary is neither in the image nor that of the model's tokenizer")
     if answers.was_killed:
@@ -223,7 +220,6 @@ def _subject(
 
 
 def _template_that_comes_with(own: ModelFiles) -> bytes | None:
-    """The template among a model's files; as JSON where it is a part of tokenizer_config.json."""
     if "chat_template.jinja" in own.files:
         return own.files["chat_template.jinja"]
     try:
@@ -246,9 +242,8 @@ _OF_BEHAVIOUR = re.compile(r"jinja|template|parser|reasoning|tokenizer", re.IGNO
 def of_build(
     workspace: Workspace, baked: BakedImage, record: NumberedImage, request: BuildRequest
 ) -> tuple[Proof, ...]:
-    """The proofs of a verified image that has no number yet; none where nobody counts on them (no number before was
-    proven, and nothing requires it), nothing can differ, or it cannot be run here. A build does not end because its
-    image cannot be proven: that is told."""
+    """The proofs of a verified image that has no number yet; none where no earlier number was proven and nothing
+    requires it, nothing can differ, or it cannot run here. An image that cannot be proven ends no build."""
     planned = baked.planned
     plan, recipe = planned.plan, planned.recipe
     if not request.prove or request.candidate or recipe is None or recipe.model is None or "vllm" not in plan.versions:
@@ -272,8 +267,8 @@ def of_build(
 
 
 def may_differ(before: Sequence[Step], steps: Sequence[Step], mods: Sequence[Mod]) -> bool:
-    """True where an image of ``steps`` may behave otherwise than that of the steps ``before``: vLLM or anything below
-    is another, or a mod that is new, other or gone has to do with templates or parsers."""
+    """True where an image of ``steps`` may behave otherwise than one of the steps ``before``: vLLM or anything below it
+    changed, or a mod that touches templates or parsers."""
     earlier = {step.name: step for step in before}
     names = {step.name for step in steps}
     others = [step.name for step in steps if earlier.get(step.name) != step]
@@ -305,8 +300,7 @@ _SWITCHES = frozenset({"enable-auto-tool-choice", "exclude-tools-when-tool-choic
 
 @dataclass(frozen=True)
 class ServedOptions:
-    """The options of the front end; empty where the command has none of a kind. ``unread`` names those whose values
-    only the script's shell knows."""
+    """The options of the front end; ``unread`` names those whose values only the script's shell knows."""
 
     model: str
     argv: tuple[str, ...]
@@ -317,18 +311,12 @@ class ServedOptions:
 
 
 def served_options(command: ServeCommand) -> ServedOptions:
-    """The options of the front end in a serve command."""
-    chosen: list[tuple[str, str | None]] = []
-    for used in options(command.words):
-        name = used.option.lstrip("-").replace("_", "-")
-        if name in _SWITCHES:
-            chosen.append((name, None))
-        elif name in _WITH_VALUE and used.value is not None:
-            chosen.append((name, used.value))
-    of_shell = [name for name, value in chosen if command.is_script and value and ("$" in value or "`" in value)]
+    named = [(used.option.lstrip("-").replace("_", "-"), used.value) for used in options(command.words)]
+    with_value = [(name, value) for name, value in named if name in _WITH_VALUE and value is not None]
+    of_shell = [name for name, value in with_value if command.is_script and ("$" in value or "`" in value)]
     unread = tuple(dict.fromkeys(of_shell))
-    read = [(name, value) for name, value in chosen if name not in unread]
-    argv = [part for name, value in read for part in (f"--{name}", value) if part is not None]
+    argv = [part for name, value in with_value if name not in unread for part in (f"--{name}", value)]
+    argv += [f"--{name}" for name, _ in named if name in _SWITCHES]
     calls_tools = "--enable-auto-tool-choice" in argv
     return ServedOptions(
         model=command.model or "",
@@ -369,9 +357,9 @@ def harmony_vocabulary(files: Mapping[str, bytes]) -> bytes | None:
     try:
         tokens = json.loads(files["tokenizer.json"])["model"]["vocab"]
         ranked = sorted(tokens.items(), key=lambda item: int(item[1]))
-        lines = [
-            b"%s %d\n" % (base64.b64encode(model_files.bytes_of_characters(token)), rank) for token, rank in ranked
-        ]
+        values = model_files.byte_values()
+        written = ((bytes(values[character] for character in token), rank) for token, rank in ranked)
+        lines = [b"%s %d\n" % (base64.b64encode(token), rank) for token, rank in written]
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
     content = b"".join(lines)
@@ -390,7 +378,6 @@ def renders(options: ServedOptions) -> bool:
 
 
 def prompts(questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions for prompts that give a template no options."""
     return tuple(
         question
         for question in questions

@@ -1,6 +1,6 @@
 """The data of the report, collected from images.lock, build directories, evidence, and the recipes that these name.
 
-The whole page comes first, then its models with their history, its images with what changed, and what needs attention.
+The template reads these values, and report.json has them under the same names.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, get_args
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Literal, get_args
 
 from builder.base import words
 from builder.base.errors import FileProblemsError, SourceError, UnsafePathError
@@ -20,22 +22,6 @@ from builder.base.events import Message
 from builder.evidence import matrix, requirements, standing
 from builder.lab.compare import changes
 from builder.lab.measure import probes
-from builder.lab.report.page import (
-    Concern,
-    Disclosure,
-    PageCell,
-    PageChange,
-    PageCommit,
-    PageConcern,
-    PageFigure,
-    PageImage,
-    PageModel,
-    PageRun,
-    PageSource,
-    PageStep,
-    PageTable,
-    ReportPage,
-)
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, Pairing
 from builder.sources import mirror
@@ -44,11 +30,13 @@ if TYPE_CHECKING:
     from builder.base.events import Report
     from builder.base.project import Project
     from builder.evidence.matrix import Matrix
+    from builder.evidence.records import Figure
     from builder.evidence.standing import ImageEvidence, JudgedRun, PairingStanding
-    from builder.lab.compare.changes import Changes, ComparedImage, PackageChange, SourceChange
-    from builder.lab.report.page import Event
+    from builder.lab.compare.changes import ComparedImage, SourceChange
     from builder.lock.model import NumberedImage, Version
 
+FORMAT = 1
+Concern = Literal["failed", "bad", "missing", "changed", "stale", "unproven"]
 _LISTED = 5
 _LISTED_COMMITS = 20
 _INCOMPLETE = "only versions and mods can be compared: a build directory is missing, or was adopted"
@@ -56,10 +44,13 @@ _FULL_COMMIT = re.compile("[0-9a-f]{40}")
 _GITHUB = re.compile(r"https://github\.com/[A-Za-z0-9._-]+/[A-Za-z0-9._-]+?(?:\.git)?/?")
 
 
-def collect_page(project: Project, environ: Mapping[str, str], report: Report, *, full: bool = False) -> ReportPage:
-    """Reads all that the page shows; paths, names of machines and notes only where it is to be ``full``. Upstream
-    commits are those that the project's mirrors have: nothing is fetched. Raises LockError where images.lock is lost or
-    cannot be read."""
+class Part(SimpleNamespace):
+    """A part of the page by the names that its fields have in report.json."""
+
+
+def collect_page(project: Project, environ: Mapping[str, str], report: Report, *, full: bool = False) -> Part:
+    """Reads all that the page shows; paths, names of machines and notes only where it is ``full``. Upstream commits are
+    those of the project's mirrors: nothing is fetched. Raises LockError where images.lock is lost or damaged."""
     lock = lock_file.read_project_lock(project)
     every = (ImageName(name, number) for name, repository in lock.images.items() for number in repository.numbers)
     names = sorted(every, key=lambda name: (name.repository, -name.number))
@@ -74,7 +65,7 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
     models = tuple(sources.model(model) for model in sorted(lock.models))
     moments = [sources.record(name).built for name in names]
     moments += [each.run.started for image in evidence.values() for each in image.last]
-    return ReportPage(
+    return Part(
         as_of=max(moments, default=""),
         concerns=sources.concerns(models, environ),
         models=models,
@@ -84,20 +75,19 @@ def collect_page(project: Project, environ: Mapping[str, str], report: Report, *
     )
 
 
-def table_of(table: Matrix, disclosure: Disclosure) -> PageTable:
-    """The table of the page."""
-    return PageTable(
+def table_of(table: Matrix, disclosure: Disclosure) -> Part:
+    return Part(
         images=tuple(disclosure.name(str(image)) for image in table.images),
         models=tuple(map(disclosure.name, table.models)),
         proofs=table.proofs,
         cells=tuple(
-            PageCell(
-                disclosure.name(str(cell.image)),
-                disclosure.name(cell.model),
-                cell.proof,
-                cell.word,
-                (cell.file or cell.others_file).rpartition("/")[2],
-                cell.others,
+            Part(
+                image=disclosure.name(str(cell.image)),
+                model=disclosure.name(cell.model),
+                proof=cell.proof,
+                word=cell.word,
+                run=(cell.file or cell.others_file).rpartition("/")[2],
+                others=cell.others,
             )
             for tried in table.cells.values()
             for cell in tried
@@ -107,8 +97,6 @@ def table_of(table: Matrix, disclosure: Disclosure) -> PageTable:
 
 @dataclass(frozen=True)
 class _Sources:
-    """All that the page is made of."""
-
     project: Project
     lock: Lock
     evidence: Mapping[ImageName, ImageEvidence]
@@ -120,15 +108,14 @@ class _Sources:
 
     # The models of the page: what serves each now, and its history by numbers, pairings and runs.
 
-    def model(self, model: str) -> PageModel:
-        """A model that images.lock pairs with an image."""
+    def model(self, model: str) -> Part:
         shown = self.disclosure
         paired = self.lock.models[model]
         pairing = paired.pairing
         stands = self._standing(pairing.image, model)
         proof = stands.run if stands else None
         why = stands.why if stands else ""
-        return PageModel(
+        return Part(
             model=shown.name(model),
             image=shown.name(str(pairing.image)),
             since=max(self.record(each.image).built for each in (pairing, *paired.previous))[:10],
@@ -143,7 +130,7 @@ class _Sources:
             history=self._history(model),
         )
 
-    def _history(self, model: str) -> tuple[PageStep, ...]:
+    def _history(self, model: str) -> tuple[Part, ...]:
         """The images that the model was paired or run with, the oldest first."""
         shown = self.disclosure
         paired = self.lock.models[model]
@@ -158,7 +145,7 @@ class _Sources:
             stands = self._standing(name, model)
             judged = self.evidence[name].last if name in self.evidence else ()
             steps.append(
-                PageStep(
+                Part(
                     image=shown.name(str(name)),
                     built=image.built,
                     vllm=image.versions["vllm"].version if "vllm" in image.versions else "",
@@ -178,7 +165,7 @@ class _Sources:
         pairings = self.evidence[name].pairings if name in self.evidence else ()
         return next((each for each in pairings if each.model == model), None)
 
-    def _run(self, judged: JudgedRun) -> PageRun:
+    def _run(self, judged: JudgedRun) -> Part:
         run, machine = judged.run, judged.run.subject.machine
         of_machine = ""
         if machine:
@@ -187,29 +174,21 @@ class _Sources:
         protocol = [run.kind, run.name, run.set, run.version, vars(machine) if machine else None]
         protocol += [dict(run.sampling), dict(run.subject.overrides)]
         text = json.dumps(protocol, sort_keys=True)
-        return PageRun(
-            kind=run.kind,
-            name=run.name,
-            verdict=run.verdict,
+        return Part(
+            **{key: getattr(run, key) for key in ("kind", "name", "verdict", "started", "seconds", "version")},
             word=matrix.word_of(judged),
             stale=judged.stale,
             accepted=self.disclosure.note(run.accepted),
             foreign=(self.disclosure.note(run.foreign) or "elsewhere") if run.foreign else "",
-            started=run.started,
-            seconds=run.seconds,
-            version=run.version,
             protocol=hashlib.sha256(text.encode(errors="replace")).hexdigest()[:12],
             machine=of_machine,
-            run=judged.file,
-            figures=tuple(
-                PageFigure(each.name, dict(each.at), each.unit, each.better, each.mean, each.std, len(each.values))
-                for each in run.figures
-            ),
+            run=run.file,
+            figures=tuple(map(_figure, run.figures)),
         )
 
     # The images of the page: what is in each, and what changed since the number before it.
 
-    def images(self, names: list[ImageName]) -> tuple[PageImage, ...]:
+    def images(self, names: list[ImageName]) -> tuple[Part, ...]:
         sides: dict[ImageName, ComparedImage | str] = {}
         for name in names:
             try:
@@ -218,23 +197,18 @@ class _Sources:
                 sides[name] = error.message
         return tuple(self._image(name, sides) for name in names)
 
-    def _image(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> PageImage:
+    def _image(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> Part:
         shown = self.disclosure
         record = self.record(name)
         side = sides[name]
         own = changes.contents_of(self.lock, side) if not isinstance(side, str) else None
-        return PageImage(
+        return Part(
             image=shown.name(str(name)),
             repository=shown.name(name.repository),
             number=name.number,
-            built=record.built,
+            **{key: getattr(record, key) for key in ("built", "pinned", "pruned", "definition", "platform", "size")},
             current=self.lock.images[name.repository].current == name.number,
-            pinned=record.pinned,
-            pruned=record.pruned,
             adopted=shown.name(record.adopted.image) if record.adopted else None,
-            definition=record.definition,
-            platform=record.platform,
-            size=record.size,
             status=record.status,
             note=shown.note(record.note),
             standing=self.evidence[name].standing if name in self.evidence else None,
@@ -247,139 +221,138 @@ class _Sources:
             change=self._change(name, sides),
         )
 
-    def _change(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> PageChange | None:
+    def _change(self, name: ImageName, sides: Mapping[ImageName, ComparedImage | str]) -> Part | None:
         """The changes since the number before; None of the first one."""
         numbers = self.lock.images[name.repository].numbers
-        before = max((number for number in numbers if number < name.number), default=None)
-        if before is None:
+        earlier = [number for number in numbers if number < name.number]
+        if not earlier:
             return None
-        origin = ImageName(name.repository, before)
-        nothing = PageChange(self.disclosure.name(str(origin)), (), (), (), ())
+        origin = ImageName(name.repository, max(earlier))
+        since = self.disclosure.name(str(origin))
+        change = Part(since=since, sources=(), packages=(), mods=(), others=(), unknown="")
         old, new = sides[origin], sides[name]
         if isinstance(old, str) or isinstance(new, str):
             fault = str(old if isinstance(old, str) else new)
-            return replace(nothing, unknown=self.disclosure.note(fault) or "a build directory cannot be read")
+            change.unknown = self.disclosure.note(fault) or "a build directory cannot be read"
+            return change
         if changes.are_same(old, new):
-            return nothing
+            return change
         differing = changes.changes_between(*changes.contents_of_both(self.lock, old, new))
         then, now = old.image.mods, new.image.mods
-        return replace(
-            nothing,
-            sources=tuple(map(self._source, differing.sources)),
-            packages=tuple(map(_package, differing.packages)),
-            mods=tuple(
-                f"{mod} {changes.kind_of(then.get(mod), now.get(mod))}"
-                for mod in dict.fromkeys([*now, *then])
-                if then.get(mod) != now.get(mod)
-            ),
-            others=tuple(self._others(differing)),
-            unknown="" if old.directory and new.directory else _INCOMPLETE,
-        )
-
-    def _others(self, differing: Changes) -> Iterator[str]:
+        others = [f"pull request {pull.number} of {pull.source} {pull.kind}" for pull in differing.pulls]
         if differing.base:
             before, after = map(self._base, (differing.base.before, differing.base.after))
-            yield f"base image {before} → {after}"
-        for pull in differing.pulls:
-            yield f"pull request {pull.number} of {pull.source} {pull.kind}"
+            others.insert(0, f"base image {before} → {after}")
         if differing.build_packages:
-            yield f"{words.counted(len(differing.build_packages), 'package')} to build with"
+            others.append(f"{words.counted(len(differing.build_packages), 'package')} to build with")
+        change.sources = tuple(map(self._source, differing.sources))
+        change.packages = tuple(
+            f"{each.name} {each.after}: other files"
+            if each.kind == "other files"
+            else f"{each.name} {each.before or 'new'} → {each.after or 'gone'}"
+            for each in differing.packages
+        )
+        change.mods = tuple(
+            f"{mod} {changes.kind_of(then.get(mod), now.get(mod))}"
+            for mod in dict.fromkeys([*now, *then])
+            if then.get(mod) != now.get(mod)
+        )
+        change.others = tuple(others)
+        change.unknown = "" if old.directory and new.directory else _INCOMPLETE
+        return change
 
     def _base(self, text: str | None) -> str:
         image, _, digest = (text or "none").partition(" ")
         return f"{self.disclosure.name(image)} {words.short_digest(digest)}".strip()
 
-    def _source(self, change: SourceChange) -> PageSource:
+    def _source(self, change: SourceChange) -> Part:
         old, new = (version.commit or "" if version else "" for version in (change.before, change.after))
         is_exact = old != new and bool(_FULL_COMMIT.fullmatch(old) and _FULL_COMMIT.fullmatch(new))
         between = self.commits(change.git, old, new) if is_exact and change.git else None
         address = change.git.removesuffix("/").removesuffix(".git") if _GITHUB.fullmatch(change.git) else ""
-        return PageSource(
+        return Part(
             name=change.name,
             before=_version(change.before),
             after=_version(change.after),
             total=between.total if between else None,
-            commits=tuple(PageCommit(each.commit, each.title) for each in between.commits) if between else (),
+            commits=[Part(commit=each.commit, title=each.title) for each in (between.commits if between else ())],
             compare=f"{address}/compare/{old}...{new}" if address and is_exact else "",
         )
 
     # What needs attention: whatever is failed, bad, missing, changed, stale or unproven of what serves now.
 
-    def concerns(self, models: tuple[PageModel, ...], environ: Mapping[str, str]) -> tuple[PageConcern, ...]:
+    def concerns(self, models: tuple[Part, ...], environ: Mapping[str, str]) -> tuple[Part, ...]:
         """All of it, the gravest first. ``models`` are those of the lock, in the order of their names."""
-        every: list[PageConcern] = []
-        for name, model in zip(sorted(self.lock.models), models, strict=True):
-            every += self._of_pairing(name, model)
-            every += self._of_requirements(name, environ)
-        every += self._of_images()
-        for image, each in self.evidence.items():
+        every: list[tuple[Concern, str, str, str, str]] = []
+        for model, shown_model in zip(sorted(self.lock.models), models, strict=True):
+            every += self._of_pairing(model, shown_model)
+            every += self._of_requirements(model, environ)
+        for repository, record in self.lock.images.items():
+            kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
+            if gone := [str(number) for number in kept if not _is_there(self.project, repository, number)]:
+                more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
+                text = f"no build directory of {', '.join(gone[:_LISTED])}{more}: these numbers cannot be built again"
+                every.append(("missing", repository, "", text, "builder verify"))
+        for name, each in self.evidence.items():
             problems = (self.disclosure.note(str(problem)) or "a run that cannot be read" for problem in each.problems)
             for problem in dict.fromkeys(problems):
-                every.append(
-                    PageConcern("missing", str(image), str(image), f"not counted: {problem}", "builder verify")
-                )
+                every.append(("missing", str(name), str(name), f"not counted: {problem}", "builder verify"))
         shown = self.disclosure
         named = [
-            PageConcern(e.concern, shown.name(e.subject), shown.name(e.image), e.text, shown.command(e.command))
-            for e in every
+            Part(
+                concern=concern,
+                subject=shown.name(subject),
+                image=shown.name(image),
+                text=text,
+                command=shown.command(command),
+            )
+            for concern, subject, image, text, command in every
         ]
         return tuple(sorted(named, key=lambda each: get_args(Concern).index(each.concern)))
 
-    def _of_pairing(self, name: str, model: PageModel) -> Iterator[PageConcern]:
+    def _of_pairing(self, name: str, model: Part) -> Iterator[tuple[Concern, str, str, str, str]]:
         pairing, previous = self.lock.models[name].pairing, self.lock.models[name].previous
         image, record = str(pairing.image), self.record(pairing.image)
         back = f"builder rollback {name}" if previous else ""
         if "bad" in {model.status, record.status}:
             note = self.disclosure.note(pairing.note or record.note)
-            yield PageConcern("bad", name, image, f"marked bad{f': {note}' if note else ''}", back)
+            yield "bad", name, image, f"marked bad{f': {note}' if note else ''}", back
         if record.pruned:
-            yield PageConcern(
-                "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
-            )
+            yield "missing", name, image, f"the image that serves it was pruned on {record.pruned[:10]}", ""
         prove = f"builder prove {image} {name}"
         if model.standing == "failed":
-            yield PageConcern("failed", name, image, model.why or "the last proof failed", back or prove)
+            yield "failed", name, image, model.why or "the last proof failed", back or prove
         elif model.standing == "changed":
             text = model.why or "answers differ from those of the number before"
-            yield PageConcern("changed", name, image, text, f"{prove} --accept")
+            yield "changed", name, image, text, f"{prove} --accept"
         elif model.standing == "stale":
-            yield PageConcern("stale", name, image, model.why, prove)
+            yield "stale", name, image, model.why, prove
         elif model.standing == "unproven":
-            yield PageConcern("unproven", name, image, model.why or "never proven on this image", prove)
+            yield "unproven", name, image, model.why or "never proven on this image", prove
         if previous and previous[0].note.startswith("put back on "):
             text = self.disclosure.note(previous[0].note) or "the model was put back on the image before"
             command = f"builder diff {image} {previous[0].image}"
-            yield PageConcern("failed", name, str(previous[0].image), text, command)
-        for run in model.now.runs if model.now else ():
+            yield "failed", name, str(previous[0].image), text, command
+        for run in now_of(model).runs:
             if run.kind != "prove" and not run.foreign and run.word in {"failed", "stale"}:
                 text = f"{run.kind} {run.name}: {'; '.join(run.stale) or 'failed'}"
                 command = f"builder {run.kind} {name} {'--profile ' if run.kind == 'bench' else ''}{run.name}"
-                yield PageConcern("failed" if run.word == "failed" else "stale", name, image, text, command)
+                yield "failed" if run.word == "failed" else "stale", name, image, text, command
 
-    def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[PageConcern]:
+    def _of_requirements(self, name: str, environ: Mapping[str, str]) -> Iterator[tuple[Concern, str, str, str, str]]:
         image = self.lock.models[name].pairing.image
         try:
             for each in requirements.missing(self.project, self.lock, image, name, environ=environ):
                 what = self.disclosure.note(str(each)) or f"{each.kind} {each.name}".strip()
                 command = requirements.missing_command(each, image, name)
-                yield PageConcern("failed" if each.failed else "missing", name, str(image), f"required {what}", command)
+                yield "failed" if each.failed else "missing", name, str(image), f"required {what}", command
         except (FileProblemsError, UnsafePathError) as error:
             first = self.disclosure.note(error.message.splitlines()[0])
             text = f"what it requires cannot be read{f': {first}' if first else ''}"
-            yield PageConcern("missing", name, str(image), text, "builder recipes check")
-
-    def _of_images(self) -> Iterator[PageConcern]:
-        """Numbers that nothing can build again, told once for each repository."""
-        for repository, record in self.lock.images.items():
-            kept = [number for number in sorted(record.numbers, reverse=True) if not record.numbers[number].pruned]
-            if gone := [number for number in kept if not _is_there(self.project, repository, number)]:
-                more = f" and {len(gone) - _LISTED} more" if gone[_LISTED:] else ""
-                listed = ", ".join(map(str, gone[:_LISTED])) + more
-                text = f"no build directory of {listed}: these numbers cannot be built again"
-                yield PageConcern("missing", repository, "", text, "builder verify")
+            yield "missing", name, str(image), text, "builder recipes check"
 
 
-def _event(name: ImageName, origin: ImageName | None) -> Event:
+def _event(name: ImageName, origin: ImageName | None) -> str:
     """The way to an image from the one before it in the order of pairings, which swaps two places in a rollback."""
     if origin is None:
         return "paired"
@@ -388,27 +361,71 @@ def _event(name: ImageName, origin: ImageName | None) -> Event:
     return "promoted" if name.number > origin.number else "rolled back"
 
 
+def now_of(model: Part) -> Part:
+    step: Part = next(step for step in model.history if step.is_now)
+    return step
+
+
+def _figure(figure: Figure) -> Part:
+    parts = {key: getattr(figure, key) for key in ("name", "unit", "better", "mean", "std")}
+    return Part(**parts, at=dict(figure.at), n=len(figure.values))
+
+
 def _version(version: Version | None) -> str:
     if version is None:
         return ""
     return version.version + (f" ({version.commit[:9]})" if version.commit else "")
 
 
-def _package(change: PackageChange) -> str:
-    if change.kind == "other files":
-        return f"{change.name} {change.after}: other files"
-    return f"{change.name} {change.before or 'new'} → {change.after or 'gone'}"
-
-
 def _commits(project: Project, git: str, old: str, new: str) -> mirror.CommitRange | None:
-    try:
+    with suppress(SourceError):
         return mirror.commits_present(project.mirrors, git, old, new, _LISTED_COMMITS)
-    except SourceError:
-        return None
+    return None
 
 
 def _is_there(project: Project, repository: str, number: int) -> bool:
-    try:
+    with suppress(UnsafePathError):
         return project.build_directory(repository, number).is_dir()
-    except UnsafePathError:
-        return False
+    return False
+
+
+class Disclosure:
+    """The notes and names as a page may show them: only a ``full`` page has notes, paths and names of machines. No two
+    ``models`` and no two ``repositories`` get the same name."""
+
+    def __init__(self, models: Iterable[str] = (), repositories: Iterable[str] = (), *, full: bool = False) -> None:
+        self._full = full
+        self._names = {} if full else {**_distinct(repositories, _without_host), **_distinct(models, _without_folders)}
+
+    def note(self, text: str) -> str:
+        """A text that was written by hand, or that may name a file or a machine."""
+        return text if self._full else ""
+
+    def name(self, text: str) -> str:
+        """The name of a model, a repository or an image, without the folders or the host of a registry before it."""
+        if self._full or text in self._names:
+            return self._names.get(text, text)
+        repository, colon, rest = text.rpartition(":")
+        return f"{self._names[repository]}{colon}{rest}" if repository in self._names else _without_host(text)
+
+    def command(self, text: str) -> str:
+        """A command; nothing where it needs a name that the page does not have."""
+        return "" if any(name in text and name != shown for name, shown in self._names.items()) else text
+
+
+def _distinct(names: Iterable[str], short: Callable[[str], str]) -> dict[str, str]:
+    """The short name of each; of several that are alike, all but the first get a number."""
+    shown: dict[str, str] = {}
+    for name in sorted(names):
+        alike = sum(short(name) == short(other) for other in shown)
+        shown[name] = f"{short(name)} ({alike + 1})" if alike else short(name)
+    return shown
+
+
+def _without_folders(model: str) -> str:
+    return model.rstrip("/").rpartition("/")[2] if model.startswith(("/", "~", ".")) else model
+
+
+def _without_host(image: str) -> str:
+    host, slash, rest = image.partition("/")
+    return rest if slash and (":" in host or "." in host or host == "localhost") else image

@@ -1,8 +1,7 @@
 """The report is one HTML file without scripts, and it fetches nothing.
 
-The page comes first, then the histories in words, the figures that they show, and the drawings. The template engine
-escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a number of rows, and
-long lists are cut and say so; the JSON has all of it.
+The template engine escapes every text. The page stays below a megabyte for 200 numbers and 20 models: histories share a
+number of rows, and long lists are cut and say so; the JSON has all of it.
 """
 
 from __future__ import annotations
@@ -12,26 +11,15 @@ import hashlib
 import math
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import words
+from builder.lab.report.collecting import Part, now_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from builder.lab.report.page import (
-        PageCell,
-        PageFigure,
-        PageImage,
-        PageModel,
-        PageRun,
-        PageStep,
-        PageTable,
-        ReportPage,
-    )
 
 
 _HERE = Path(__file__).parent
@@ -46,23 +34,10 @@ _COMMITS = 1500  # listed titles in all
 _MARKS = {"proven": "p", "changed": "c", "failed": "f", "stale": "s", "unclear": "u", "never tried": ""}
 
 
-@dataclass(frozen=True)
-class TableCell:
-    """A cell of the table as it is shown: the word for the proof, the texts for other runs, and the runs' names."""
+def render_page(page: Part, *, only_table: bool = False) -> str:
+    """The whole page, or the table of what goes with what alone."""
+    from markupsafe import Markup  # of the template engine
 
-    word: str
-    mark: str
-    beside: tuple[str, ...]
-    title: str
-
-
-def render_table(page: ReportPage) -> str:
-    """The table alone, as a page."""
-    return render_page(page, only_table=True)
-
-
-def render_page(page: ReportPage, *, only_table: bool = False) -> str:
-    """The whole page."""
     css = (_HERE / "page.css").read_text(encoding="utf-8")
     drawn = _drawn(page)
     images = {image.image: image for image in page.images}
@@ -73,10 +48,11 @@ def render_page(page: ReportPage, *, only_table: bool = False) -> str:
         page=page,
         title="What goes with what" if only_table else "What serves what",
         only_table=only_table,
-        css=_Trusted(css),
+        css=Markup(css),  # noqa: S704  # the style sheet of this program
         policy=policy(css),
         anchors={image.image: f"i{place}" for place, image in enumerate(page.images)},
         model_anchors={model.model: f"m{place}" for place, model in enumerate(page.models)},
+        now={model.model: now_of(model) for model in page.models},
         headline={model.model: headline(model) for model in page.models},
         current={model.model: tuple(tiles(model)) for model in page.models},
         drawn=drawn,
@@ -107,15 +83,6 @@ def plain(text: object, longest: int = _LONGEST_TEXT) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
-class _Trusted(str):
-    """The style sheet, which is this program's own, as the template engine takes it."""
-
-    __slots__ = ()
-
-    def __html__(self) -> str:
-        return str(self)
-
-
 def _environment() -> Any:
     import jinja2
 
@@ -140,48 +107,38 @@ def _environment() -> Any:
     return environment
 
 
-def _drawn(page: ReportPage) -> dict[str, tuple[PageStep, ...]]:
+def _drawn(page: Part) -> dict[str, tuple[Part, ...]]:
     """The steps of each model that there is room for, the newest, and always the one that serves now: what short
     histories leave is for the long ones."""
-    models = page.models
     cells = len({(cell.image, cell.model) for cell in page.table.cells})
     room = (_LARGEST - _OF_A_CELL * cells - _OF_AN_IMAGE * len(page.images)) // _OF_A_ROW
-    room, left = min(room, _MOST_ROWS), len(models)
-    lengths: dict[str, int] = {}
-    for model in sorted(models, key=lambda model: len(model.history)):
-        share = max(_FEWEST_ROWS, room // left)
-        lengths[model.model] = min(len(model.history), share)
-        room, left = max(0, room - lengths[model.model]), left - 1
+    room = min(room, _MOST_ROWS)
     drawn = {}
-    for model in models:
-        newest = model.history[-lengths[model.model] :]
-        if model.now and model.now not in newest:
-            newest = (model.now, *newest[1:])
-        drawn[model.model] = newest
+    by_length = sorted(page.models, key=lambda model: len(model.history))
+    for left, model in zip(range(len(by_length), 0, -1), by_length, strict=True):
+        newest = model.history[-max(_FEWEST_ROWS, room // left) :]
+        now = now_of(model)
+        drawn[model.model] = newest if now in newest else (now, *newest[1:])
+        room = max(0, room - len(newest))
     return drawn
 
 
-def _cells(table: PageTable, *, long_names: bool) -> dict[tuple[str, str], TableCell]:
-    tried: dict[tuple[str, str], list[PageCell]] = {}
+def _cells(table: Part, *, long_names: bool) -> dict[tuple[str, str], Part]:
+    tried: dict[tuple[str, str], list[Part]] = {}
     for cell in table.cells:
         tried.setdefault((cell.image, cell.model), []).append(cell)
     shown = {}
     for pair, cells in tried.items():
         proof = next((cell for cell in cells if cell.proof == "prove"), None)
         word = proof.word if proof else "never tried"
-        beside = tuple(_beside(cell) for cell in cells if cell is not proof)
+        beside = [f"others: {proof.others}"] if proof and proof.others else []
+        for cell in (each for each in cells if each is not proof):
+            name = cell.proof.partition(" ")[2]
+            result = f"others {cell.others}" if cell.word == "never tried" and cell.others else cell.word
+            beside.append(f"+ {name}" if cell.word == "proven" else f"{name}: {result}")
         names = (cell.run if long_names else cell.run.removesuffix(".json").rpartition("-")[2] for cell in cells)
-        others = (f"others: {proof.others}",) if proof and proof.others else ()
-        shown[pair] = TableCell(word.removesuffix(" tried"), _MARKS[word], (*others, *beside), ", ".join(names))
+        shown[pair] = Part(word=word.removesuffix(" tried"), mark=_MARKS[word], beside=beside, title=", ".join(names))
     return shown
-
-
-def _beside(cell: PageCell) -> str:
-    """A run beside the proof; of one that passed its name is enough."""
-    name = cell.proof.partition(" ")[2]
-    if cell.word == "proven":
-        return f"+ {name}"
-    return f"{name}: {f'others {cell.others}' if cell.word == 'never tried' and cell.others else cell.word}"
 
 
 # The figures of a model's history: which of a run's many are shown, and their words.
@@ -200,9 +157,9 @@ _TITLES = {
 
 
 class MeasuredSteps:
-    """Steps of a history, and the project's own benchmark of each by the ``profile`` with which most were measured."""
+    """Steps of a history, and the project's own benchmark of each by the ``profile`` that measured most."""
 
-    def __init__(self, steps: Sequence[PageStep]) -> None:
+    def __init__(self, steps: Sequence[Part]) -> None:
         self.steps = steps
         own = [[run for run in step.runs if run.kind == "bench" and not run.foreign] for step in steps]
         counts = Counter(run.name for runs in own for run in runs)
@@ -225,17 +182,15 @@ class MeasuredSteps:
             yield f"{label_of(figure)}{unit}", key
 
 
-def figure_at(run: PageRun | None, key: Key) -> PageFigure | None:
-    """The figure of a run under these conditions."""
+def figure_at(run: Part | None, key: Key) -> Part | None:
     return next((figure for figure in run.figures if figure.n and key_of(figure) == key), None) if run else None
 
 
-def key_of(figure: PageFigure) -> Key:
+def key_of(figure: Part) -> Key:
     return (figure.name, *sorted(figure.at.items()))
 
 
-def label_of(figure: PageFigure) -> str:
-    """The name of a figure with its conditions, as they tell it from others."""
+def label_of(figure: Part) -> str:
     at = dict(figure.at)
     parts = [f"at depth {at.pop('depth')}"] if "depth" in at else []
     if at.get("concurrency") == 1:
@@ -249,14 +204,12 @@ def depth_text(depth: object) -> str:
     return f"{tokens / 1024:.0f}k" if tokens >= 1024 else f"{tokens:.0f}"
 
 
-def mean_text(figure: PageFigure) -> str:
-    """The mean of a figure with its unit."""
+def mean_text(figure: Part) -> str:
     unit = "" if figure.unit in {"bytes", "ratio"} else f" {figure.unit}"
     return f"{words.amount_text(figure.mean, figure.unit)}{unit}" if figure.n else "not measured"
 
 
-def spread_text(figure: PageFigure) -> str:
-    """The spread of a figure; of one value there is none."""
+def spread_text(figure: Part) -> str:
     return f"± {words.amount_text(figure.std, figure.unit)}" if figure.n > 1 else ""
 
 
@@ -268,19 +221,9 @@ def _number(value: object) -> float:
 # number that is pointed at.
 
 
-@dataclass(frozen=True)
-class FigureTile:
-    """A figure of the image that serves now, with the run that it is of. ``is_main`` of the few that stand out."""
-
-    figure: PageFigure
-    run: PageRun
-    title: str
-    is_main: bool
-
-
-def headline(model: PageModel) -> str:
+def headline(model: Part) -> str:
     """The speed of answers on the image that serves now, at the least depth."""
-    now = MeasuredSteps((model.now,) if model.now else ())
+    now = MeasuredSteps((now_of(model),))
     for key in now.keys("tg"):
         (run,) = now.runs
         if figure := figure_at(run, key):
@@ -288,34 +231,31 @@ def headline(model: PageModel) -> str:
     return ""
 
 
-def tiles(model: PageModel) -> Iterator[FigureTile]:
+def tiles(model: Part) -> Iterator[Part]:
     """Every figure of the image that serves now; those of the project's own drawn profile stand out."""
-    now = MeasuredSteps((model.now,) if model.now else ())
+    now = MeasuredSteps((now_of(model),))
     keys = {key for name in DRAWN for key in now.keys(name)}
     runs = [run for step in now.steps for run in step.runs if run.kind != "prove"]
     for run, figure in [(each, figure) for each in runs for figure in each.figures if figure.n]:
         depth = figure.at.get("depth")
         title = _TITLES.get(figure.name, figure.name) + ("" if depth is None else f" at depth {depth_text(depth)}")
         is_main = run in now.runs and (key_of(figure) in keys or figure.name == "startup")
-        yield FigureTile(figure, run, title, is_main)
+        yield Part(figure=figure, run=run, title=title, is_main=is_main)
 
 
-def rows(steps: Sequence[PageStep]) -> list[tuple[PageStep, list[str]]]:
-    """The steps, the newest first, each with its figures as text."""
+def rows(steps: Sequence[Part]) -> list[tuple[Part, list[str]]]:
     measured = MeasuredSteps(steps)
     keys = [key for _, key in measured.series()]
-    texts = [[_figure(figure_at(run, key), run) for key in keys] for run in measured.runs]
+    texts = []
+    for run in measured.runs:
+        stale = "stale" if run and run.stale else ""
+        figures = [figure_at(run, key) for key in keys]
+        parts = [(words.amount_text(f.mean, f.unit), spread_text(f), stale) if f else ("-",) for f in figures]
+        texts.append([" ".join(filter(None, each)) for each in parts])
     return list(zip(steps, texts, strict=True))[::-1]
 
 
-def _figure(figure: PageFigure | None, run: PageRun | None) -> str:
-    if figure is None:
-        return "-"
-    mean = words.amount_text(figure.mean, figure.unit)
-    return " ".join(filter(None, (mean, spread_text(figure), "stale" if run and run.stale else "")))
-
-
-def readout(step: PageStep, steps: Sequence[PageStep], images: Mapping[str, PageImage]) -> Iterator[str]:
+def readout(step: Part, steps: Sequence[Part], images: Mapping[str, Part]) -> Iterator[str]:
     """The lines that show when a number is pointed at."""
     repository = step.image.rpartition(":")[0] + ":"
     yield f"{step.image}, {step.built[:10]}" + (f", vLLM {step.vllm}" if step.vllm else "")
@@ -351,91 +291,28 @@ _PANELS = {
 }
 
 
-@dataclass(frozen=True)
-class PlotColumn:
-    """A number on the axis. ``step`` is its place in the history; ``side`` says on which side of ``x`` its text is.
-    ``repository`` tells numbers of several repositories apart; empty in a history of one."""
-
-    x: int
-    left: int
-    step: PageStep
-    label: str
-    side: str
-    repository: str
-
-
-@dataclass(frozen=True)
-class PlotLine:
-    """A figure over the numbers, as paths: ``line``, its ``band`` of one standard deviation, the ``dots`` of runs that
-    count and the ``stale`` ones. It is told from others by ``order``, and by the ``label`` at its end."""
-
-    label: str
-    order: int
-    line: str
-    band: str
-    dots: str
-    stale: str
-    label_x: int
-    label_y: int
-
-
-@dataclass(frozen=True)
-class PlotPanel:
-    """The lines of one quantity, with the ``ticks`` of its axis: their heights and labels."""
-
-    title: str
-    top: int
-    bottom: int
-    ticks: tuple[tuple[int, str], ...]
-    lines: tuple[PlotLine, ...]
-
-
-@dataclass(frozen=True)
-class PlotMove:
-    """A move from one number to another, as the path of an arc."""
-
-    path: str
-    is_back: bool
-
-
-@dataclass(frozen=True)
-class HistoryPlot:
-    """The whole drawing, in pixels. ``readout`` is where the text of a number begins that is pointed at. ``is_long`` is
-    true where a phone does not show the newest number unless the drawing is scrolled to its end."""
-
-    width: int
-    height: int
-    column: int
-    right: int
-    strip: int
-    readout: int
-    columns: tuple[PlotColumn, ...]
-    moves: tuple[PlotMove, ...]
-    panels: tuple[PlotPanel, ...]
-    profile: str
-    is_long: bool
-
-
-def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
-    """The drawing of these steps."""
+def plot_steps(steps: Sequence[Part]) -> Part:
+    """The drawing of these steps, in pixels, as page.html.j2 puts it together: ``columns`` (a number each), ``moves``
+    (arcs between numbers) and ``panels`` (a quantity each). The text of a number that is pointed at begins at
+    ``readout``; ``is_long`` where a phone shows the newest number only when the drawing is scrolled to its end."""
     wide = max(_COLUMN, min(84, 900 // max(1, len(steps))))
     right = _LEFT + wide * len(steps)
     repositories = _repositories(steps, wide // _LETTER)
-    columns = tuple(
-        PlotColumn(
-            _LEFT + wide * place + wide // 2,
-            _LEFT + wide * place,
-            step,
-            step.image.rpartition(":")[2],
-            "start" if place < len(steps) / 2 else "end",
-            repositories[place],
+    columns = [
+        Part(
+            x=_LEFT + wide * place + wide // 2,
+            left=_LEFT + wide * place,
+            step=step,
+            label=step.image.rpartition(":")[2],
+            side="start" if place < len(steps) / 2 else "end",
+            repository=repositories[place],
         )
         for place, step in enumerate(steps)
-    )
+    ]
     measured = MeasuredSteps(steps)
-    panels = tuple(_panels(columns, measured, right))
+    panels = list(_panels([column.x for column in columns], measured, right))
     bottom = panels[-1].bottom if panels else _STRIP
-    return HistoryPlot(
+    return Part(
         width=max(_NARROWEST, right + _RIGHT),
         column=wide,
         height=bottom + _GAP + _READOUT,
@@ -443,14 +320,14 @@ def plot_steps(steps: Sequence[PageStep]) -> HistoryPlot:
         strip=_STRIP - 22,
         readout=bottom + _GAP + 8,
         columns=columns,
-        moves=tuple(_moves(columns)),
+        moves=list(_moves(columns)),
         panels=panels,
         profile=measured.profile,
         is_long=right > _PHONE,
     )
 
 
-def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
+def _repositories(steps: Sequence[Part], longest: int) -> list[str]:
     """The repository of each step, by the part that differs, where they are of several; else empty texts."""
     names = [step.image.rpartition(":")[0] for step in steps]
     if len(set(names)) < 2:
@@ -464,11 +341,12 @@ def _repositories(steps: Sequence[PageStep], longest: int) -> list[str]:
     return [text if len(text) <= longest else f"{text[: longest - 1]}…" for text in texts]
 
 
-def _panels(columns: Sequence[PlotColumn], measured: MeasuredSteps, right: int) -> Iterator[PlotPanel]:
+def _panels(places: Sequence[int], measured: MeasuredSteps, right: int) -> Iterator[Part]:
+    """A panel for each quantity that was measured, with the ``ticks`` of its axis: their heights and labels."""
     top = _STRIP + _GAP
     for name in DRAWN:
         title, height = _PANELS[name]
-        runs = [(column.x, run) for column, run in zip(columns, measured.runs, strict=True) if run]
+        runs = [(x, run) for x, run in zip(places, measured.runs, strict=True) if run]
         series = [
             [(x, figure, run) for x, run in runs if (figure := figure_at(run, key))] for key in measured.keys(name)
         ]
@@ -483,20 +361,27 @@ def _panels(columns: Sequence[PlotColumn], measured: MeasuredSteps, right: int) 
         unit = series[0][0][1].unit
         lines = [_line(points, order, y, right) for order, points in enumerate(series)]
         shown = {"bytes": ", GB", "ratio": ""}.get(unit, f", {unit}")
-        yield PlotPanel(
-            f"{title}{shown}",
-            top,
-            bottom,
-            tuple((y(tick), f"{tick / 1e9 if unit == 'bytes' else tick:.4g}") for tick in ticks),
-            tuple(_spread_labels(lines)),
+        lowest = -math.inf
+        for line in sorted(lines, key=lambda each: each.label_y):  # the labels apart from each other
+            lowest = line.label_y = int(max(line.label_y, lowest + 13))
+        yield Part(
+            title=f"{title}{shown}",
+            top=top,
+            bottom=bottom,
+            ticks=[(y(tick), f"{tick / 1e9 if unit == 'bytes' else tick:.4g}") for tick in ticks],
+            lines=lines,
         )
         top = bottom + _GAP
 
 
 def _line(
-    points: Sequence[tuple[int, PageFigure, PageRun]], order: int, height: Callable[[float], int], right: int
-) -> PlotLine:
-    """A line breaks where two runs cannot be compared: another machine, tool or profile."""
+    points: Sequence[tuple[int, Part, Part]],
+    order: int,
+    height: Callable[[float], int],
+    right: int,
+) -> Part:
+    """A figure over the numbers, as paths: the ``line``, its ``band`` of one standard deviation, the ``dots`` of runs
+    that count and the ``stale`` ones. It breaks where two runs cannot be compared: another machine, tool or profile."""
     line = band = ""
     for _, group in groupby(points, key=lambda point: point[2].protocol):
         segment = [(x, figure) for x, figure, _ in group]
@@ -510,8 +395,16 @@ def _line(
     )
     last = points[-1][1]
     depth = last.at.get("depth")
-    label = "" if depth is None else f"at {depth_text(depth)}"
-    return PlotLine(label, order, line, band, dots, stale, right + 6, height(last.mean) + 4)
+    return Part(
+        label="" if depth is None else f"at {depth_text(depth)}",
+        order=order,
+        line=line,
+        band=band,
+        dots=dots,
+        stale=stale,
+        label_x=right + 6,
+        label_y=height(last.mean) + 4,
+    )
 
 
 def _path(points: Sequence[tuple[int, int]]) -> str:
@@ -524,16 +417,7 @@ def _path(points: Sequence[tuple[int, int]]) -> str:
     return path
 
 
-def _spread_labels(lines: Sequence[PlotLine]) -> list[PlotLine]:
-    """The lines with their labels apart from each other."""
-    placed, lowest = [], -math.inf
-    for line in sorted(lines, key=lambda each: each.label_y):
-        lowest = max(line.label_y, lowest + 13)
-        placed.append(replace(line, label_y=int(lowest)))
-    return sorted(placed, key=lambda each: each.order)
-
-
-def _moves(columns: Sequence[PlotColumn]) -> Iterator[PlotMove]:
+def _moves(columns: Sequence[Part]) -> Iterator[Part]:
     by_image = {column.step.image: column for column in columns}
     height = _STRIP - 22
     for column in columns:
@@ -541,10 +425,10 @@ def _moves(columns: Sequence[PlotColumn]) -> Iterator[PlotMove]:
         if origin:
             top = height - min(34, 16 + abs(column.x - origin.x) // 12)
             path = f"M{origin.x} {height - 8}Q{(origin.x + column.x) // 2} {top} {column.x} {height - 8}"
-            yield PlotMove(path, column.step.event == "rolled back")
+            yield Part(path=path, is_back=column.step.event == "rolled back")
 
 
-def _scale(drawn: Sequence[PageFigure]) -> tuple[float, float, tuple[float, ...]]:
+def _scale(drawn: Sequence[Part]) -> tuple[float, float, tuple[float, ...]]:
     """The ends of an axis that holds these figures with their noise, and two to five round ticks on it."""
     low = min(figure.mean - figure.std for figure in drawn)
     high = max(figure.mean + figure.std for figure in drawn)

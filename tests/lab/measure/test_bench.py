@@ -17,7 +17,6 @@ from builder.base.errors import MeasuringError, UsageError
 from builder.definitions.configuration import BUILT_IN, BenchProfile
 from builder.engine.containers import LogLine
 from builder.lab.measure import bench, llama_benchy, served_model
-from builder.lab.measure.bench import UnreadableCountersError
 from builder.lab.measure.outcome import MeasuringProgress, Outcome
 from builder.lab.measure.own_script import EndedProcess
 from tests.lab.measure.openai_server import METRICS, Behaviour, serving, write_tokenizer
@@ -196,7 +195,7 @@ def test_a_result_that_is_none_is_refused(raw: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_another_version_of_the_tool_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be had"):
+    with pytest.raises(MeasuringError, match=r"llama-benchy 0\.0\.0 cannot be installed"):
         llama_benchy.require_tool(os.environ, tmp_path, "llama-benchy 0.0.0")
 
 
@@ -233,8 +232,7 @@ LATER = METRICS.format(prompts=0, tokens=200, drafts=30, drafted=90, accepted=65
 def test_the_acceptance_between_two_pages() -> None:
     accepted = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER))
     assert accepted is not None
-    assert accepted.rate == pytest.approx(45 / 60)
-    assert accepted.length == pytest.approx(1 + 45 / 20)
+    assert accepted == pytest.approx((45 / 60, 1 + 45 / 20))
     assert bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(PAGE)) is None
 
 
@@ -243,13 +241,13 @@ def test_a_page_that_was_cut_gives_no_wrong_acceptance(end: int) -> None:
     whole = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER))
     try:
         accepted = bench.acceptance(bench.parse_counters(PAGE), bench.parse_counters(LATER[:end]))
-    except UnreadableCountersError:
+    except ValueError:
         return
     assert accepted == whole
 
 
 def test_a_server_that_was_started_anew_has_no_acceptance() -> None:
-    with pytest.raises(UnreadableCountersError, match="went back"):
+    with pytest.raises(ValueError, match="went back"):
         bench.acceptance(bench.parse_counters(LATER), bench.parse_counters(PAGE))
 
 
@@ -258,7 +256,7 @@ def test_a_server_that_was_started_anew_has_no_acceptance() -> None:
     ["", "<html>", 'vllm:generation_tokens_total{engine="0"} NaN\n', 'vllm:generation_tokens_total{engine="0"} -3\n'],
 )
 def test_what_is_no_page_of_vllms(text: str) -> None:
-    with pytest.raises(UnreadableCountersError):
+    with pytest.raises(ValueError):
         bench.parse_counters(text)
 
 
@@ -294,7 +292,6 @@ LOG = """\
 2026-11-22T10:00:40.000000000Z INFO 11-22 [gpu_model_runner.py:5] Graph capturing finished in 17 secs, took 0.60 GiB
 2026-11-22T10:01:02.500000000Z INFO:     Application startup complete.
 """
-MIB = 1 << 20
 # As arch/arm64/kernel/cpuinfo.c writes it of four cores: Cortex-A725 and Cortex-X925, without a name.
 CORES = "".join(
     f"processor\t: {number}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n"
@@ -328,20 +325,6 @@ def test_a_clock_that_jumped_gives_no_time_of_the_start(written: str) -> None:
 def test_the_cpu_build_tells_its_cache_as_well() -> None:
     log = lines("2026-11-22T10:00:31.0Z INFO [kv_cache_utils.py:1] CPU KV cache size: 65,536 tokens")
     assert bench.log_figures(log, STARTED)[0].values == (65_536,)
-
-
-@pytest.mark.parametrize(
-    ("taken", "grows"),
-    [
-        ([1000, 1500, 2000, 2100, 2100, 2101, 2100, 2100, 2101], False),  # caches fill, and then no more
-        ([1000, 1400, 1800, 2200, 2600, 3000, 3400, 3800, 4200], True),
-        ([1000, 1400, 1800], False),  # too few to tell
-        ([4000, 4000, 4000, 4000, 4001, 4002, 4003, 4004, 4005], False),
-        ([1000, 1400, 1800, 2200, 2600, 3000, 3400, 2000, 1800], False),  # freed again
-    ],
-)
-def test_memory_that_grows_to_the_end_is_a_leak(taken: list[int], grows: bool) -> None:
-    assert bool(bench.leak([size * MIB for size in taken])) is grows
 
 
 def test_a_machine_by_its_files() -> None:

@@ -144,8 +144,8 @@ print(json.dumps({"score": 1 + count % 2}))
     ("script", "reason"),
     [
         ("raise SystemExit('no such answer')", "no such answer"),
-        ("raise SystemExit(2)", "it ended with 2, which is none of 0, 1 and 125"),
-        ("import os; os.kill(os.getpid(), 9)", "it ended by signal 9, which is none of 0, 1 and 125"),
+        ("raise SystemExit(2)", "it ended with 2, which is not 0, 1 or 125"),
+        ("import os; os.kill(os.getpid(), 9)", "it ended by signal 9, which is not 0, 1 or 125"),
         ("print('{\"score\": 3')", 'its last line is no JSON object with its figures: {"score": 3'),
         ("print('[1]')", "its last line is no JSON object with its figures: [1]"),
         ("pass", "its last line is no JSON object with its figures: nothing"),

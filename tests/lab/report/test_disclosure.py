@@ -11,7 +11,7 @@ import pytest
 from builder.base.events import ignore
 from builder.commands import evidence_files
 from builder.lab.report import collecting, html
-from builder.lab.report.page import Disclosure
+from builder.lab.report.collecting import Disclosure, Part
 from builder.lock import lock_file, text
 from builder.lock.model import Model, Pairing
 from tests import projects
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.base.project import Project
-    from builder.lab.report.page import ReportPage
 
 
 FOLDER = "/srv/models/secret-llama"
@@ -51,7 +50,7 @@ def project(tmp_path: Path) -> Project:
     return made
 
 
-def page_of(project: Project, *, full: bool = False) -> ReportPage:
+def page_of(project: Project, *, full: bool = False) -> Part:
     return collecting.collect_page(project, {}, ignore, full=full)
 
 

@@ -6,8 +6,7 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +14,16 @@ import pytest
 
 from builder.base.events import ignore
 from builder.lab.report import collecting, html
-from builder.lab.report.page import (
-    PageCell,
-    PageConcern,
-    PageFigure,
-    PageImage,
-    PageModel,
-    PageRun,
-    PageStep,
-    PageTable,
-    ReportPage,
-)
+from builder.lab.report.collecting import Part
 from tests.evidence.runs import MODEL
 from tests.lab.report import stocked
 
 if TYPE_CHECKING:
     from builder.evidence.records import Kind
+
+
+def changed(part: Part, **changes: Any) -> Part:
+    return Part(**{**vars(part), **changes})
 
 
 class Reader(HTMLParser):
@@ -56,13 +49,13 @@ def read(text: str) -> Reader:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> ReportPage:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Part:
     project = stocked.fill(stocked.make(tmp_path_factory.mktemp("project")))
     return collecting.collect_page(project, {}, ignore, full=True)
 
 
 @pytest.fixture(scope="module")
-def text(page: ReportPage) -> str:
+def text(page: Part) -> str:
     return html.render_page(page)
 
 
@@ -74,7 +67,7 @@ def test_text_of_others_is_text(text: str) -> None:
     assert "\\u202e" in text
 
 
-def test_every_part_of_the_page_escapes(page: ReportPage) -> None:
+def test_every_part_of_the_page_escapes(page: Part) -> None:
     """Whatever a text is, wherever it stands: no tag comes of it."""
 
     def poisoned(value: object) -> object:
@@ -82,14 +75,14 @@ def test_every_part_of_the_page_escapes(page: ReportPage) -> None:
             return f"{value}<i>{stocked.NASTY}"
         return value
 
-    nasty = replace(
+    nasty = changed(
         page,
-        concerns=tuple(
-            PageConcern(each.concern, *map(str, map(poisoned, (each.subject, each.image, each.text, each.command))))
+        concerns=[
+            Part(**{name: value if name == "concern" else poisoned(value) for name, value in vars(each).items()})
             for each in page.concerns
-        ),
-        models=tuple(replace(each, why=str(poisoned(each.why)), mods=("<i>",), recipe="<i>") for each in page.models),
-        images=tuple(replace(each, mods=("<i>",), definition="<i>", adopted="<i>") for each in page.images),
+        ],
+        models=tuple(changed(each, why=str(poisoned(each.why)), mods=("<i>",), recipe="<i>") for each in page.models),
+        images=tuple(changed(each, mods=("<i>",), definition="<i>", adopted="<i>") for each in page.images),
     )
     assert all(tag not in {"i", "script"} for tag, _ in read(html.render_page(nasty)).tags)
 
@@ -115,7 +108,7 @@ def test_the_policy_allows_this_style_sheet_alone(text: str) -> None:
     assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
-def test_what_asks_for_attention_stands_first(page: ReportPage, text: str) -> None:
+def test_what_asks_for_attention_stands_first(page: Part, text: str) -> None:
     assert (
         text.index('id="attention"') < text.index('id="models"') < text.index('id="table"') < text.index('id="images"')
     )
@@ -131,7 +124,7 @@ def test_every_link_leads_to_a_place_of_the_page(text: str) -> None:
     assert inner <= set(places)
 
 
-def test_a_drawing_has_its_text_beside_it(page: ReportPage, text: str) -> None:
+def test_a_drawing_has_its_text_beside_it(page: Part, text: str) -> None:
     model = next(each for each in page.models if each.model == MODEL)
     table = text[text.index("The history as a table") :]
     rows = re.findall(r'<tr><th scope="row">small:(\d)<td>2026-11-1\d<td>0.3\d.0<td>(.*?)<td>', table)[:3]
@@ -141,69 +134,108 @@ def test_a_drawing_has_its_text_beside_it(page: ReportPage, text: str) -> None:
     assert f"<td>{run.figures[0].mean:.3g} ± {run.figures[0].std:.3g}" in table
 
 
-def test_the_same_data_give_the_same_bytes(page: ReportPage, text: str) -> None:
+def test_the_same_data_give_the_same_bytes(page: Part, text: str) -> None:
     assert html.render_page(page) == text
 
 
 def test_an_empty_project_has_a_page() -> None:
-    text = html.render_page(ReportPage("", (), (), PageTable((), (), (), ()), ()))
+    text = html.render_page(Part(as_of="", concerns=(), models=(), table=table((), (), ()), images=(), full=True))
     assert "Nothing was recorded yet" in text
     assert "builder build TARGET" in text
 
 
-def test_the_table_alone_is_a_page(page: ReportPage) -> None:
-    text = html.render_table(page)
+def test_the_table_alone_is_a_page(page: Part) -> None:
+    text = html.render_page(page, only_table=True)
     assert "What goes with what" in text
     assert "Needs attention" not in text
     assert re.search(r"<td class=p title=\"[^\"]*prove-behaviour-[0-9a-f]{8}\.json", text)
 
 
-def large(numbers: int, models: int) -> ReportPage:
+def large(numbers: int, models: int) -> Part:
     """A page on which each model was proven and measured on every number."""
     names = [f"vllm-node-tf5:{number}" for number in range(numbers, 0, -1)]
     called = [f"Organisation/Model-{place:02}-Instruct-FP8" for place in range(models)]
 
-    def runs(number: int, speed: float) -> Iterator[PageRun]:
+    def runs(number: int, speed: float) -> Iterator[Part]:
         kinds: tuple[tuple[Kind, str], ...] = (("prove", "behaviour"), ("bench", "quick"))
         for kind, name in kinds:
-            at = ({"depth": depth, "concurrency": 1} for depth in (0, 32768, 131072))
-            figures = [
-                PageFigure(name, each, "tokens/s", "higher", speed, 0.4, 3) for each in at for name in ("tg", "pp")
-            ]
-            figures += [PageFigure("acceptance", {}, "ratio", "higher", 0.7, 0.01, 3)]
-            figures += [PageFigure("memory_floor", {}, "bytes", "higher", 1.1e10, 1e8, 3)]
+            at: tuple[dict[str, Any], ...] = tuple({"depth": depth, "concurrency": 1} for depth in (0, 32768, 131072))
+            figures = [figure(speed, 0.4, name, **each) for each in at for name in ("tg", "pp")]
+            figures += [figure(0.7, 0.01, "acceptance", "ratio"), figure(1.1e10, 1e8, "memory_floor", "bytes")]
             file = f"20261120T220000Z-{kind}-{name}-{number:08x}.json"
-            yield PageRun(
-                kind, name, "pass", "proven", (), "", "", "2026-11-20T22:00:00Z", 60, "1", "p", "GB10", file,
-                tuple(figures) if kind == "bench" else (),
-            )  # fmt: skip
+            yield run(*(figures if kind == "bench" else ()), kind=kind, name=name, run=file)
 
-    steps = tuple(
-        PageStep(f"vllm-node-tf5:{number}", "2026-11-20T22:00:00Z", "0.30.0", "promoted", f"vllm-node-tf5:{number - 1}",
-                 number, number == numbers, "good", "", "proven", tuple(runs(number, 40 + number % 7)))
+    history = tuple(
+        step(
+            number,
+            *runs(number, 40 + number % 7),
+            image=f"vllm-node-tf5:{number}",
+            built="2026-11-20T22:00:00Z",
+            event="promoted",
+            origin=f"vllm-node-tf5:{number - 1}",
+            place=number,
+            is_now=number == numbers,
+            status="good",
+            standing="proven",
+        )
         for number in range(1, numbers + 1)
-    )  # fmt: skip
-    cells = tuple(
-        PageCell(name, model, proof, "proven", f"20261120T220000Z-prove-behaviour-{place:08x}.json", None)
+    )
+    cells = [
+        Part(
+            image=name,
+            model=model,
+            proof=proof,
+            word="proven",
+            run=f"20261120T220000Z-prove-behaviour-{place:08x}.json",
+            others=None,
+        )
         for place, name in enumerate(names)
         for model in called
         for proof in ("prove", "bench quick")
-    )
-    return ReportPage(
-        "2026-11-20T22:00:00Z",
-        (),
-        tuple(
-            PageModel(model, names[0], "2026-11-20", "ab" * 20, None, None, ("a",), "good", "", "proven", "", steps)
-            for model in called
-        ),
-        PageTable(tuple(names), tuple(called), ("prove", "bench quick"), cells),
-        tuple(
-            PageImage(name, "vllm-node-tf5", int(name.rpartition(":")[2]), "2026-11-20T22:00:00Z", False, False, None,
-                      None, "tf5", "linux/arm64", 19, "good", "a note", "proven", {"vllm": "0.30.0 (abcdef012)"}, "",
-                      ("fix-qwen3.5-enhanced-chat-template",), 184, 2, (), None)
-            for name in names
-        ),
-    )  # fmt: skip
+    ]
+    shown = {"status": "good", "standing": "proven"}
+    every = [
+        Part(
+            **shown,
+            model=model,
+            image=names[0],
+            since="2026-11-20",
+            revision="ab" * 20,
+            recipe=None,
+            template=None,
+            mods=("a",),
+            note="",
+            why="",
+            history=history,
+        )
+        for model in called
+    ]
+    none = dict.fromkeys(("pruned", "adopted", "change"))
+    images = [
+        Part(
+            **shown,
+            **none,
+            image=name,
+            repository="vllm-node-tf5",
+            number=int(name.rpartition(":")[2]),
+            built="2026-11-20T22:00:00Z",
+            current=False,
+            pinned=False,
+            definition="tf5",
+            platform="linux/arm64",
+            size=19,
+            note="a note",
+            versions={"vllm": "0.30.0 (abcdef012)"},
+            base="",
+            mods=("fix-qwen3.5-enhanced-chat-template",),
+            packages=184,
+            witnesses=2,
+            models=(),
+        )
+        for name in names
+    ]
+    of_all = table(names, called, ("prove", "bench quick"), cells)
+    return Part(as_of="2026-11-20T22:00:00Z", concerns=(), models=every, table=of_all, images=images, full=False)
 
 
 @pytest.mark.slow
@@ -226,18 +258,25 @@ def test_a_short_history_leaves_its_room_to_a_long_one() -> None:
 # The drawing of a history: axes that hold what is drawn, lines that join only what can be compared.
 
 
-def figure(mean: float, std: float = 1.0, name: str = "tg", unit: str = "tokens/s", **at: Any) -> PageFigure:
-    return PageFigure(name, at, unit, "higher", mean, std, 3)
+def figure(mean: float, std: float = 1.0, name: str = "tg", unit: str = "tokens/s", **at: Any) -> Part:
+    return Part(name=name, at=at, unit=unit, better="higher", mean=mean, std=std, n=3)
 
 
-def run(*figures: PageFigure, **changes: Any) -> PageRun:
-    made = PageRun("bench", "quick", "pass", "proven", (), "", "", "2026", 60, "1", "p", "GB10", "f", figures)
-    return replace(made, **changes)
+def run(*figures: Part, **changes: Any) -> Part:
+    facts = {"kind": "bench", "name": "quick", "verdict": "pass", "word": "proven", "started": "2026-11-20T22:00:00Z"}
+    more = {"stale": (), "accepted": "", "foreign": "", "seconds": 60, "version": "1", "protocol": "p"}
+    return Part(**{**facts, **more, "machine": "GB10", "run": "f", "figures": figures, **changes})
 
 
-def step(number: int, *runs: PageRun, **changes: Any) -> PageStep:
-    made = PageStep(f"small:{number}", "2026", "0.30", "", "", 0, False, "untested", "", None, runs)
-    return replace(made, **changes)
+def step(number: int, *runs: Part, **changes: Any) -> Part:
+    facts = {"image": f"small:{number}", "built": "2026", "vllm": "0.30", "event": "", "origin": "", "place": 0}
+    return Part(
+        **{**facts, "is_now": False, "status": "untested", "note": "", "standing": None, "runs": runs, **changes}
+    )
+
+
+def table(images: Sequence[str], models: Sequence[str], proofs: Sequence[str], cells: Sequence[Part] = ()) -> Part:
+    return Part(images=images, models=models, proofs=proofs, cells=cells)
 
 
 def heights(path: str) -> list[int]:
