@@ -1,8 +1,4 @@
-"""These commands start and stop servers.
-
-The order is stop, run and restart.
-A restart uses the image that is paired with the model now.
-"""
+"""The commands stop, run and restart. A restart uses the image that is paired with the model now."""
 
 from __future__ import annotations
 
@@ -44,9 +40,7 @@ if TYPE_CHECKING:
     from builder.serving.selection import ServedImage
 
 
-# The stop command: ends a server, and kills only what does not end in time.
-
-_KILLED = 137
+_KILLED = 137  # the exit code after SIGKILL
 
 
 @dataclass(frozen=True)
@@ -59,19 +53,8 @@ class Stopped:
 
 
 def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
-    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end_server`. Raises UsageError where
-    there is no such server."""
+    """Ends the server called ``text``, or the only one there is. Raises UsageError where there is no such server."""
     return end_server(running.find_server(workspace, text, hint="there is nothing to stop"), limit)
-
-
-def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
-    """Ends the candidates of the recipe with this path that an interrupted upgrade left: they hold the memory that the
-    model's own server needs."""
-    upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
-    if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
-        for server in beside.running(workspace, recipe):
-            workspace.report(Message(f"stopping {server.name}, which an interrupted upgrade left"))
-            end_server(server, STOPPING_SECONDS)
 
 
 def end_server(running: RunningServer, limit: int) -> Stopped:
@@ -80,11 +63,24 @@ def end_server(running: RunningServer, limit: int) -> Stopped:
     began = time.monotonic()
     killed = []
     for member in running.members:
-        was_up = member.service.is_up
         ended = containers.stop_container(member.engine.endpoint, member.service.id, limit)
-        if was_up and ended and ended.exit_code == _KILLED:
+        if member.service.is_up and ended and ended.exit_code == _KILLED:
             killed.append(ended.name)
     return Stopped(running, time.monotonic() - began, tuple(killed))
+
+
+def stop_candidates(workspace: Workspace, recipe: str, left: str) -> None:
+    """Ends the servers of candidates of the recipe with this path; ``left`` says what they are from."""
+    for server in beside.running(workspace, recipe):
+        workspace.report(Message(f"stopping {server.name}, {left}"))
+        end_server(server, STOPPING_SECONDS)
+
+
+def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
+    """Ends what an interrupted upgrade left: it holds the memory that the model's own server needs."""
+    upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
+    if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
+        stop_candidates(workspace, recipe, "which an interrupted upgrade left")
 
 
 # The run command on one page: prepare, start, wait, record.
@@ -121,10 +117,9 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     prepared = preview_run(workspace, request, proc=proc)
     limit = None
     if request.image:  # a number that was named to be measured, whichever is paired
-        limit = model_revision.start_limit(
-            workspace.project, lock_file.read_project_lock(workspace.project), prepared.selection.recipe.model
-        )
-    return serve_server(workspace, request, prepared, detach=detach, limit=limit)
+        lock = lock_file.read_project_lock(workspace.project)
+        limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
 def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = memory.PROC) -> PreparedServer:
@@ -137,7 +132,7 @@ def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = mem
     return prepared
 
 
-def serve_server(
+def _serve(
     workspace: Workspace,
     request: ServeRequest,
     prepared: PreparedServer,
@@ -145,22 +140,19 @@ def serve_server(
     detach: bool,
     limit: StartLimit | None = None,
 ) -> ServeResult:
-    """Serves as `run` does, from a server that was prepared for ``request``; ``limit`` is a candidate's. A new image
-    that does not serve gives way to the one before, once (`upgrading.going_back`), unless it is not the image that
-    keeps it from serving."""
+    """Starts the server that was prepared for ``request``; ``limit`` is a candidate's. A new image that does not serve
+    gives way to the one before, once (`going_back`), unless no image would help."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
-    warnings = (
+    for warning in (
         prepared.note,
         selection_warning(selection),
         mods_warning(selection),
         model_revision.revision_warning(project, environ, selection.recipe),
-        checkpoint_weights.weights_warning(project, lock_file.read_project_lock(project), selection)
-        if selection.recipe.checkpoint
-        else "",
-    )
-    for warning in filter(None, warnings):
-        workspace.report(Message(warning))
+        checkpoint_weights.weights_warning(project, lock_file.read_project_lock(project), selection),
+    ):
+        if warning:
+            workspace.report(Message(warning))
     started = starting.start_server(prepared, environ)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
@@ -172,21 +164,13 @@ def serve_server(
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
         if before and isinstance(selection, SelectedImage):
-            _require_probes(workspace, selection, started.server)
+            going_back.require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _serve_image_before(workspace, request, selection, before, error)
-    _record_answer(workspace, selection, seconds)
+    record_answer(workspace, selection, seconds)
     return ServeResult(started.server, already=False, seconds=seconds)
-
-
-def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
-    """Raises ServeFailedError where a new image fails a probe that its model requires; its server is ended then."""
-    if failure := going_back.failed_probe(workspace, served, server):
-        starting.remove_server(server)
-        hint = f"`builder show {served.image}` has the result"
-        raise ServeFailedError(failure, hint=hint)
 
 
 def _serve_image_before(
@@ -211,13 +195,13 @@ def _serve_image_before(
             hint=error.hint,
         ) from None
     result = going_back.record_going_back(workspace, served, before, error.message)
-    _record_answer(workspace, before, seconds)
+    record_answer(workspace, before, seconds)
     return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
 
 
-def _record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
-    model = selection.recipe.model
-    if model is None:
+def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
+    """Records that an image serves its model here, after so many ``seconds``, and which revision of the model it is."""
+    if (model := selection.recipe.model) is None:
         return
     model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
     if isinstance(selection, SelectedImage):
@@ -247,7 +231,7 @@ def restart_server(
         if running.head.service.is_up:
             workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
         end_server(running, STOPPING_SECONDS)
-    return serve_server(workspace, request, prepared, detach=detach)
+    return _serve(workspace, request, prepared, detach=detach)
 
 
 def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:

@@ -1,12 +1,11 @@
 """The upgrade command makes new pins, builds a candidate, and decides by its evidence.
 
-The evidence comes first, then the target, the pointers, the report, the server, and the command as a whole.
+The evidence comes first, then the target, the pointers, the report, and the command with its steps.
 A killed upgrade continues from its journal. Pins and pointers move in one transaction.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from builder.building import work_folder
 from builder.building.request import BuildRequest
 from builder.commands import build, measuring, proving, servers
 from builder.definitions import build_target, configuration, image
-from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
 from builder.lab.compare import changes
@@ -26,11 +24,11 @@ from builder.lab.measure import probes, served_model
 from builder.lab.upgrade import upgrade_journal
 from builder.lab.upgrade.upgrade_journal import Upgrade
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Pairing
+from builder.lock.model import ImageName
 from builder.numbers import images_lock, pointers
 from builder.numbers.pointers import PointerMove
 from builder.pins import pinning
-from builder.serving import beside, selection
+from builder.serving import selection
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -44,33 +42,38 @@ if TYPE_CHECKING:
     from builder.evidence.records import Evidence
     from builder.evidence.requirements import MissingEvidence
     from builder.lab.measure.served_model import MeasuredServer
-    from builder.lock.model import Lock, Pins
+    from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
 
 
-# The evidence of a candidate, for `upgrade`: its proof, and what is measured of its server where that is required.
+# The evidence of a candidate: its proof, and what is measured of its server where that is required.
 
 
-def proof(workspace: Workspace, name: ImageName, model: str, recipe: str) -> tuple[str, ...]:
+def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
+    """Whatever ``name`` lacks of the evidence that ``model`` requires."""
+    lock = lock_file.read_project_lock(workspace.project)
+    return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
+
+
+def _all_lacking(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    return tuple(str(each) for model in upgrade.models for each in _lacking(workspace, upgrade.candidate_image, model))
+
+
+def _proof(workspace: Workspace, name: ImageName, model: str, recipe: str) -> tuple[str, ...]:
     """Proves ``name`` for a model, unless that is done; returns what is broken."""
     latest = standing.latest(
         [each for each in store.of_image(workspace.project, name) if each.subject.model == model and not each.foreign],
         "prove",
     )
-    lock = lock_file.read_project_lock(workspace.project)
-    lacking = requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
-    if latest is None or any(each.kind == "prove" for each in lacking):
+    if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, model)):
         (proved,) = proving.prove_image(workspace, str(name), (recipe,))
         latest = proved.evidence
     if latest.verdict != "fail":
         return ()
-    return tuple(f"{finding.check} at {finding.at}: {_first_line(finding.text)}" for finding in latest.findings[:3])
-
-
-def figures_in_turn(workspace: Workspace, name: ImageName, model: str) -> tuple[RequiredFigure, ...]:
-    """The figures of which another round of ``name`` and of the current image tells more."""
-    lock = lock_file.read_project_lock(workspace.project)
-    return requirements.figures_in_turn(workspace.project, lock, name, model, workspace.environment)
+    return tuple(
+        f"{finding.check} at {finding.at}: {next(iter(finding.text.splitlines()), '')}"
+        for finding in latest.findings[:3]
+    )
 
 
 def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
@@ -78,7 +81,7 @@ def measure_current(workspace: Workspace, model: str, figures: Sequence[Required
     Returns why that failed, and nothing where it did not. A failure is not kept: an upgrade judges its candidate, and
     not the current image."""
     for profile in _profiles(workspace, figures):
-        with measuring.running_or_started(workspace, model) as server:
+        with measuring.chosen_server(workspace, model) as server:
             outcome = measuring.measure_server(workspace, server, profile)
             if outcome.verdict == "fail":
                 reason = requirements.first_finding(outcome.findings, outcome.verdict)
@@ -87,11 +90,10 @@ def measure_current(workspace: Workspace, model: str, figures: Sequence[Required
     return ""
 
 
-def probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> bool:
+def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> bool:
     """Runs the probes that ``model`` requires and ``name`` lacks against its server, keeps the results, and tells
     whether all of them passed."""
-    lacking = [each.name for each in missing_requirements(workspace, name, model) if each.kind == "probe"]
-    for each in lacking:
+    for each in [each.name for each in _lacking(workspace, name, model) if each.kind == "probe"]:
         probes.require(workspace.project, each)
         outcome = probes.run_probe(workspace.project, server.model, each, workspace.environment, workspace.report)
         served_model.keep_run(workspace, server, outcome)
@@ -105,9 +107,11 @@ def measure(
 ) -> bool:
     """Measures on the server of ``name`` the figures that ``model`` requires and it lacks, and those of ``also``, keeps
     the results, and tells whether the server held out."""
-    lacking = {each.name for each in missing_requirements(workspace, name, model) if each.kind == "bench"}
-    wanted = [each for each in _figures(workspace, name, model) if each in also or each.figure in lacking]
-    for profile in _profiles(workspace, wanted):
+    lacking = {each.name for each in _lacking(workspace, name, model) if each.kind == "bench"}
+    lock = lock_file.read_project_lock(workspace.project)
+    recipe = requirements.recipe_of(workspace.project, lock, name, model)
+    figures = requirements.required(workspace.project, model, recipe).figures
+    for profile in _profiles(workspace, [each for each in figures if each in also or each.figure in lacking]):
         outcome = measuring.measure_server(workspace, server, profile)
         served_model.keep_run(workspace, server, outcome)
         if outcome.verdict == "fail":
@@ -115,45 +119,24 @@ def measure(
     return True
 
 
-@contextmanager
-def served(workspace: Workspace, name: ImageName, request: ServeRequest) -> Iterator[MeasuredServer]:
-    """The candidate's server for as long as it is measured: beside the model's own where the memory suffices, else in
-    its place, under a name and port of its own in either case. The model's own server is not started again here; the
-    engine does it if the machine starts anew."""
-    prepared = beside.prepare(workspace, request, name)
-    measuring.make_room(workspace, request.text, prepared)
-    limit = measuring.start_limit(workspace, prepared)
-    result = servers.serve_server(workspace, request, prepared, detach=False, limit=limit)
-    try:
-        yield served_model.find_measured_server(result.server)
-    finally:
-        servers.end_server(result.server, STOPPING_SECONDS)
-
-
-def missing_requirements(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
-    """Whatever ``name`` lacks of the evidence that ``model`` requires."""
-    lock = lock_file.read_project_lock(workspace.project)
-    return requirements.missing(workspace.project, lock, name, model, environ=workspace.environment)
-
-
-def requirement_reasons(workspace: Workspace, name: ImageName, models: Sequence[str]) -> tuple[str, ...]:
-    """The reasons that keep ``name`` from being paired with ``models``: the evidence that it lacks."""
-    return tuple(str(each) for model in models for each in missing_requirements(workspace, name, model))
-
-
-def _figures(workspace: Workspace, name: ImageName, model: str) -> tuple[RequiredFigure, ...]:
-    lock = lock_file.read_project_lock(workspace.project)
-    recipe = requirements.recipe_of(workspace.project, lock, name, model)
-    return requirements.required(workspace.project, model, recipe).figures
-
-
 def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[BenchProfile, ...]:
     """The fewest bench profiles that measure all of ``figures``, the shortest that does for each. Raises MeasuringError
     where none measures one of them."""
+
+    def length(profile: BenchProfile) -> tuple[int, int]:
+        runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
+        return runs * len(profile.depth), runs * sum(profile.depth)
+
     chosen: dict[str, BenchProfile] = {}
-    every = sorted(configuration.load_configuration(workspace.project).bench, key=_length)
+    every = sorted(configuration.load_configuration(workspace.project).bench, key=length)
     for figure in figures:
-        suitable = [profile for profile in every if _measures(profile, figure)]
+        suitable = [
+            profile
+            for profile in every
+            if (figure.depth is None or figure.depth in profile.depth)
+            and (figure.concurrency or 1) in profile.concurrency
+            and profile.runs >= requirements.LEAST_SAMPLES
+        ]
         if not suitable:
             raise MeasuringError(
                 f"no profile of `builder bench` measures {figure.figure}",
@@ -164,24 +147,10 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
     return tuple(chosen.values())
 
 
-def _length(profile: BenchProfile) -> tuple[int, int]:
-    runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
-    return runs * len(profile.depth), runs * sum(profile.depth)
-
-
-def _measures(profile: BenchProfile, figure: RequiredFigure) -> bool:
-    depths = figure.depth is None or figure.depth in profile.depth
-    return depths and (figure.concurrency or 1) in profile.concurrency and profile.runs >= requirements.LEAST_SAMPLES
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0] if text else ""
-
-
 # The target of an upgrade: the recipe or definition that is built, its models, and the image that they have.
 
 
-def begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
+def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
     """The upgrade that ``text`` means; with ``older``, packages may go back to older versions. Raises UsageError where
     it names nothing, or nothing tells how to build it."""
     project = workspace.project
@@ -224,13 +193,13 @@ def _subject(workspace: Workspace, lock: Lock, text: str) -> tuple[Recipe | None
     return by_name, models, before
 
 
-def recipe_of_target(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
+def _target_recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
     return build_target.find_target(workspace.project, upgrade.target).recipe
 
 
-def recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | None:
+def _recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | None:
     """The recipe by which a model is served: that of the target, or of the model's own pairing."""
-    recipe = recipe_of_target(workspace, upgrade)
+    recipe = _target_recipe(workspace, upgrade)
     if recipe and recipe.model == model:
         return recipe
     lock = lock_file.read_project_lock(workspace.project)
@@ -259,54 +228,46 @@ def _recipe_of_definition(workspace: Workspace, lock: Lock, definition: str | No
 _LARGEST_RECORD = 16 << 20
 
 
-def move(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Moves pins, pairings and ``latest`` in one transaction, or nothing at all: returns the reasons then."""
     name = upgrade.candidate_image
-    pins = _pins(workspace, name)
+    # The pins that the candidate was built with.
+    record = workspace.project.build_directory(name.repository, name.number) / images_lock.RECORD
+    pins = lock_file.parse_bytes(files.read_plain_file(record, _LARGEST_RECORD), images_lock.RECORD).pins
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
-        if are_moved(lock, upgrade):
+        if _are_moved(lock, upgrade):
             return ()
-        reasons = _moved_meanwhile(lock, upgrade) or requirement_reasons(workspace, name, upgrade.models)
-        if reasons:
+        if reasons := _moved_meanwhile(lock, upgrade) or _all_lacking(workspace, upgrade):
             return reasons
         moves = _moves(lock, upgrade)
         pointers.require_allowed(workspace.engine, lock, moves, force=False)
         for definition, by_platform in pins.items():
             for platform, of_platform in by_platform.items():
                 lock = lock.with_pins(definition, platform, of_platform)
-        for move in moves:
-            if move.is_model:
-                recipe = recipe_of(workspace, upgrade, move.what)
-                earlier = lock.models.get(move.what)
-                pairing = pointers.pairing_with(earlier, name) if earlier else Pairing(name)
-                lock = lock.with_pairing(move.what, replace(pairing, recipe=recipe.file if recipe else pairing.recipe))
-            else:
-                lock = pointers.apply_moves(lock, (move,))
+        lock = pointers.apply_moves(lock, moves)
+        for model in upgrade.models:
+            if recipe := _recipe_of(workspace, upgrade, model):
+                record_of_model = lock.models[model]
+                pairing = replace(record_of_model.pairing, recipe=recipe.file)
+                lock = lock.with_model(model, replace(record_of_model, pairing=pairing))
         transaction.commit(lock)
     return ()
 
 
-def are_moved(lock: Lock, upgrade: Upgrade) -> bool:
+def _are_moved(lock: Lock, upgrade: Upgrade) -> bool:
     name = upgrade.candidate_image
     if not upgrade.models:
         return lock.images[name.repository].current == name.number
     return all(model in lock.models and lock.models[model].pairing.image == name for model in upgrade.models)
 
 
-def _pins(workspace: Workspace, name: ImageName) -> Mapping[str, Mapping[str, Pins]]:
-    """The pins that a number was built with, from its build directory."""
-    path = workspace.project.build_directory(name.repository, name.number) / images_lock.RECORD
-    return lock_file.parse_bytes(files.read_plain_file(path, _LARGEST_RECORD), images_lock.RECORD).pins
-
-
 def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
     """The moves to the candidate: of its models, and of ``latest`` where that is on the image before, or nowhere."""
-    name = upgrade.candidate_image
-    origin = upgrade.image_before
+    name, origin = upgrade.candidate_image, upgrade.image_before
     moves = [PointerMove(model, True, origin, name) for model in upgrade.models]
     current = lock.images[name.repository].current
-    if current is None or (origin and origin == ImageName(name.repository, current)):
+    if current is None or origin == ImageName(name.repository, current):
         moves.append(PointerMove(name.repository, False, origin, name))
     return tuple(moves)
 
@@ -335,76 +296,36 @@ class UpgradeReport:
     served: str
 
 
-def made(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
+def _reported(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
     """The report of ``upgrade``, with the image that its server is on now."""
-    server = measuring.server_of(workspace, recipe_of_target(workspace, upgrade))
-    return UpgradeReport(
-        upgrade,
-        _changes(workspace, upgrade),
-        _measured(workspace, upgrade),
-        server.image if server and server.head.service.is_up else "",
-    )
-
-
-def _changes(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    if not upgrade.candidate or not upgrade.image_before:
-        return ()
-    move = PointerMove(upgrade.target, True, upgrade.image_before, upgrade.candidate_image)
-    return pointers.differences(workspace.project, lock_file.read_project_lock(workspace.project), (move,))
-
-
-def _measured(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """The last run of each kind of the candidate, with the figures of the image before beside its own."""
+    server = measuring.server_of(workspace, _target_recipe(workspace, upgrade))
+    served = server.image if server and server.head.service.is_up else ""
     if not upgrade.candidate:
-        return ()
+        return UpgradeReport(upgrade, (), (), served)
+    changed: tuple[str, ...] = ()
+    if upgrade.image_before:
+        move = PointerMove(upgrade.target, True, upgrade.image_before, upgrade.candidate_image)
+        changed = pointers.differences(workspace.project, lock_file.read_project_lock(workspace.project), (move,))
+    return UpgradeReport(upgrade, changed, tuple(_measured(workspace, upgrade)), served)
+
+
+def _measured(workspace: Workspace, upgrade: Upgrade) -> Iterator[str]:
+    """The last run of each kind of the candidate, with the figures of the image before beside its own."""
     before = _latest(workspace, upgrade.image_before)
-    lines = []
-    for (kind, name), each in _latest(workspace, upgrade.candidate_image).items():
-        words = [f"{kind} {name}: {each.verdict}"]
-        other = before.get((kind, name))
-        for figure in each.figures:
-            same = [old for old in (other.figures if other else ()) if (old.name, old.at) == (figure.name, figure.at)]
+    for (kind, name), run in _latest(workspace, upgrade.candidate_image).items():
+        earlier = before[kind, name].figures if (kind, name) in before else ()
+        line = [f"{kind} {name}: {run.verdict}"]
+        for figure in run.figures:
+            mean = next((old.mean for old in earlier if (old.name, old.at) == (figure.name, figure.at)), None)
             depth = f" at {figure.at['depth']}" if "depth" in figure.at else ""
-            was = f"{same[0].mean:.4g} → " if same else ""
-            words.append(f"{figure.name}{depth} {was}{figure.mean:.4g} {figure.unit}")
-        lines.append(", ".join(words))
-    return tuple(lines)
+            was = "" if mean is None else f"{mean:.4g} → "
+            line.append(f"{figure.name}{depth} {was}{figure.mean:.4g} {figure.unit}")
+        yield ", ".join(line)
 
 
 def _latest(workspace: Workspace, name: ImageName | None) -> dict[tuple[str, str], Evidence]:
     runs = store.look_for_runs(workspace.project, name).runs if name else ()
     return {(run.kind, run.name): run for run in runs if not run.foreign}
-
-
-# The server of a model that is upgraded: as it was until the upgrade is decided, then on the image that counts.
-
-
-def settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Leaves the server on what counts now, where one was running at the start; returns notes on that."""
-    if upgrade.result != "promoted":
-        serve_as_before(workspace, upgrade)
-        return ()
-    recipe = _without_candidates(workspace, upgrade)
-    server = measuring.server_of(workspace, recipe)
-    if recipe is None or (server and server.image == upgrade.candidate and server.head.service.is_up):
-        return ()
-    back = servers.restart_server(workspace, ServeRequest(recipe.file, {}), detach=False).put_back
-    return (f"{back.model} was put back on {back.to}: {back.why}",) if back else ()
-
-
-def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
-    """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
-    work_folder.remove_stale(workspace)
-    if recipe := _without_candidates(workspace, upgrade):
-        measuring.serve_again(workspace, recipe)
-
-
-def _without_candidates(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
-    """Ends what is left of candidates; returns the recipe of the server that ran at the start, None where none did."""
-    recipe = recipe_of_target(workspace, upgrade)
-    if recipe:
-        measuring.stop_left_over(workspace, recipe, "the candidate of an upgrade")
-    return recipe if upgrade.served else None
 
 
 # The upgrade command: new pins, a candidate, its evidence, and the decision; a journal lets it go on after a kill.
@@ -422,7 +343,7 @@ def upgrade_image(
     where another process does so, or the interrupted one was for other sources.
     """
     project = workspace.project
-    fresh = begun(workspace, text, update, older=older)
+    fresh = _begun(workspace, text, update, older=older)
     with upgrade_journal.locked_upgrade(project, fresh.subject):
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
@@ -443,12 +364,12 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
     """Gives up an upgrade that was interrupted: the model is served as before, and the candidate stays, with its
     evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
     project = workspace.project
-    fresh = begun(workspace, text, {})
+    fresh = _begun(workspace, text, {})
     with upgrade_journal.locked_upgrade(project, fresh.subject):
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")
-        if upgrade.stage == "promote" and are_moved(lock_file.read_project_lock(project), upgrade):
+        if upgrade.stage == "promote" and _are_moved(lock_file.read_project_lock(project), upgrade):
             upgrade = upgrade_journal.after(upgrade)
         elif not upgrade.result:
             upgrade = upgrade_journal.after(upgrade, ["given up"], aborted=True)
@@ -474,17 +395,17 @@ def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
         if upgrade.stage != "done":
             serve_as_before(workspace, upgrade)
     upgrade_journal.remove_upgrade(workspace.project, upgrade.subject)
-    return made(workspace, upgrade)
+    return _reported(workspace, upgrade)
 
 
 def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
     """Takes the step of the upgrade's stage; returns the upgrade after it."""
-    steps_with_reasons = {"prove": _prove, "measure": _measure, "promote": move, "settle": settle}
+    steps = {"prove": _prove, "measure": _measure, "promote": _promote, "settle": _settle}
     try:
         if upgrade.stage == "build":
             (result,) = build.build_targets(workspace, _request(workspace, upgrade))
             return upgrade_journal.after(replace(upgrade, candidate=str(result.image)))
-        return upgrade_journal.after(upgrade, steps_with_reasons[upgrade.stage](workspace, upgrade))
+        return upgrade_journal.after(upgrade, steps[upgrade.stage](workspace, upgrade))
     except BuilderError as error:
         hint = f"; {error.hint}" if upgrade.stage == "build" and error.hint else ""
         return upgrade_journal.after(upgrade, [f"{upgrade.stage}: {error.message}{hint}"])
@@ -494,8 +415,8 @@ def preview_upgrade(
     workspace: Workspace, text: str, update: Mapping[str, str | None]
 ) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
     """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded. Raises what
-    `begun` and `build.preview_build` do."""
-    return build.preview_build(workspace, _request(workspace, begun(workspace, text, update)))
+    `_begun` and `build.preview_build` do."""
+    return build.preview_build(workspace, _request(workspace, _begun(workspace, text, update)))
 
 
 def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
@@ -516,13 +437,18 @@ def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
     )
 
 
+def _recipes(workspace: Workspace, upgrade: Upgrade) -> Iterator[tuple[str, Recipe]]:
+    """The models of the upgrade, each with the recipe that serves it."""
+    for model in upgrade.models:
+        if recipe := _recipe_of(workspace, upgrade, model):
+            yield model, recipe
+
+
 def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Proves the candidate; returns what keeps it from being measured at all."""
-    return tuple(
-        line
-        for model, recipe in _recipes(workspace, upgrade)
-        for line in proof(workspace, upgrade.candidate_image, model, recipe.file)
-    )
+    name = upgrade.candidate_image
+    proofs = [_proof(workspace, name, model, recipe.file) for model, recipe in _recipes(workspace, upgrade)]
+    return tuple(line for lines in proofs for line in lines)
 
 
 def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
@@ -532,15 +458,8 @@ def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         for model, recipe in _recipes(workspace, upgrade)
     ]
     serve_as_before(workspace, upgrade)
-    reasons = requirement_reasons(workspace, upgrade.candidate_image, upgrade.models)
+    reasons = _all_lacking(workspace, upgrade)
     return (*reasons, *filter(None, failed)) if reasons else ()
-
-
-def _recipes(workspace: Workspace, upgrade: Upgrade) -> Iterator[tuple[str, Recipe]]:
-    """The models of the upgrade, each with the recipe that serves it."""
-    for model in upgrade.models:
-        if recipe := recipe_of(workspace, upgrade, model):
-            yield model, recipe
 
 
 def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> str:
@@ -550,16 +469,46 @@ def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: Se
     name = upgrade.candidate_image
     failed = ""
     for number in range(requirements.MOST_ROUNDS):
-        in_turn = figures_in_turn(workspace, name, model)
+        lock = lock_file.read_project_lock(workspace.project)
+        in_turn = requirements.figures_in_turn(workspace.project, lock, name, model, workspace.environment)
         if number and not in_turn:
             break
         if in_turn:
             workspace.report(Message(f"round {number + 1}: {upgrade.before}, to compare with, then {name}"))
             serve_as_before(workspace, upgrade)
             failed = measure_current(workspace, model, in_turn)
-        with served(workspace, name, request) as measured:
-            if not probe(workspace, name, model, measured):
+        with measuring.candidate_server(workspace, request, name) as server:
+            measured = served_model.find_measured_server(server)
+            if not _probe(workspace, name, model, measured):
                 break
             if not measure(workspace, name, model, measured, in_turn) or failed:
                 break
     return failed
+
+
+def _settle(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
+    """Leaves the server on what counts now, where one was running at the start; returns notes on that."""
+    if upgrade.result != "promoted":
+        serve_as_before(workspace, upgrade)
+        return ()
+    recipe = _without_candidates(workspace, upgrade)
+    server = measuring.server_of(workspace, recipe)
+    if recipe is None or (server and server.image == upgrade.candidate and server.head.service.is_up):
+        return ()
+    back = servers.restart_server(workspace, ServeRequest(recipe.file, {}), detach=False).put_back
+    return (f"{back.model} was put back on {back.to}: {back.why}",) if back else ()
+
+
+def serve_as_before(workspace: Workspace, upgrade: Upgrade) -> None:
+    """Ends what a candidate left, and starts the model's own server again, as it was, where it ran at the start."""
+    work_folder.remove_stale(workspace)
+    if recipe := _without_candidates(workspace, upgrade):
+        measuring.serve_again(workspace, recipe)
+
+
+def _without_candidates(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
+    """Ends what is left of candidates; returns the recipe of the server that ran at the start, None where none did."""
+    recipe = _target_recipe(workspace, upgrade)
+    if recipe:
+        servers.stop_candidates(workspace, recipe.file, "the candidate of an upgrade")
+    return recipe if upgrade.served else None

@@ -1,7 +1,7 @@
-"""A model returns to its previous image when its new image does not serve.
+"""A model whose new image does not serve returns to the image before, once.
 
-The first answer of a new image comes first, then the way back.
-This happens only once, and only after a change of the image.
+That happens only after a change: the image has never answered for the model here, and another one was there before it.
+What was paired with `--force --note` without its evidence stays, as the user wants it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
-from builder.base.errors import MeasuringError
+from builder.base.errors import MeasuringError, ServeFailedError
 from builder.base.events import Message
 from builder.evidence import requirements
 from builder.lock import lock_file
 from builder.numbers import images_lock
-from builder.serving import model_revision, selection
+from builder.serving import model_revision, selection, starting
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -25,42 +25,7 @@ if TYPE_CHECKING:
     from builder.serving.selection import ServedImage
 
 
-# The first answer of a new image: the probes that its model requires, taken before it counts as one that serves. Only
-# those are taken that nothing recorded shows as passed: what went through `upgrade` is served at once.
-
-
-def failed_probe(workspace: Workspace, served: SelectedImage, server: RunningServer) -> str:
-    """Takes each required probe that has not passed on this image, and keeps the result; returns why the first one
-    failed, and nothing where none did. One that cannot take place decides nothing."""
-    project, model = workspace.project, served.recipe.model
-    lock = lock_file.read_project_lock(project)
-    lacking = requirements.missing(
-        project, lock, served.image, model, recipe=served.recipe, environ=workspace.environment
-    )
-    names = [each.name for each in lacking if each.kind == "probe"]
-    if not names:
-        return ""
-    from builder.lab.measure import probes, served_model
-
-    try:
-        measured = served_model.find_measured_server(server)
-        for name in names:
-            probes.require(project, name)
-            workspace.report(Message(f"{served.image} is new: taking the probe {name}, which {model} requires"))
-            outcome = probes.run_probe(project, measured.model, name, workspace.environment, workspace.report)
-            served_model.keep_run(workspace, measured, outcome)
-            if outcome.verdict == "fail":
-                return f"{server.name} answers, and fails the probe {name}"
-    except MeasuringError as error:
-        workspace.report(Message(error.message))
-    return ""
-
-
-# Going back by itself: a model whose new image does not serve gets the one before, once. Only after a change: the
-# image has never answered for the model here, and another one was there before it. What was paired with `--force
-# --note` without its evidence stays, as the user wants it.
-
-PUT_BACK = "put back on "
+_PUT_BACK = "put back on "
 _LONGEST = 200
 
 
@@ -75,6 +40,41 @@ class PutBack:
     why: str
 
 
+def require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
+    """Takes each required probe that has not passed on this image, and keeps the result: what went through `upgrade` is
+    served at once. A probe that cannot take place decides nothing.
+
+    Raises ServeFailedError for the first one that fails; the server is ended then.
+    """
+    project, model = workspace.project, served.recipe.model
+    lock = lock_file.read_project_lock(project)
+    lacking = requirements.missing(
+        project, lock, served.image, model, recipe=served.recipe, environ=workspace.environment
+    )
+    names = [each.name for each in lacking if each.kind == "probe"]
+    if not names:
+        return
+    from builder.lab.measure import probes, served_model
+
+    try:
+        measured = served_model.find_measured_server(server)
+        for name in names:
+            probes.require(project, name)
+            workspace.report(Message(f"{served.image} is new: taking the probe {name}, which {model} requires"))
+            outcome = probes.run_probe(project, measured.model, name, workspace.environment, workspace.report)
+            served_model.keep_run(workspace, measured, outcome)
+            if outcome.verdict == "fail":
+                break
+        else:
+            return
+    except MeasuringError as error:
+        workspace.report(Message(error.message))
+        return
+    starting.remove_server(server)
+    hint = f"`builder show {served.image}` has the result"
+    raise ServeFailedError(f"{server.name} answers, and fails the probe {name}", hint=hint)
+
+
 def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
     """The image that takes the place of ``served`` if it does not serve; None where nothing changed, nothing is to go
     back to, or that was tried before.
@@ -87,8 +87,10 @@ def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | N
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     paired = lock.models.get(model)
-    if paired is None or paired.pairing.image != served.image or not _is_new(paired.pairing):
+    if paired is None or paired.pairing.image != served.image:
         return None
+    if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
+        return None  # it was found good, or the user wants it whatever it lacks
     outcomes = model_revision.outcomes(project, model)
     before = requirements.pairing_before(project, workspace.environment, lock, model)
     if before is None or served.record.fingerprint in outcomes:
@@ -99,14 +101,18 @@ def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | N
 
 
 def record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, why: str) -> PutBack:
-    """Pairs the model with the image before, and marks its pairing with the other one bad, with the reason."""
-    model, reason = served.recipe.model or "", _line(why)
+    """Pairs the model with the image before, and marks its pairing with the other one bad, with the first line of
+    ``why``."""
+    model = served.recipe.model or ""
+    reason = "".join(char if char.isprintable() else " " for char in next(iter(why.splitlines()), ""))
+    if len(reason) > _LONGEST:
+        reason = f"{reason[: _LONGEST - 1]}…"
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         paired = lock.models.get(model)
         goal = next((each for each in paired.previous if each.image == before.image), None) if paired else None
         if paired and goal and paired.pairing.image == served.image:  # else it was moved meanwhile
-            note = f"{PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
+            note = f"{_PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
             marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
             transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
     return PutBack(model, served.image, before.image, reason)
@@ -116,15 +122,4 @@ def of_model(lock: Lock, model: str) -> Pairing | None:
     """The pairing that a model was put back from, where nothing has moved it since."""
     paired = lock.models.get(model)
     last = paired.previous[0] if paired and paired.previous else None
-    return last if last and last.note.startswith(PUT_BACK) and last.status == "bad" else None
-
-
-def _is_new(pairing: Pairing) -> bool:
-    """False for a pairing that was tried and found good, and for one that the user wants whatever it lacks."""
-    return pairing.status == "untested" and not pairing.note.startswith(requirements.FORCED)
-
-
-def _line(why: str) -> str:
-    """The first line of a reason, as short as a note is."""
-    first = "".join(char if char.isprintable() else " " for char in why.splitlines()[0]) if why else ""
-    return first if len(first) <= _LONGEST else f"{first[: _LONGEST - 1]}…"
+    return last if last and last.note.startswith(_PUT_BACK) and last.status == "bad" else None
