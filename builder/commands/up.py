@@ -1,8 +1,4 @@
-"""The up command brings a model up: its image, its weights and its server.
-
-The parts come first, then the image, the model, and the command as a whole.
-Each part does only what is missing.
-"""
+"""The up command brings a model up: its image, its weights and its server. Each part does only what is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache
 from builder.base.errors import ImageStateError, SourceError, UsageError
-from builder.building.request import AlreadyBuilt, BuildRequest, Built
+from builder.building.request import BuildRequest, Built
 from builder.commands import build, rollback, transfers
 from builder.commands import servers as serving
 from builder.definitions import command, configuration, mod
@@ -32,8 +28,6 @@ if TYPE_CHECKING:
     from builder.serving.selection import ServedImage
 
 
-# A part of bringing a model up: the event when it begins, and what came of it.
-
 PartName = Literal["image", "nodes", "model", "server"]
 # What was done: nothing, because it was here; or how it came here.
 PartOutcome = Literal["here", "built", "pulled", "rebuilt", "copied", "downloaded", "left", "started"]
@@ -48,8 +42,8 @@ class PartBegan:
 
 @dataclass(frozen=True)
 class UpPart:
-    """A part that is done: what it is about, such as an image or a model, what was done, and in how many seconds.
-    ``note`` says more where there is more to say."""
+    """A part that is done, which is an event as well: what it is about, such as an image or a model, what was done, and
+    in how many seconds. ``note`` says more where there is more to say."""
 
     part: PartName
     subject: str
@@ -58,31 +52,24 @@ class UpPart:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class PartEnded:
-    """The event when a part is done."""
-
-    result: UpPart
-
-
-# The image that serves, brought into the engine where it is not: pulled, built, or built again.
-
-
 def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
     """Makes sure that the engine has the image. A number that was pruned or lost is brought back; where there is no
     number yet, the recipe's own image is built, and one that others build is pulled.
 
     Raises ImageStateError where there is no way to it, and what `build` and `bring_back` do.
     """
-    started = time.monotonic()
+    started, name = time.monotonic(), selection.name
+    outcome: PartOutcome = "here"
     if isinstance(selection, SelectedImage):
-        lock = lock_file.read_project_lock(workspace.project)
-        outcome: PartOutcome = rollback.bring_back(workspace, lock, selection.image)
-        name = selection.name
+        outcome = rollback.bring_back(workspace, lock_file.read_project_lock(workspace.project), selection.image)
     elif selection.definition:
-        outcome, name = _build(workspace, selection)
-    else:
-        outcome, name = _of_others(workspace, selection), selection.name
+        results = [*build.build_targets(workspace, BuildRequest((selection.recipe.file,)))]
+        outcome = "built" if any(isinstance(result, Built) for result in results) else "here"
+        # A build whose evidence is missing gets a number and moves nothing: what serves may be another one.
+        name = for_recipe(lock_file.read_project_lock(workspace.project), selection.recipe).name
+    elif images.inspect_image(workspace.engine, name) is None:
+        retrieval.pull_unnumbered(workspace, name)
+        outcome = "pulled"
     return UpPart("image", name, outcome, time.monotonic() - started)
 
 
@@ -102,31 +89,6 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
     was_there = all(outcome.layers is None for outcome in copied.outcomes.values())
     seconds = time.monotonic() - started
     return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", seconds, selection.name)
-
-
-def _build(workspace: Workspace, selection: UnnumberedImage) -> tuple[PartOutcome, str]:
-    """Builds the image of a recipe, and returns the one that serves it then: a build whose evidence is missing gets a
-    number and moves nothing. Raises ImageStateError where the recipe still has none."""
-    made = [
-        each for each in build.build_targets(workspace, BuildRequest((selection.recipe.file,))) if not _is_pushed(each)
-    ]
-    lock = lock_file.read_project_lock(workspace.project)
-    serves = for_recipe(lock, selection.recipe)
-    return ("built" if any(isinstance(each, Built) for each in made) else "here"), serves.name
-
-
-def _is_pushed(result: object) -> bool:
-    return not isinstance(result, AlreadyBuilt | Built)
-
-
-def _of_others(workspace: Workspace, selection: UnnumberedImage) -> PartOutcome:
-    if images.inspect_image(workspace.engine, selection.name) is not None:
-        return "here"
-    retrieval.pull_unnumbered(workspace, selection.name)
-    return "pulled"
-
-
-# The model that is served, brought into the cache where it is not.
 
 
 def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest) -> UpPart:
@@ -149,9 +111,6 @@ def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest)
     return UpPart("model", names, "downloaded" if fetched else "here", time.monotonic() - started)
 
 
-# The up command on one page: the image, the model, the server. Each part does what is missing, and nothing twice.
-
-
 @dataclass(frozen=True)
 class UpResult:
     """A model that was brought up: what each part came to, and its server."""
@@ -172,7 +131,7 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
     """Brings a recipe or a model up: pulls or builds its image, downloads the model, starts the server and waits for
-    it. Reports a `PartBegan` and a `PartEnded` for each. Ended in between, the same again goes on from there.
+    it. Reports a `PartBegan` and an `UpPart` for each. Ended in between, the same again goes on from there.
 
     Raises UsageError where the request names nothing that can be served, and what `build`, `pull`, `copy`, `download`
     and `bring_up` do; what was done before stays done.
@@ -189,7 +148,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
 
     def ended(part: UpPart) -> None:
         parts.append(part)
-        workspace.report(PartEnded(part))
+        workspace.report(part)
 
     workspace.report(PartBegan("image"))
     ended(ensure_image(workspace, selection))
@@ -198,8 +157,7 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
         now = select_any(workspace.project, lock_file.read_project_lock(workspace.project), request.text)
         ended(ensure_on_nodes(workspace, now, nodes))
     workspace.report(PartBegan("model"))
-    far = _far(workspace, nodes)
-    ended(ensure_model(workspace, recipe, transfers.DownloadRequest(request.text, nodes=far)))
+    ended(ensure_model(workspace, recipe, transfers.DownloadRequest(request.text, nodes=_far(workspace, nodes))))
     workspace.report(PartBegan("server"))
     served = serving.run_server(workspace, request, detach=detach)
     ended(UpPart("server", served.server.name, "here" if served.already else "started", served.seconds or 0.0))

@@ -1,7 +1,4 @@
-"""These commands look at servers: what they print, and how they are.
-
-The order is logs, status.
-"""
+"""The commands logs and status look at servers. They import little: `status` answers at once."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.base.errors import EngineError, LockError, UsageError
 from builder.engine import containers
@@ -29,20 +26,15 @@ if TYPE_CHECKING:
     from builder.serving.running import RunningServer, ServerMember, SupersededServer
 
 
-# The logs command: the lines that a server prints.
-
-
-def server_logs(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
-    """Gives the lines so far of the server called ``text`` (None: the only one): the last ``tail`` where a
-    number is given, of one ``node``, or of the one that answers. Raises UsageError where none is meant."""
+def server_logs(
+    workspace: Workspace, text: str | None, node: str | None, tail: int | None, *, follow: bool
+) -> Iterator[str]:
+    """Gives the lines so far of the server called ``text`` (None: the only one): the last ``tail`` where a number is
+    given, of one ``node``, or of the one that answers; with ``follow`` then each as it is written, until the server is
+    stopped. Raises UsageError where none is meant."""
     member = _member(running.find_server(workspace, text), node)
-    return (line.text for line in containers.container_log(member.engine.endpoint, member.service.id, tail=tail))
-
-
-def follow_server_log(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
-    """Gives the same lines as `server_logs`, and then each as it is written, until the server is stopped."""
-    member = _member(running.find_server(workspace, text), node)
-    return (line.text for line in containers.follow_log(member.engine.endpoint, member.service.id, tail=tail))
+    lines = containers.follow_log if follow else containers.container_log
+    return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
 
 
 def _member(running: RunningServer, node: str | None) -> ServerMember:
@@ -54,8 +46,6 @@ def _member(running: RunningServer, node: str | None) -> ServerMember:
         raise UsageError(f"{running.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
     return server_member
 
-
-# The status command: the state of every server, with the metrics that vLLM reports.
 
 # The time between two readings of the metrics, which give a rate.
 INTERVAL_SECONDS = 1.0
@@ -78,16 +68,14 @@ print(json.dumps(readings))
 """
 
 
-@dataclass(frozen=True)
-class TokenRates:
+class TokenRates(NamedTuple):
     """Tokens a second, of prompts and generated, between two readings."""
 
     prompt: float
     generated: float
 
 
-@dataclass(frozen=True)
-class EndedContainer:
+class EndedContainer(NamedTuple):
     """A container that ended while others of its server stayed: its node, its exit code and its last lines."""
 
     node: str
@@ -110,18 +98,17 @@ class ServerState:
     restarts: int
     numbers: ServerMetrics | None
     rates: TokenRates | None
-    ended: tuple[EndedContainer, ...] = ()
-    put_back: Pairing | None = None
-    superseded: SupersededServer | None = None
+    ended: tuple[EndedContainer, ...]
+    put_back: Pairing | None
+    superseded: SupersededServer | None
 
 
-@dataclass(frozen=True)
-class ServingOverview:
+class ServingOverview(NamedTuple):
     """All servers, the nodes that do not answer, and the upgrades that were interrupted."""
 
     states: tuple[ServerState, ...]
     silent: tuple[str, ...]
-    interrupted: tuple[InterruptedUpgrade, ...] = ()
+    interrupted: tuple[InterruptedUpgrade, ...]
 
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
@@ -147,6 +134,8 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
 
 
 def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
+    from builder.lab.upgrade import going_back
+
     head = server.head.service
     state = _container_state(server)
     phase = _phase(server) if state == "starting" else None
@@ -156,27 +145,20 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     if state in {"healthy", "unhealthy"}:
         # Once it has answered its health check seldom runs: what counts is its answer now.
         state = "healthy" if numbers or running.answers(server) else "unhealthy"
+    is_ours = server.labels.get(running.PROJECT) == str(project.root)
+    up = datetime.now(UTC) - datetime.fromisoformat(head.started) if head.status == "running" else None
     return ServerState(
         running=server,
         state=state,
         phase=str(phase) if phase and state == "starting" else "",
-        up=_seconds_since(head.started) if head.status == "running" else None,
+        up=max(up.total_seconds(), 0) if up else None,
         restarts=sum(member.service.restarts for member in server.members),
         numbers=numbers,
         rates=rates,
         ended=_ended(server),
-        put_back=_put_back(project, lock, server),
+        put_back=going_back.of_model(lock, server.model) if is_ours else None,
         superseded=running.of_labels(project, lock, server.labels),
     )
-
-
-def _put_back(project: Project, lock: Lock, server: RunningServer) -> Pairing | None:
-    """The pairing that the model of a server of this project was put back from."""
-    from builder.lab.upgrade import going_back
-
-    if server.labels.get(running.PROJECT) != str(project.root) or server.model not in lock.models:
-        return None
-    return going_back.of_model(lock, server.model)
 
 
 def _container_state(server: RunningServer) -> str:
@@ -230,7 +212,3 @@ def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | 
         prompt=(now.prompt_tokens - before.prompt_tokens) / (ended - began),
         generated=(now.generated_tokens - before.generated_tokens) / (ended - began),
     )
-
-
-def _seconds_since(started: str) -> float:
-    return max((datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds(), 0)

@@ -178,7 +178,7 @@ def test_whatever_ends_it_the_model_is_served_as_before(
         upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
-    assert upgrade_journal.unfinished_upgrade(project) == (runs.MODEL,)
+    assert [each.subject for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
 
 
 def test_what_a_killed_one_left_makes_room_for_the_models_own_server(

@@ -15,7 +15,7 @@ from builder.base.events import Message
 from builder.evidence import requirements
 from builder.lock import lock_file
 from builder.numbers import images_lock
-from builder.serving import model_revision, selection, starting
+from builder.serving import model_revision, selection
 from builder.serving.selection import SelectedImage
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def require_probes(workspace: Workspace, served: SelectedImage, server: RunningS
     if not names:
         return
     from builder.lab.measure import probes, served_model
+    from builder.serving import starting
 
     try:
         measured = served_model.find_measured_server(server)
