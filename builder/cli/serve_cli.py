@@ -287,7 +287,7 @@ def _service(state: ServerState) -> dict[str, Any]:
         "up_seconds": None if state.up is None else round(state.up, 1),
         "started": state.running.head.service.started,
         "restarts": state.restarts,
-        "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
+        "nodes": [member.node for member in state.running.members if member.node],
         "missing_nodes": list(state.running.missing),
         "put_back": ({"from": str(state.put_back.image), "note": state.put_back.note} if state.put_back else None),
         "ended_nodes": [

@@ -40,9 +40,9 @@ def server_logs(
 def _member(running: RunningServer, node: str | None) -> ServerMember:
     if node is None:
         return running.head
-    server_member = next((member for member in running.members if running.node_of(member) == node), None)
+    server_member = next((member for member in running.members if member.node == node), None)
     if server_member is None:
-        nodes = ", ".join(filter(None, map(running.node_of, running.members)))
+        nodes = ", ".join(member.node for member in running.members if member.node)
         raise UsageError(f"{running.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
     return server_member
 
@@ -181,7 +181,7 @@ def _ended(server: RunningServer) -> tuple[EndedContainer, ...]:
         if not member.service.is_up:
             lines = containers.container_log(member.engine.endpoint, member.service.id, tail=_LAST_LINES)
             texts = tuple(line.text for line in lines)
-            ended.append(EndedContainer(server.node_of(member), member.service.exit_code, texts))
+            ended.append(EndedContainer(member.node, member.service.exit_code, texts))
     return tuple(ended)
 
 
@@ -194,10 +194,10 @@ def _phase(server: RunningServer) -> Phase | None:
 
 def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
     head = server.head
-    if server.port_inside is None:
+    host, port = server.inside
+    if port is None:
         return None, None
-    host = running.listening_host(head.service)
-    argv = ["python3", "-ISc", _READING, host, str(server.port_inside), str(INTERVAL_SECONDS)]
+    argv = ["python3", "-ISc", _READING, host, str(port), str(INTERVAL_SECONDS)]
     try:
         result = containers.execute(head.engine.endpoint, head.service.id, argv, _READING_TIMEOUT)
     except EngineError:  # it has just ended, or is too busy to answer

@@ -328,7 +328,7 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
     ended = [each for each in ended if cluster.ENDED_ELSEWHERE not in each[3]] or ended
     texts = []
     for member, crashes, _, lines in ended:
-        node = server.node_of(member)
+        node = member.node
         times = f" {crashes} times" if crashes > 1 else ""
         problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
         cause = crash_cause(lines)
@@ -348,7 +348,7 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
-    node = server.node_of(member)
+    node = member.node
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_plain_file(path, redacted("\n".join([*lines, ""])).encode())
