@@ -144,12 +144,13 @@ def _serve(
     gives way to the one before, once (`going_back`), unless no image would help."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
+    lock = lock_file.read_project_lock(project)
     for warning in (
         prepared.note,
         selection_warning(selection),
         mods_warning(selection),
-        model_revision.revision_warning(project, environ, selection.recipe),
-        checkpoint_weights.weights_warning(project, lock_file.read_project_lock(project), selection),
+        model_revision.revision_warning(project, environ, lock, selection.recipe),
+        checkpoint_weights.weights_warning(project, lock, selection),
     ):
         if warning:
             workspace.report(Message(warning))

@@ -1,4 +1,4 @@
-"""This page records which image and which revision serve a model.
+"""Which image and which revision serve a model.
 
 The images that have answered on this machine come first, with the seconds that they took to start, then the revisions
 of a model, then its pairing. The record of answers is kept in the state folder, by model and fingerprint, and may be
@@ -8,8 +8,9 @@ deleted: an image that does not start is then put back at most once more.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import files, hub_cache, words
 from builder.base.errors import UnsafePathError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
-
-__all__ = ["cached", "record_revision", "revision", "to_record"]
 
 Outcome = Literal["answered", "replaced"]
 _LARGEST = 64 << 20
@@ -80,17 +79,15 @@ def record_answered(project: Project, model: str, fingerprint: str, outcome: Out
 
 
 def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
-    """The outcome and the seconds of each image of a model, by its fingerprint. Earlier versions wrote the outcome
-    alone."""
+    """The outcome and the seconds of each image of a model, by its fingerprint."""
     recorded = _read(project).get(model)
     entries: dict[str, tuple[str, float]] = {}
     for fingerprint, entry in recorded.items() if isinstance(recorded, dict) else ():
-        fields = entry if isinstance(entry, dict) else {"outcome": entry}
-        seconds = fields.get("seconds")
-        # The file may hold anything, and a wait with a limit that is no time has no end.
-        took = seconds if isinstance(seconds, int | float) and seconds is not True else 0.0
-        took = took if 0 < took < _LONGEST_START else 0.0
-        entries[fingerprint] = (str(fields.get("outcome")), took)
+        if isinstance(entry, dict):
+            seconds: Any = entry.get("seconds")
+            # The file may hold anything, and a wait with a limit that is no time has no end.
+            is_time = type(seconds) in (int, float) and 0 < seconds < _LONGEST_START
+            entries[fingerprint] = (str(entry.get("outcome")), seconds if is_time else 0.0)
     return entries
 
 
@@ -102,7 +99,7 @@ def _read(project: Project) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-# Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other.
+# Revisions of models.
 
 
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
@@ -115,20 +112,15 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
     return revision(environ, model, requested or hub_cache.MAIN) or requested
 
 
-def revision_warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
-    """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
-    model = lock_file.read_lock(project.lock).models.get(recipe.model or "")
-    return changed_revision(project, environ, recipe, model.pairing) if model else ""
-
-
-def changed_revision(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> str:
-    """Returns a line that names the revision of ``pairing`` and the one that ``recipe`` would serve now; empty if they
-    are the same, or one of the two is not known."""
-    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
+def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, recipe: Recipe) -> str:
+    """Returns a line that names the revision that the model of ``recipe`` is paired at and the one that would be served
+    now; empty if they are the same, or one of the two is not known."""
+    model = lock.models.get(recipe.model or "")
+    if recipe.model is None or model is None or model.pairing.revision is None or recipe.checkpoint:
         return ""
     now = to_record(project, environ, recipe.model, recipe)
-    before = revision(environ, recipe.model, pairing.revision) or pairing.revision
-    if now is None or before == now or pairing.revision == recipe.revision:
+    before = revision(environ, recipe.model, model.pairing.revision) or model.pairing.revision
+    if now is None or before == now or model.pairing.revision == recipe.revision:
         return ""
     now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (now, before))
     return f"{recipe.model} is at revision {now} now; it was paired at {before}"
@@ -170,7 +162,7 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
     return model in lock.models and lock.models[model].pairing.revision is None
 
 
-# The pairing of a model with an image: by which recipe, and at which revision of the model.
+# The pairing of a model with an image.
 
 
 @dataclass(frozen=True)
@@ -196,7 +188,10 @@ def source(
     ``named``, else the one for the model and the repository, where there is exactly one; the revision is the one that a
     build would record. ``adopted`` is the name that the image was adopted from, which the recipe may have as well."""
     if model in lock.models:
-        paired = _paired_by(project, lock.models[model].pairing)
+        paired = None
+        with suppress(UnsafePathError):
+            path = recipe.recorded(project, lock.models[model].pairing.recipe)
+            paired = recipe.read_recipe(project, path).recipe if path else None
         return PairingSource(None, to_record(project, environ, model, paired), paired)
     if (first := named) is None:
         names = (repository, adopted.removesuffix(":latest"))
@@ -218,12 +213,3 @@ def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> 
     if result.revision is None or is_new:
         result = replace(result, revision=origin.revision or result.revision)
     return result
-
-
-def _paired_by(project: Project, pairing: Pairing) -> Recipe | None:
-    """The recipe of a pairing, where it still exists and is one of the project's."""
-    try:
-        path = recipe.recorded(project, pairing.recipe)
-    except UnsafePathError:
-        return None
-    return recipe.read_recipe(project, path).recipe if path else None

@@ -1,6 +1,4 @@
-"""Selection of the image that serves a recipe or a model: the number that it is paired with, or, where the repository
-has none, the engine's own image of that name.
-"""
+"""The image that serves a recipe or a model: the number that it is paired with, or the engine's own of that name."""
 
 from __future__ import annotations
 
@@ -105,16 +103,12 @@ def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none yet."""
     name, reason = _image(lock, recipe)
-    record = lock.image(name) if name else None
-    if name is None or record is None:
+    if name is None:
         adopts = f"`builder adopt {recipe.container}` gives an image that is here a number"
         raise ImageStateError(
-            f"images.lock has no image {name}" if name else f"no image of {recipe.repository} has been built yet",
-            hint=f"`builder build {recipe.file}`; {adopts}"
-            if recipe.number is None
-            else "`builder list` shows the numbered images",
+            f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
         )
-    return SelectedImage(recipe, name, record, reason)
+    return replace(with_number(lock, recipe, name), reason=reason)
 
 
 def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
@@ -196,22 +190,14 @@ def _adopted(lock: Lock, container: str) -> tuple[ImageName, ...]:
 
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
-    recipe = (
-        _recipe_of_model(project, lock, text)
-        if text in lock.models
-        else build_target.find_target(project, text, lock.models).recipe
-    )
-    if recipe is None:
-        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
-    return recipe
-
-
-def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
-    """Loads the recipe that a model was paired by. Raises UsageError if there is none, UnsafePathError for a file
-    outside of recipes/."""
-    file = lock.models[model].pairing.recipe
+    if text not in lock.models:
+        found = build_target.find_target(project, text, lock.models).recipe
+        if found is None:
+            raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+        return found
+    file = lock.models[text].pairing.recipe
     path = recipe.recorded(project, file)
     if path is None:
         reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
-        raise UsageError(f"how to serve {model} is not known: {reason}", hint="name a recipe instead of the model")
+        raise UsageError(f"how to serve {text} is not known: {reason}", hint="name a recipe instead of the model")
     return recipe.load_recipe(project, path)
