@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
 
 
-# The evidence of a candidate: its proof, and what is measured of its server where that is required.
+# The evidence of a candidate: what is measured of its server where that is required.
 
 
 def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[MissingEvidence, ...]:
@@ -57,23 +57,6 @@ def _lacking(workspace: Workspace, name: ImageName, model: str) -> tuple[Missing
 
 def _all_lacking(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     return tuple(str(each) for model in upgrade.models for each in _lacking(workspace, upgrade.candidate_image, model))
-
-
-def _proof(workspace: Workspace, name: ImageName, model: str, recipe: str) -> tuple[str, ...]:
-    """Proves ``name`` for a model, unless that is done; returns what is broken."""
-    latest = standing.latest(
-        [each for each in store.of_image(workspace.project, name) if each.subject.model == model and not each.foreign],
-        "prove",
-    )
-    if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, model)):
-        (proved,) = proving.prove_image(workspace, str(name), (recipe,))
-        latest = proved.evidence
-    if latest.verdict != "fail":
-        return ()
-    return tuple(
-        f"{finding.check} at {finding.at}: {next(iter(finding.text.splitlines()), '')}"
-        for finding in latest.findings[:3]
-    )
 
 
 def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
@@ -176,21 +159,26 @@ def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *,
 
 
 def _subject(workspace: Workspace, lock: Lock, text: str) -> tuple[Recipe | None, tuple[str, ...], ImageName | None]:
-    """The recipe that ``text`` means, if any, with the models to upgrade and the image that they have now."""
+    """The recipe that ``text`` means, if any, with the models to upgrade and the image that they have now. Raises
+    UsageError for a definition whose image serves models by recipes with different mods."""
+    project = workspace.project
     if text in lock.models:
-        recipe = selection.select_image(workspace.project, lock, text).recipe
-        return recipe, (text,), lock.models[text].pairing.image
-    named = build_target.find_target(workspace.project, text, lock.models)
-    by_name = named.recipe or _recipe_of_definition(workspace, lock, named.definition)
-    repository = by_name.repository if by_name else image.repository_of(workspace.project, named.definition or "")
+        return selection.select_image(project, lock, text).recipe, (text,), lock.models[text].pairing.image
+    named = build_target.find_target(project, text, lock.models)
+    recipe, definition = named.recipe, named.definition or ""
+    repository = recipe.repository if recipe else image.repository_of(project, definition)
     record = lock.images.get(repository)
     before = ImageName(repository, record.current) if record and record.current else None
-    models: tuple[str, ...] = (by_name.model,) if by_name and by_name.model else ()
-    if models and models[0] in lock.models:
-        before = lock.models[models[0]].pairing.image
-    if named.recipe is None and before:
-        models = lock.models_on(before) or models
-    return by_name, models, before
+    if recipe:
+        paired = lock.models.get(recipe.model or "")
+        return recipe, (recipe.model,) if recipe.model else (), paired.pairing.image if paired else before
+    models = lock.models_on(before) if before else ()
+    recipes = [selection.select_image(project, lock, model).recipe for model in models]
+    if len({tuple(sorted(each.mods)) for each in recipes}) > 1:
+        raise UsageError(
+            f"{definition} serves {', '.join(models)}, by recipes with different mods", hint="upgrade one of the models"
+        )
+    return recipes[-1] if recipes else None, models, before
 
 
 def _target_recipe(workspace: Workspace, upgrade: Upgrade) -> Recipe | None:
@@ -204,23 +192,6 @@ def _recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | N
         return recipe
     lock = lock_file.read_project_lock(workspace.project)
     return selection.select_image(workspace.project, lock, model).recipe if model in lock.models else None
-
-
-def _recipe_of_definition(workspace: Workspace, lock: Lock, definition: str | None) -> Recipe | None:
-    """The recipe of the models that a definition's current image serves; None where it serves none. Raises UsageError
-    where they have several."""
-    repository = image.repository_of(workspace.project, definition or "")
-    record = lock.images.get(repository)
-    models = lock.models_on(ImageName(repository, record.current)) if record and record.current else ()
-    recipes = {}
-    for model in models:
-        recipe = selection.select_image(workspace.project, lock, model).recipe
-        recipes[tuple(sorted(recipe.mods))] = recipe
-    if len(recipes) > 1:
-        raise UsageError(
-            f"{definition} serves {', '.join(models)}, by recipes with different mods", hint="upgrade one of the models"
-        )
-    return next(iter(recipes.values()), None)
 
 
 # The end of an upgrade: pins, pairings and ``latest`` move to the candidate, all in one transaction.
@@ -238,7 +209,11 @@ def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
         lock = transaction.lock
         if _are_moved(lock, upgrade):
             return ()
-        if reasons := _moved_meanwhile(lock, upgrade) or _all_lacking(workspace, upgrade):
+        # The user may have moved the models that it began with.
+        images = {model: str(lock.models[model].pairing.image) for model in upgrade.models if model in lock.models}
+        moved = [model for model in images if upgrade.before and images[model] != upgrade.before]
+        reasons = tuple(f"{model} was moved to {images[model]} meanwhile" for model in moved)
+        if reasons := reasons or _all_lacking(workspace, upgrade):
             return reasons
         moves = _moves(lock, upgrade)
         pointers.require_allowed(workspace.engine, lock, moves, force=False)
@@ -270,16 +245,6 @@ def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
     if current is None or origin == ImageName(name.repository, current):
         moves.append(PointerMove(name.repository, False, origin, name))
     return tuple(moves)
-
-
-def _moved_meanwhile(lock: Lock, upgrade: Upgrade) -> tuple[str, ...]:
-    """The reasons why an upgrade no longer fits: the user has moved the models that it began with."""
-    paired = {model: lock.models[model].pairing.image for model in upgrade.models if model in lock.models}
-    return tuple(
-        f"{model} was moved to {image} meanwhile"
-        for model, image in paired.items()
-        if upgrade.before and str(image) != upgrade.before
-    )
 
 
 # The report of a finished upgrade: the differences between the two images, and what was measured of both.
@@ -414,21 +379,16 @@ def _stepped(workspace: Workspace, upgrade: Upgrade) -> Upgrade:
 def preview_upgrade(
     workspace: Workspace, text: str, update: Mapping[str, str | None]
 ) -> tuple[tuple[PlannedImage, BuildOutlook], ...]:
-    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded. Raises what
-    `_begun` and `build.preview_build` do."""
+    """The plan of the candidate that `upgrade_image` would build; nothing is built, moved or recorded."""
     return build.preview_build(workspace, _request(workspace, _begun(workspace, text, update)))
 
 
 def _request(workspace: Workspace, upgrade: Upgrade) -> BuildRequest:
-    mods: tuple[str, ...] = ()
-    lock = lock_file.read_project_lock(workspace.project)
     before = upgrade.image_before
-    record = lock.image(before) if before else None
-    if before and record and not record.adopted:
-        mods = changes.original_build(workspace, before, record).mods
+    record = lock_file.read_project_lock(workspace.project).image(before) if before else None
     return BuildRequest(
         (upgrade.target,),
-        mods=mods,
+        mods=changes.original_build(workspace, before, record).mods if before and record and not record.adopted else (),
         models=upgrade.models,
         update=upgrade.update,
         promote=False,
@@ -445,10 +405,19 @@ def _recipes(workspace: Workspace, upgrade: Upgrade) -> Iterator[tuple[str, Reci
 
 
 def _prove(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
-    """Proves the candidate; returns what keeps it from being measured at all."""
+    """Proves the candidate for each model, unless that is done; returns what is broken, so that it is not measured."""
     name = upgrade.candidate_image
-    proofs = [_proof(workspace, name, model, recipe.file) for model, recipe in _recipes(workspace, upgrade)]
-    return tuple(line for lines in proofs for line in lines)
+    broken = []
+    for model, recipe in _recipes(workspace, upgrade):
+        runs = [each for each in store.of_image(workspace.project, name) if each.subject.model == model]
+        latest = standing.latest([each for each in runs if not each.foreign], "prove")
+        if latest is None or any(each.kind == "prove" for each in _lacking(workspace, name, model)):
+            (proved,) = proving.prove_image(workspace, str(name), (recipe.file,))
+            latest = proved.evidence
+        if latest.verdict == "fail":
+            texts = [(each, next(iter(each.text.splitlines()), "")) for each in latest.findings[:3]]
+            broken += [f"{each.check} at {each.at}: {text}" for each, text in texts]
+    return tuple(broken)
 
 
 def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
