@@ -58,8 +58,7 @@ def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
 
 
 def end_server(running: RunningServer, limit: int) -> Stopped:
-    """Stops each container, beginning with the one that answers requests; kills it after ``limit`` seconds, and removes
-    it."""
+    """Stops each container, the head first; kills it after ``limit`` seconds, and removes it."""
     began = time.monotonic()
     killed = []
     for member in running.members:
@@ -88,9 +87,9 @@ def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None
 
 @dataclass(frozen=True)
 class ServeResult:
-    """A server that was started, or ran before (``already``). ``seconds`` is how long the wait for its first answer
-    took: 0 where it answered at once, None where the command did not wait. ``put_back`` tells where the model is served
-    by the image before, because its new one did not serve."""
+    """A server that was started, or ran before (``already``). ``seconds`` is the wait for its first answer: 0 where it
+    answered at once, None where the command did not wait. ``put_back`` is set where the image before serves instead of
+    the new one."""
 
     server: RunningServer
     already: bool
@@ -99,13 +98,8 @@ class ServeResult:
 
 
 def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC) -> ServeResult:
-    """Serves a recipe or a model with the image that it is paired with; waits until it answers, unless ``detach``. The
-    memory of this machine is read in ``proc``. A number that this engine lacks is brought back first. Candidates that
-    an interrupted upgrade left are ended.
-
-    Raises what `bring_back`, `preparation.prepare`, `starting.require_room`, `starting.start_server` and
-    `readiness.wait_until_ready` do.
-    """
+    """Serves a recipe or a model with its paired image; waits until it answers, unless ``detach``. A number that this
+    engine lacks is brought back first, and what an interrupted upgrade left is ended. ``proc`` tells the memory."""
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
         from builder.commands import rollback
@@ -123,8 +117,7 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
 
 
 def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = memory.PROC) -> PreparedServer:
-    """The server that `run` would start; nothing is started. Raises what `preparation.prepare` and
-    `starting.require_room` do."""
+    """The server that `run` would start; nothing is started."""
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
@@ -140,8 +133,8 @@ def _serve(
     detach: bool,
     limit: StartLimit | None = None,
 ) -> ServeResult:
-    """Starts the server that was prepared for ``request``; ``limit`` is a candidate's. A new image that does not serve
-    gives way to the one before, once (`going_back`), unless no image would help."""
+    """Starts a prepared server. A new image that does not serve gives way to the one before, once, unless no image
+    helps. ``limit`` is for a number that is measured."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
     lock = lock_file.read_project_lock(project)
@@ -177,8 +170,8 @@ def _serve(
 def _serve_image_before(
     workspace: Workspace, request: ServeRequest, served: SelectedImage, before: SelectedImage, error: ServeFailedError
 ) -> ServeResult:
-    """Serves from the image before, and pairs the model with that once it answers. Raises ``error``, with why the image
-    before does not serve either, where that is so; nothing is moved then."""
+    """Serves from the image before, and pairs the model with it once it answers. If it does not, nothing moves, and
+    ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
     # First of all: whatever happens now, this is not tried again for the same image.
     model_revision.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
@@ -215,11 +208,8 @@ def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) 
 def restart_server(
     workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC
 ) -> ServeResult:
-    """Stops the server called ``request.text`` and starts it again, with its earlier request and what ``request`` adds
-    to that. One that does not run is started.
-
-    Everything that can be checked is checked before the server is stopped. Raises what `commands.run.run` does.
-    """
+    """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds; starts
+    one that does not run. Everything that can be checked is checked before the server is stopped."""
     running = pick(workspace.project, find_all(workspace), request.text)
     request = as_before(running.labels, request) if running else request
     prepared = preparation.prepare(workspace, request)

@@ -42,8 +42,7 @@ class PartBegan:
 
 @dataclass(frozen=True)
 class UpPart:
-    """A part that is done, which is an event as well: what it is about, such as an image or a model, what was done, and
-    in how many seconds. ``note`` says more where there is more to say."""
+    """The event when a part is done: its subject, such as an image, what was done, and in how many seconds."""
 
     part: PartName
     subject: str
@@ -53,11 +52,8 @@ class UpPart:
 
 
 def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
-    """Makes sure that the engine has the image. A number that was pruned or lost is brought back; where there is no
-    number yet, the recipe's own image is built, and one that others build is pulled.
-
-    Raises ImageStateError where there is no way to it, and what `build` and `bring_back` do.
-    """
+    """Makes sure that the engine has the image: brings back a number that was pruned or lost; where there is no number
+    yet, builds the recipe's own image, or pulls one that others build."""
     started, name = time.monotonic(), selection.name
     outcome: PartOutcome = "here"
     if isinstance(selection, SelectedImage):
@@ -74,8 +70,7 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
 
 
 def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequence[str]) -> UpPart:
-    """Makes sure that the nodes have a numbered image. Raises ImageStateError for one without a number, which cannot be
-    copied, and the error of the first node that could not get it."""
+    """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
     started = time.monotonic()
     if isinstance(selection, UnnumberedImage):
         raise ImageStateError(
@@ -92,8 +87,8 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
 
 
 def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest) -> UpPart:
-    """Downloads what the cache lacks of the model and its draft model. A folder is left as it is; so is a copy in the
-    cache of which the hub cannot be asked. Raises what `download` does."""
+    """Downloads what the cache lacks of the model and its draft model. A folder is left as it is; so is a complete copy
+    in the cache where the hub does not answer."""
     started = time.monotonic()
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
@@ -120,8 +115,7 @@ class UpResult:
 
 
 def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
-    """The mods that the image for ``text`` is still to be built with, and that the project lacks. Raises UsageError
-    where ``text`` names nothing that can be served."""
+    """The mods that the image for ``text`` is still to be built with, and that the project lacks."""
     selection = select_any(workspace.project, lock_file.read_project_lock(workspace.project), text)
     if not isinstance(selection, UnnumberedImage) or selection.definition is None:
         return ()
@@ -130,12 +124,8 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
-    """Brings a recipe or a model up: pulls or builds its image, downloads the model, starts the server and waits for
-    it. Reports a `PartBegan` and an `UpPart` for each. Ended in between, the same again goes on from there.
-
-    Raises UsageError where the request names nothing that can be served, and what `build`, `pull`, `copy`, `download`
-    and `bring_up` do; what was done before stays done.
-    """
+    """Brings a recipe or a model up; reports a `PartBegan` and an `UpPart` for each part. What was done before an error
+    stays done, and the same command goes on from there."""
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe

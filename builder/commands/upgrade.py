@@ -60,9 +60,8 @@ def _all_lacking(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 
 def measure_current(workspace: Workspace, model: str, figures: Sequence[RequiredFigure]) -> str:
-    """Measures ``figures`` of the image that serves ``model`` now: its server is used, or one is started for that.
-    Returns why that failed, and nothing where it did not. A failure is not kept: an upgrade judges its candidate, and
-    not the current image."""
+    """Measures ``figures`` of the image that serves ``model`` now. Returns why that failed, or nothing. A failure is
+    not kept: an upgrade judges its candidate, and not the current image."""
     for profile in _profiles(workspace, figures):
         with measuring.chosen_server(workspace, model) as server:
             outcome = measuring.measure_server(workspace, server, profile)
@@ -74,8 +73,7 @@ def measure_current(workspace: Workspace, model: str, figures: Sequence[Required
 
 
 def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredServer) -> bool:
-    """Runs the probes that ``model`` requires and ``name`` lacks against its server, keeps the results, and tells
-    whether all of them passed."""
+    """Runs the probes that ``name`` lacks against its server and keeps the results. False if one did not pass."""
     for each in [each.name for each in _lacking(workspace, name, model) if each.kind == "probe"]:
         probes.require(workspace.project, each)
         outcome = probes.run_probe(workspace.project, server.model, each, workspace.environment, workspace.report)
@@ -88,8 +86,8 @@ def _probe(workspace: Workspace, name: ImageName, model: str, server: MeasuredSe
 def measure(
     workspace: Workspace, name: ImageName, model: str, server: MeasuredServer, also: Sequence[RequiredFigure]
 ) -> bool:
-    """Measures on the server of ``name`` the figures that ``model`` requires and it lacks, and those of ``also``, keeps
-    the results, and tells whether the server held out."""
+    """Measures the figures that ``name`` lacks, and those of ``also``, and keeps the results. False if a bench
+    failed."""
     lacking = {each.name for each in _lacking(workspace, name, model) if each.kind == "bench"}
     lock = lock_file.read_project_lock(workspace.project)
     recipe = requirements.recipe_of(workspace.project, lock, name, model)
@@ -103,8 +101,7 @@ def measure(
 
 
 def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[BenchProfile, ...]:
-    """The fewest bench profiles that measure all of ``figures``, the shortest that does for each. Raises MeasuringError
-    where none measures one of them."""
+    """The fewest bench profiles that measure all of ``figures``, for each the shortest."""
 
     def length(profile: BenchProfile) -> tuple[int, int]:
         runs = len(profile.pp) * len(profile.tg) * len(profile.concurrency) * profile.runs
@@ -134,8 +131,7 @@ def _profiles(workspace: Workspace, figures: Sequence[RequiredFigure]) -> tuple[
 
 
 def _begun(workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False) -> Upgrade:
-    """The upgrade that ``text`` means; with ``older``, packages may go back to older versions. Raises UsageError where
-    it names nothing, or nothing tells how to build it."""
+    """The upgrade that ``text`` means; with ``older``, packages may go back to older versions."""
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     recipe, models, before = _subject(workspace, lock, text)
@@ -252,8 +248,8 @@ def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:
 
 @dataclass(frozen=True)
 class UpgradeReport:
-    """A finished upgrade: the ``changes`` between the image before and the candidate, what was measured of both in
-    words, and the image that the server is on, empty where none runs."""
+    """A finished upgrade: the ``changes`` between the two images, what was measured of both in words, and the image
+    that serves, empty where none does."""
 
     upgrade: Upgrade
     changes: tuple[str, ...]
@@ -300,12 +296,11 @@ def upgrade_image(
     workspace: Workspace, text: str, update: Mapping[str, str | None], *, older: bool = False
 ) -> UpgradeReport:
     """Upgrades the model, recipe or definition called ``text``: builds a candidate with the sources of ``update`` (all
-    where there are none) resolved anew, proves and measures it, and moves pins and pointers if nothing is missing. A
-    candidate with older versions of packages or sources is built only with ``older``.
+    if empty) resolved again, proves and measures it, and moves pins and pointers if nothing is missing. A candidate
+    with older packages or sources is built only with ``older``.
 
-    An upgrade that was interrupted goes on where it was. Whatever goes wrong on the way rejects the candidate and is
-    told in the report; the model is then served as before. Raises UsageError for what cannot be upgraded, ConflictError
-    where another process does so, or the interrupted one was for other sources.
+    An interrupted upgrade goes on where it was. Any error on the way rejects the candidate and is in the report; the
+    model is then served as before. Raises ConflictError if the interrupted upgrade was for other sources.
     """
     project = workspace.project
     fresh = _begun(workspace, text, update, older=older)
@@ -326,8 +321,7 @@ def upgrade_image(
 
 
 def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
-    """Gives up an upgrade that was interrupted: the model is served as before, and the candidate stays, with its
-    evidence. Raises NothingToDoError where there is none, or its pointers have moved already."""
+    """Gives up an interrupted upgrade: the model is served as before, and the candidate stays, with its evidence."""
     project = workspace.project
     fresh = _begun(workspace, text, {})
     with upgrade_journal.locked_upgrade(project, fresh.subject):
@@ -343,15 +337,14 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
 
 
 def _interrupted(project: Project, fresh: Upgrade) -> Upgrade | None:
-    """The upgrade in the journal. What is built and served comes from what was typed for ``fresh``: anybody may have
-    written the journal."""
+    """The upgrade in the journal. Anybody may have written that: what is built and served comes from ``fresh``."""
     upgrade = upgrade_journal.read_upgrade(project, fresh.subject)
     return upgrade and replace(upgrade, target=fresh.target, models=fresh.models)
 
 
 def _finished(workspace: Workspace, upgrade: Upgrade) -> UpgradeReport:
-    """Takes every step that is left, the journal written before each. Whatever ends this early, such as ^C, SIGTERM or
-    a terminal that closes, the model is served as before."""
+    """Takes every step that is left, the journal written before each. If ^C, SIGTERM or a closed terminal ends this
+    early, the model is served as before."""
     try:
         while upgrade.stage != "done":
             upgrade = _stepped(workspace, upgrade)
@@ -433,8 +426,8 @@ def _measure(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
 
 def _measure_for(workspace: Workspace, upgrade: Upgrade, model: str, request: ServeRequest) -> str:
     """Takes the probes and figures that a model requires of the candidate. What is to be compared is measured in turn
-    with the current image, in as many rounds as it takes to tell the two apart; a candidate that fails gets no further
-    one. Returns why the current image failed, and nothing where it did not: no further round helps then."""
+    with the current image, in as many rounds as it takes to tell the two apart; after a failure there is no further
+    round. Returns why the current image failed, or nothing."""
     name = upgrade.candidate_image
     failed = ""
     for number in range(requirements.MOST_ROUNDS):

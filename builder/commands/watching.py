@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 def server_logs(
     workspace: Workspace, text: str | None, node: str | None, tail: int | None, *, follow: bool
 ) -> Iterator[str]:
-    """Gives the lines so far of the server called ``text`` (None: the only one): the last ``tail`` where a number is
-    given, of one ``node``, or of the one that answers; with ``follow`` then each as it is written, until the server is
-    stopped. Raises UsageError where none is meant."""
+    """Gives the last ``tail`` lines (None: all) of the server called ``text`` (None: the only one) on ``node`` (None:
+    its head); with ``follow`` also each new line until the server is stopped."""
     member = _member(running.find_server(workspace, text), node)
     lines = containers.follow_log if follow else containers.container_log
     return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
@@ -85,11 +84,10 @@ class EndedContainer(NamedTuple):
 
 @dataclass(frozen=True)
 class ServerState:
-    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
-    stopped, ``incomplete`` where a node is missing, or ``ended`` where the container of a node has ended, and with it
-    the whole. ``phase`` is the step of its start; ``up`` is in seconds; ``numbers`` and ``rates`` are None where the
-    server does not report them. ``put_back`` is the pairing that its model was put back from by itself, ``superseded``
-    says that its model is paired with another image by now."""
+    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (no health check), stopped,
+    ``incomplete`` (a node is missing) or ``ended`` (the container of a node has ended, and with it the whole).
+    ``phase`` is the step of its start; ``up`` is in seconds; ``put_back`` is the pairing that its model was put back
+    from, ``superseded`` is set if its model is paired with another image by now."""
 
     running: RunningServer
     state: str
@@ -113,10 +111,7 @@ class ServingOverview(NamedTuple):
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
     """Reads the state of all servers, or of the one called ``text``; takes a little more than `INTERVAL_SECONDS` where
-    one answers.
-
-    Raises UsageError where no server is called so, EngineError where the engine does not answer.
-    """
+    one answers."""
     from concurrent.futures import ThreadPoolExecutor
 
     lock = Lock()

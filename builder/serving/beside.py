@@ -29,8 +29,7 @@ _MARK = " (candidate)"
 
 
 def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
-    """Plans the server of ``image``, a number or one that was selected with its recipe, beside that of ``request``.
-    Raises what `preparation.prepare` does."""
+    """Plans the server of ``image``, a number or one that was selected with its recipe, beside that of ``request``."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -57,8 +56,8 @@ def _renamed(planned: PlannedContainer, request: ServeRequest) -> PlannedContain
 
 
 def fits(prepared: PreparedServer) -> bool:
-    """True if it may run beside what is being served. The memory of a node, and of a GPU that has its own, is not
-    known: there it may not."""
+    """True if it may run beside what is being served. Where the memory is not known (on a node, or a GPU's own), it may
+    not."""
     for planned in prepared.containers:
         settings, endpoint = planned.settings, planned.engine.endpoint
         if planned.engine.node or (settings.gpus and memory.shared_with_gpu(endpoint, settings.image) is None):

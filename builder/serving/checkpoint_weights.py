@@ -39,7 +39,7 @@ _SOURCE = "/checkpoint-source"
 @dataclass(frozen=True)
 class ServedWeights:
     """A recipe whose ``{model}`` is the weights to serve, and the arguments ``extra`` that give them their name.
-    ``checkpoint`` is None where it is the model's own weights after all, since the pairing is from before."""
+    ``checkpoint`` is None where the pairing names the model's own weights."""
 
     recipe: Recipe
     extra: tuple[str, ...]
@@ -63,12 +63,9 @@ def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
 def served_weights(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage
 ) -> ServedWeights | None:
-    """The weights that the recipe of ``selection`` serves; None for a recipe that names no checkpoint.
-
-    Those that the pairing names count: a checkpoint at a revision, or the model's own from before it had one; else the
-    checkpoint that was made last. Raises ImageStateError where it is not here, ConflictError for an image that lacks a
-    mod which it needs.
-    """
+    """The weights that the recipe of ``selection`` serves: those that the pairing names, else the checkpoint that was
+    made last; None for a recipe that names no checkpoint. Raises ImageStateError if it is not here, ConflictError for
+    an image that lacks a mod which it needs."""
     recipe = selection.recipe
     if recipe.checkpoint is None:
         return None
@@ -112,8 +109,7 @@ def _require_mods(
 
 
 def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
-    """A warning where a newer revision was made than the one that is paired, or the pairing names none; empty
-    otherwise."""
+    """A warning where a newer revision was made than the one that is paired; empty otherwise."""
     recipe = selection.recipe
     paired = paired_revision(lock, selection)
     if recipe.checkpoint is None or paired is None:
@@ -141,7 +137,7 @@ def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, mo
 
 def named_weights(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
     """The checkpoint called ``text``, ``NAME`` or ``NAME@`` and the first digits of a revision. Raises UsageError for
-    one that was not made, or is no form of ``model``; ConflictError for an image that lacks a mod that it needs."""
+    one that was not made from ``model``, ConflictError for an image that lacks a mod that it needs."""
     name, _, start = text.partition("@")
     records = checkpoints_lock.read_checkpoints_lock(project)
     revisions = records.checkpoints.get(name, {})
@@ -162,8 +158,8 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
 
 @dataclass(frozen=True)
 class SourceWeights:
-    """A recipe whose ``{model}`` is a source of ``checkpoint``, and the arguments ``extra`` that give it the name of
-    the model; ``requested`` is the source with the commit that was taken."""
+    """A recipe whose ``{model}`` is a source of ``checkpoint``, and the arguments ``extra`` that give it the model's
+    name; ``requested`` is the source with the commit that was taken."""
 
     recipe: Recipe
     extra: tuple[str, ...]
@@ -174,12 +170,8 @@ class SourceWeights:
 def source_weights_of(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage, source: str = ""
 ) -> SourceWeights:
-    """The source called ``source`` of the checkpoint that the recipe of ``selection`` serves, or the one that its first
-    step takes over, at the commit that the checkpoint was made from.
-
-    Raises UsageError for a recipe that serves no checkpoint or a source that there is not, ImageStateError for one that
-    is not here as a whole, and what `served_weights` does.
-    """
+    """The ``source`` of the checkpoint that the recipe of ``selection`` serves (if empty, the one of its first step) at
+    the commit that the checkpoint was made from. Raises ImageStateError if it is not here as a whole."""
     from builder.definitions import checkpoint_definition
     from builder.definitions.checkpoint_definition import TakeStep
 

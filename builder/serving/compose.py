@@ -117,8 +117,8 @@ def render_script(settings: ContainerSettings, home: str) -> str:
 
 
 def docker_run(settings: ContainerSettings, how: str, home: str, quote: Callable[[str], str]) -> list[str]:
-    """The words of `docker run` for the container, each as the shell takes it from ``quote``; ``how`` is ``--detach``,
-    or ``--rm`` for one that ends with the caller and that the engine never restarts."""
+    """The words of `docker run`, each as the shell takes it from ``quote``; ``how`` is ``--detach``, or ``--rm`` for a
+    container that ends with its caller and that the engine never restarts."""
     if settings.keep_entrypoint:
         command = [" ".join(map(quote, (settings.image, *settings.argv)))]
     else:
@@ -179,11 +179,8 @@ _KEYS = (
 
 
 def render_recipe(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
-    """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it, as a launcher would apply
-    those a second time, and without build arguments, which could make it build another image.
-
-    Raises UsageError if the revision that the recipe requests cannot be added to its command.
-    """
+    """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it: a launcher would apply those
+    a second time. It has no build arguments, which could make a launcher build another image."""
     data: dict[str, Any] = yaml_file.load(recipe.text, recipe.file)
     values = {**data, "recipe_version": "1", "container": image, "mods": mods}
     document = {key: values[key] for key in _KEYS if values.get(key) not in (None, [])}

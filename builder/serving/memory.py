@@ -35,11 +35,8 @@ class MachineMemory(NamedTuple):
 
 
 def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> MachineMemory | None:
-    """The memory of the engine's machine; None where its GPU has memory of its own, or nothing can be learned.
-
-    ``proc`` is this machine's /proc, for an engine that is here. On another machine a short-lived container of
-    ``image`` reads the same files.
-    """
+    """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
+    ``image``; None where its GPU has memory of its own, or nothing can be learned."""
     if endpoint.host.startswith("unix://"):
         files = (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))
         return parse_memory("".join(map(processes.text, files)))

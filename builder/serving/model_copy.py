@@ -29,8 +29,8 @@ _DEFAULT_HOME = ".cache/huggingface"
 
 @dataclass(frozen=True)
 class Destination:
-    """A node's folder of models: the ``host`` as ssh takes it (USER@HOST), its ``port``, and the folder ``hub``, which
-    is relative to the user's home there unless it is absolute."""
+    """A node's folder of models: the ``host`` as ssh takes it (USER@HOST), its ``port``, and the folder ``hub``,
+    relative to the user's home there unless it is absolute."""
 
     node: str
     host: str
@@ -62,10 +62,7 @@ def require_rsync() -> None:
 
 
 def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report) -> None:
-    """Brings the node's copy of ``model`` up to this machine's, and changes nothing else there: older revisions stay.
-
-    Raises SourceError if the node cannot be reached or refuses it.
-    """
+    """Brings the node's copy of ``model`` up to this machine's; older revisions there stay."""
     cached_model = hub_cache.find_model(environ, model)
     total = cached_model.size if cached_model else 0
     folder = hub_cache.folder(environ, model)

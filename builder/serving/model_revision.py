@@ -53,8 +53,8 @@ def outcomes(project: Project, model: str) -> Mapping[str, str]:
 
 
 def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
-    """The limit for a candidate of ``model`` to answer: five times the longest recorded start of the image that
-    the model is paired with, at least 15 minutes; an hour where no start of that image is recorded."""
+    """The limit for a candidate of ``model``: five times the longest recorded start of the image that the model is
+    paired with, at least 15 minutes; an hour where no start of that image is recorded."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     seconds = _of_model(project, model or "").get(current.fingerprint, ("", 0.0))[1] if current else 0.0
@@ -66,8 +66,7 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
 
 
 def record_answered(project: Project, model: str, fingerprint: str, outcome: Outcome, seconds: float = 0.0) -> None:
-    """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer; nothing is written
-    where both are known."""
+    """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer."""
     of_model = _of_model(project, model)
     before = of_model.pop(fingerprint, ("", 0.0))
     latest = (outcome, max(seconds, before[1]))
@@ -103,9 +102,8 @@ def _read(project: Project) -> dict[str, object]:
 
 
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
-    """Returns the revision to write into a new pairing of ``model``: the commit that the cache holds of the revision
-    that the recipe requests, or else that revision as the recipe writes it; of a recipe that serves a checkpoint the
-    one that was made last (``NAME@REVISION``)."""
+    """Returns the revision to write into a new pairing: the commit that the cache has of the revision that the recipe
+    requests, else that revision as written; for a checkpoint the one that was made last (``NAME@REVISION``)."""
     if recipe and recipe.checkpoint and recipe.model == model:
         return checkpoint_weights.latest_weights(project, recipe.checkpoint)
     requested = recipe.revision if recipe and recipe.model == model else None
@@ -113,8 +111,7 @@ def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: 
 
 
 def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, recipe: Recipe) -> str:
-    """Returns a line that names the revision that the model of ``recipe`` is paired at and the one that would be served
-    now; empty if they are the same, or one of the two is not known."""
+    """A line if the model of ``recipe`` is paired at another revision than would be served now; empty if not."""
     model = lock.models.get(recipe.model or "")
     if recipe.model is None or model is None or model.pairing.revision is None or recipe.checkpoint:
         return ""
@@ -127,11 +124,8 @@ def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, r
 
 
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
-    """Fills in the revision of a pairing that was made before the model was downloaded, or the checkpoint that
-    ``recipe`` serves was made; returns it if it was written.
-
-    A revision that is recorded already stays: a change is for the user to judge.
-    """
+    """Fills in the revision of a pairing that was made before the model was downloaded or its checkpoint was made;
+    returns it if it was written. A recorded revision stays: a change is for the user to judge."""
     if not _lacks_revision(lock_file.read_lock(workspace.project.lock), model):
         return None
     if not (commit := to_record(workspace.project, workspace.environment, model, recipe)):
@@ -148,8 +142,8 @@ def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = No
 
 
 def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedModel]:
-    """Returns the models of ``lock`` that the cache has, by name. Their revision is the one that the pairing names if
-    the cache has it, and otherwise that of ``main``."""
+    """Returns the models of ``lock`` that the cache has, at the revision that the pairing names if the cache has it,
+    otherwise at ``main``."""
     models = {name: cached_model for name in lock.models if (cached_model := hub_cache.find_model(environ, name))}
     for name, cached_model in models.items():
         named = lock.models[name].pairing.revision
@@ -167,8 +161,8 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
 
 @dataclass(frozen=True)
 class PairingSource:
-    """The source of a model's pairings with images of a repository: ``recipe`` is the one by which it is served,
-    ``first_recipe`` the file of its very first one, ``revision`` the revision of the model to record in a new one."""
+    """Where pairings of a model come from: the ``recipe`` that serves it, ``first_recipe``, the file for its very first
+    one, and the ``revision`` of the model."""
 
     first_recipe: str | None
     revision: str | None
@@ -184,9 +178,8 @@ def source(
     adopted: str = "",
     named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe that was
-    ``named``, else the one for the model and the repository, where there is exactly one; the revision is the one that a
-    build would record. ``adopted`` is the name that the image was adopted from, which the recipe may have as well."""
+    """Finds the recipe and the revision for a model's pairing, before the lock is held. A first pairing takes the
+    recipe that was ``named``, else the only one for the model and the repository, or for the image ``adopted``."""
     if model in lock.models:
         paired = None
         with suppress(UnsafePathError):

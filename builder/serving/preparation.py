@@ -45,10 +45,8 @@ _CACHE = f"{container.HOME}/.cache/huggingface"  # in the container
 @dataclass(frozen=True)
 class ServeRequest:
     """A request to serve ``text``, a recipe or a model. ``overrides`` and ``extra`` change its command; ``nodes`` of
-    builder.yaml serve it, of which the first answers requests, or this machine's own engine if there are none;
-    ``backend`` joins several nodes in place of the recipe's. ``container`` are the options of its container; with
-    ``force`` it is started where the memory does not suffice. ``image`` is the number that serves, where it is not the
-    one that is paired."""
+    builder.yaml serve it (the first answers), or this machine's own engine; ``backend`` joins them in place of the
+    recipe's. ``force`` starts it where memory does not suffice. ``image`` is a number in place of the paired one."""
 
     text: str
     overrides: Mapping[str, str]
@@ -62,9 +60,8 @@ class ServeRequest:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The settings of a server's containers, of which the first answers requests, each on its node; ``nodes`` is empty
-    for one on the user's own engine. ``note`` says which nodes are not needed. ``options`` are those of builder.yaml,
-    the recipe and the request, which the containers have; ``command`` is that of the first."""
+    """The settings of a server's containers, the head first, each on its node; ``nodes`` is empty for the user's own
+    engine. ``note`` says which nodes are not needed; ``command`` is the head's."""
 
     nodes: tuple[Node, ...]
     containers: tuple[ContainerSettings, ...]
@@ -84,9 +81,8 @@ class PlannedContainer:
 
 @dataclass(frozen=True)
 class PreparedServer:
-    """The selected image and the planned containers, of which the first answers requests; ``note`` says which nodes are
-    not needed. ``secrets`` are values of variables that the containers take from the environment. The memory that they
-    leave is at least ``reserve`` bytes; with ``force`` a shortage is reported, and the server started."""
+    """The selected image and the planned containers, the head first. ``secrets`` are values that the containers take
+    from the environment. They leave ``reserve`` bytes of memory; with ``force`` a shortage is only reported."""
 
     selection: ServedImage
     containers: tuple[PlannedContainer, ...]
@@ -107,12 +103,8 @@ class PreparedServer:
 
 def prepare(workspace: Workspace, request: ServeRequest, selection: ServedImage | None = None) -> PreparedServer:
     """Plans the containers, and checks everything that can be wrong in files and images. A ``selection`` serves in
-    place of the image that the request leads to.
-
-    Raises UsageError and FileProblemsError for a command that cannot be rendered, ImageStateError if one of the engines
-    lacks the image that images.lock records, or the one that has no number; NoImageHelpsError for a model that is not
-    to be had.
-    """
+    place of the image that the request leads to. Raises ImageStateError if an engine lacks the image, NoImageHelpsError
+    if the model cannot be had."""
     selection = selection or selected(workspace.project, request)
     planned = settings(workspace.project, selection, request, workspace.environment)
     container.require_values(planned.options, workspace.environment)
@@ -153,8 +145,7 @@ def selected(project: Project, request: ServeRequest) -> ServedImage:
 def settings(
     project: Project, selection: ServedImage, request: ServeRequest, environ: Mapping[str, str]
 ) -> ServerSettings:
-    """Plans the containers that serve ``selection``, without asking any engine. Raises UsageError and
-    FileProblemsError for a command that cannot be rendered, and for nodes that do not fit it."""
+    """Plans the containers that serve ``selection``, without asking any engine."""
     if selection.recipe.checkpoint:
         weights = checkpoint_weights.served_weights(project, environ, lock_file.read_project_lock(project), selection)
         if weights:
@@ -208,12 +199,8 @@ def _nodes(project: Project, selection: ServedImage, requested: Sequence[str]) -
 def settle_server_options(
     project: Project, recipe: Recipe, typed: RequestedOptions, environ: Mapping[str, str], nodes: int = 1
 ) -> tuple[ContainerOptions, Recipe]:
-    """The options for a container of ``recipe`` on each of so many ``nodes``, those of builder.yaml, the recipe and the
-    request together, and the recipe without the variables that are typed in place of its own.
-
-    Raises UsageError for an option that is wrong, or cannot be used with several nodes, FileProblemsError for a volume
-    of the recipe that is wrong.
-    """
+    """The options of builder.yaml, the recipe and the request together, for a container on each of so many ``nodes``,
+    and the recipe without the variables that are typed in place of its own."""
     configured = configuration.load_configuration(project).container
     if nodes > 1:
         if typed.publish:
@@ -235,11 +222,8 @@ def _with_models(alike: ContainerSettings, node: Node, environ: Mapping[str, str
 
 
 def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
-    """The folder that ``models:`` of a node names, with its whole path, as an engine mounts it; None where it names
-    none. ``~`` is the user's home folder, which is taken to be the same on every machine.
-
-    Raises UsageError for ``~`` of a node that is reached as another user, and for a path that is relative.
-    """
+    """The folder that ``models:`` of a node names, as an engine mounts it: with its whole path. ``~`` is taken to be
+    the same on every machine; a node that is reached as another user has to name the whole path."""
     import getpass
 
     written = node.models
@@ -259,10 +243,8 @@ def node_model_folder(environ: Mapping[str, str], node: Node) -> str | None:
 
 
 def _require_image(selection: ServedImage, engines: Sequence[ServingEngine]) -> tuple[tuple[ImageDetails, ...], str]:
-    """Returns the image as each engine has it, and its fingerprint, which is the one that images.lock records.
-
-    Raises ImageStateError if the image is missing from one of them, or another.
-    """
+    """Returns the image as each engine has it, and its fingerprint. Raises ImageStateError if it is missing or
+    another."""
     name = selection.name
     is_numbered = isinstance(selection, SelectedImage)
     expected = selection.record.fingerprint if isinstance(selection, SelectedImage) else ""
@@ -301,8 +283,8 @@ def _way_to(selection: ServedImage, *, on_nodes: bool) -> str:
 
 
 def _require_usable(settings: ContainerSettings, endpoint: Endpoint, options: ContainerOptions) -> None:
-    """Raises UsageError where a volume is missing on this machine (on another one the engine says so), ImageStateError
-    where the image lacks earlyoom and is to run it."""
+    """Raises UsageError for a missing volume (on another machine the engine says so), ImageStateError for missing
+    earlyoom."""
     for mount in settings.mounts:
         if endpoint.host.startswith("unix://") and not mount.ours and not Path(mount.source).exists():
             raise UsageError(
@@ -329,8 +311,8 @@ _OFFLINE = frozenset({"HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"})
 def require_model(
     command: ServeCommand, container: ContainerSettings, environ: Mapping[str, str], revision: str | None
 ) -> None:
-    """Raises NoImageHelpsError where the model of ``command`` cannot be had on this machine: the hub or, offline, the
-    cache has none of that name, or a mounted folder does not hold it. What cannot be told is left to the server."""
+    """Raises NoImageHelpsError where the model of ``command`` is neither on the hub, in the cache, nor in a mounted
+    folder. What cannot be told is left to the server."""
     model = command.model
     if not model or "$" in model:
         return

@@ -63,8 +63,8 @@ _NO_CAUSE = re.compile(
 
 
 class KnownCause(NamedTuple):
-    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image does not
-    help, unless the cause is ``in_image``."""
+    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image helps
+    only where the cause is ``in_image``."""
 
     pattern: str
     hint: str
@@ -221,11 +221,11 @@ def wait_until_ready(
     crashes: int = CRASHES,
     limit: StartLimit | None = None,
 ) -> float:
-    """Waits until the server answers, reporting each `Phase`; returns the seconds that this took. One that
-    serves alone may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
+    """Waits until the server answers, reporting each `Phase`; returns the seconds that this took. One that serves alone
+    may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
 
-    If it crashes repeatedly or the limit is over, it is removed, its log is kept, and ServeFailedError says why. If the
-    wait is interrupted, a server that this command started is stopped, and one that was running before goes on.
+    If it never answers, it is removed, its log is kept, and ServeFailedError says why. ^C stops a server that this
+    command started; one that was running before goes on.
     """
     from builder.serving import starting
 
@@ -300,8 +300,7 @@ def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]
 
 
 def _states(server: RunningServer) -> list[Service]:
-    """The present states of its containers. Raises ConflictError if the server was stopped: there is nothing more to
-    wait for."""
+    """The present states of its containers. Raises ConflictError if the server was stopped."""
     found = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
     states = [state for state in found if state is not None]
     is_ended = len(found) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
@@ -311,8 +310,8 @@ def _states(server: RunningServer) -> list[Service]:
 
 
 def _is_ready(server: RunningServer, service: Service, phase: Phase | None, *, is_due: bool) -> bool:
-    """Tells whether the server answers: by its log if it has no health check, as its port is not known; otherwise by
-    its health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
+    """True if the server answers: by its log if it has no health check, as its port is not known; otherwise by its
+    health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
     is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
@@ -320,8 +319,7 @@ def _is_ready(server: RunningServer, service: Service, phase: Phase | None, *, i
 
 
 def _failure(project: Project, started: StartedServer, members: Sequence[tuple[ServerMember, int]]) -> ServeFailedError:
-    """Returns the error for a server that never answered; the whole log of each container that ended is kept in a
-    file."""
+    """The error for a server that never answered; the whole log of each container that ended is kept in a file."""
     server, selected = started.server, started.selection
     ended = [(member, crashes, *_keep_log(project, server, member)) for member, crashes in members]
     # Those that ended because another did have nothing to tell.
@@ -378,8 +376,7 @@ LARGE_DRAFTER_BLOCKS = ">=0.30,<0.34"
 
 
 def of_selection(project: Project, selection: SelectedImage, nodes: int) -> tuple[Diagnosis, ...]:
-    """The faults that the selected image has where its recipe serves on so many ``nodes``. Raises FileProblemsError for
-    a recipe whose command cannot be rendered."""
+    """The faults that the selected image has where its recipe serves on so many ``nodes``."""
     words = command.render_command(selection.recipe, {}, ()).words
     packages = packages_of(project, selection.image, selection.record)
     return tuple(of_software(selection.name, packages, words, nodes))
@@ -454,7 +451,7 @@ _COUNTS = {
 @dataclass(frozen=True)
 class ServerMetrics:
     """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1;
-    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those of them that the model took."""
+    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those that the model took."""
 
     running: int
     waiting: int
@@ -482,8 +479,7 @@ def read_metrics(text: str) -> ServerMetrics | None:
 
 
 def metric_totals(text: str) -> defaultdict[str, float]:
-    """The samples of vLLM in the text by their names; each of several engines has one of its own, and they are added
-    up. 0 for a name that is not there."""
+    """vLLM's samples by name, added up over its engines; 0 for a name that is not there."""
     sums: defaultdict[str, float] = defaultdict(float)
     for name, value in _SAMPLE.findall(text):
         sums[name] += 0.0

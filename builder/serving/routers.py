@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model that a router leads to: its name, the names by which its server knows it, the numbered image that serves
-    it, the container, and the port of the machine that it answers on."""
+    """A model that a router leads to: the names by which its server knows it, the image and the container that serve
+    it, and the port of the machine that it answers on."""
 
     model: str
     served: tuple[str, ...]
@@ -62,8 +62,8 @@ def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
 
 
 def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
-    """Returns the configuration; ``address`` is the servers' host for the proxy. Two entries of one name would be two
-    servers to LiteLLM, among which it chooses: so each name is of one model."""
+    """Returns the configuration; ``address`` is the servers' host for the proxy. LiteLLM chooses among entries of one
+    name, so each name is of one model."""
     host = f"[{address}]" if ":" in address else address
     further = _further_names(models)
     entries = [

@@ -142,8 +142,7 @@ def _name(labels: Mapping[str, str]) -> str:
 
 
 def answers(server: RunningServer) -> bool:
-    """Tells whether the server answers at this moment, with the probe of its health check; False if its port is not
-    known."""
+    """True if the server answers now, by the probe of its health check; False if its port is not known."""
     host, port = server.inside
     if port is None:
         return False
@@ -160,8 +159,7 @@ def answers(server: RunningServer) -> bool:
 
 @dataclass(frozen=True)
 class SupersededServer:
-    """The server ``name`` of a ``model``, which was started from ``image``, while the model is ``paired`` with
-    another."""
+    """The server ``name`` of a ``model``, started from ``image``, while the model is ``paired`` with another."""
 
     name: str
     model: str
@@ -170,8 +168,8 @@ class SupersededServer:
 
 
 def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -> tuple[SupersededServer, ...]:
-    """The servers of ``models`` on the user's own engine that another image is paired with in ``lock``; nodes are not
-    asked, since one that is switched off would be waited for."""
+    """The superseded servers of ``models`` on the user's own engine; a node that is switched off would be waited
+    for."""
     if not models:
         return ()
     by_name = {
@@ -183,9 +181,8 @@ def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -
 
 
 def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> SupersededServer | None:
-    """The server with these labels, if it serves a model of this project which is paired with another image;
-    None for any other, and for one that another program starts and stops. An image that the recipe names by its number
-    is no pairing's."""
+    """The server with these labels if its model is paired with another image now; None for one of another project or
+    started by another program, and for an image that the recipe names by its number."""
     model, image = labels.get(f"{LABEL}.model", ""), labels.get(f"{LABEL}.image", "")
     paired = lock.models.get(model)
     if paired is None or labels.get(PROJECT) != str(project.root) or str(paired.pairing.image) == image:
@@ -212,8 +209,7 @@ def engine_of_node(environ: Mapping[str, str], node: Node) -> ServingEngine:
 
 
 def find_all(workspace: Workspace) -> RunningServers:
-    """Finds the servers on this engine and on the nodes of builder.yaml. Raises EngineError if this engine does not
-    answer; a node may be switched off."""
+    """Finds the servers on this engine, which has to answer, and on the nodes, which may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
 
     def members_on(node: Node) -> tuple[ServerMember, ...]:
@@ -245,8 +241,8 @@ def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
 
 
 def find_server(workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` serves one") -> RunningServer:
-    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, or more
-    than one; ``hint`` is the advice where nothing is served at all."""
+    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, with
+    ``hint`` where nothing is served at all, or more than one."""
     running = find_all(workspace)
     if (match := pick(workspace.project, running, text)) is not None:
         return match
@@ -257,9 +253,9 @@ def find_server(workspace: Workspace, text: str | None, hint: str = "`builder ru
 
 
 def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
-    """Returns the server called ``text``, or the only one if that is None; None if there is no such server. A server of
-    another project is found by its own name or its container's only, as that project may have a recipe or a model of
-    the same name. Raises UsageError if several match."""
+    """Returns the server called ``text``, or the only one if that is None. A server of another project, which may have
+    a recipe or a model of the same name, is found only by its own name or its container's. Raises UsageError if several
+    match."""
     of_project = tuple(server for server in running.servers if server.labels.get(PROJECT) == str(project.root))
     exact = tuple(server for server in running.servers if text in {server.name, server.head.service.name})
     matches = exact or tuple(server for server in of_project if text is None or server.is_named(text))

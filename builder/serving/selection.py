@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """A recipe and the numbered image that serves it. ``reason`` says why it is this image: ``numbered`` by the recipe
-    itself, ``paired`` with its model, ``adopted`` from the very name that the recipe has, or only ``current`` in its
-    repository, because no pairing is recorded."""
+    """A recipe and the numbered image that serves it, because it is ``numbered`` by the recipe, ``paired`` with its
+    model, ``adopted`` from the very name that the recipe has, or, without a pairing, ``current`` in its repository."""
 
     recipe: Recipe
     image: ImageName
@@ -49,8 +48,8 @@ class SelectedImage:
 
 @dataclass(frozen=True)
 class UnnumberedImage:
-    """A recipe whose container no number is known of: the engine's image of that name serves it, if there is one.
-    ``definition`` makes images of that name, None where none does."""
+    """A recipe whose container has no number: the engine's image of that name serves it. ``definition`` makes images of
+    that name, if there is one."""
 
     recipe: Recipe
     definition: str | None
@@ -79,8 +78,8 @@ _NVIDIA = "nvidia_entrypoint.sh"
 
 
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
-    """Selects the image for ``text`` as `select_image` does; where its container has no number yet, the engine's own
-    image of that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
+    """Selects the image for ``text`` as `select_image` does, or where that has no number yet, the engine's own of that
+    name."""
     recipe = _recipe(project, lock, text)
     name, _ = _image(lock, recipe)
     repository = lock.images.get(recipe.repository)
@@ -93,10 +92,7 @@ def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
 
 
 def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
-    """Selects the numbered image for ``text``: a recipe (its file or its name) or a model of images.lock.
-
-    Raises UsageError if ``text`` names neither, ImageStateError if there is no such image yet.
-    """
+    """Selects the numbered image for ``text``: a recipe (its file or its name) or a model of images.lock."""
     return for_recipe(lock, _recipe(project, lock, text))
 
 
@@ -120,10 +116,9 @@ def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
 
 
 def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequence[str] | None = None) -> ServeSettings:
-    """The settings for containers of the selected image: those of its definition, or for an image that was built
-    elsewhere those of the definition whose images have the same name, if there is one. Such an image keeps its
-    ``entrypoint`` where that is NVIDIA's; None is the one that was recorded when it was adopted. One whose vLLM is a
-    build for the CPU (``0.32.0+cpu``) gets no GPU."""
+    """The settings for containers of the selected image: those of its definition, or of the one that makes images of
+    the same name. An image that was built elsewhere keeps its ``entrypoint`` where that is NVIDIA's (None: as recorded
+    by adopt), and gets no GPU where its vLLM is a build for the CPU (``0.32.0+cpu``)."""
     if isinstance(selection, UnnumberedImage):
         settings = image.serve_settings(project, selection.definition or "")
     elif selection.record.definition:
@@ -140,8 +135,7 @@ def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequenc
 
 
 def selection_warning(selection: ServedImage) -> str:
-    """Returns a warning if the image has no number, or was selected only because no pairing is recorded; empty
-    otherwise."""
+    """A warning if the image has no number, or was selected only because no pairing is recorded."""
     recipe = selection.recipe
     if isinstance(selection, UnnumberedImage):
         adopts = f"`builder adopt {recipe.container}` gives it one"

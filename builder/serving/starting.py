@@ -53,8 +53,8 @@ _FORCE = "`--force` starts it all the same"
 
 
 def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
-    """Raises ConflictError where the server does not fit into the memory of its machines, or reports it if the request
-    insists. The memory of the containers ``leaving`` counts as free. Looks at nothing where no GPU is used."""
+    """Raises ConflictError where the server does not fit into the memory of its machines; with `force` reports it. The
+    memory of the containers ``leaving`` counts as free. Looks at nothing where no GPU is used."""
     shortages = [
         shortage
         for planned in prepared.containers
@@ -88,10 +88,8 @@ def memory_shortage(
     wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
 ) -> tuple[str, str] | None:
     """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and what would
-    help; None where it fits and leaves the ``reserve`` (in bytes).
-
-    vLLM itself ends where less than its share is available when it starts; what it leaves over is the machine's.
-    """
+    help; None where it fits and leaves the ``reserve`` (in bytes). vLLM itself ends where less than its share is
+    available when it starts; what it leaves over is the machine's."""
     total = memory.total
     needed = wanted.of(total)
     share = f"{needed / container.GIB:.1f} GiB"
@@ -210,9 +208,8 @@ def _bytes(size: str) -> int:
 
 
 def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
-    """Raises ConflictError if the port that it will answer on is in use: by a container of this program other than
-    those ``leaving`` (by name), or, where the engine runs on this machine, by anything else. A server would find that
-    out after it has loaded its model for ten minutes."""
+    """Raises ConflictError if its port is in use by another container of this program than those ``leaving`` (by name),
+    or on this machine by anything else. A server would find that out after it has loaded its model for ten minutes."""
     settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
     if not port:
         return
@@ -258,11 +255,8 @@ class StartedServer:
 
 
 def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
-    """Starts the server without waiting for it to answer; does nothing if it is running already with these settings.
-
-    Raises ConflictError if it is running with other settings, or its port or name is taken; ServeFailedError if an
-    engine cannot start it. Nothing is left behind then.
-    """
+    """Starts the server without waiting for it to answer; does nothing if it runs already with these settings. Raises
+    ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
     existing = existing_containers(prepared)
     pairs = list(zip(prepared.containers, existing, strict=True))
@@ -289,8 +283,7 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> Starte
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
-    """The containers that the server has already, in the order of those that it needs; None for each that is
-    missing."""
+    """The containers that the server has already, in the order of those that it needs; None for each missing one."""
     return tuple(
         containers.find_container(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers
     )
@@ -308,8 +301,8 @@ def remove_server(server: RunningServer) -> None:
 
 
 def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
-    """True if all containers are running as they would be started. Raises ConflictError if some run with other
-    settings, or another container has the name."""
+    """True if all containers run as they would be started. Raises ConflictError if some run with other settings, or
+    another container has the name."""
     up = []
     for planned, service in zip(prepared.containers, existing, strict=True):
         if service is not None and LABEL not in service.labels:
@@ -375,8 +368,7 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 @dataclass(frozen=True)
 class CompileCache:
-    """The folder of one number, below that of all of them (``root``), and the bytes on disk of what serving wrote into
-    it."""
+    """The folder of one number, below that of all (``root``), and the bytes on disk of what serving wrote into it."""
 
     name: ImageName
     root: Path
@@ -387,8 +379,7 @@ class CompileCache:
 def find_compile_caches(
     endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]
 ) -> tuple[CompileCache, ...]:
-    """Returns the compile caches of these numbers that exist; none where the engine runs on another machine, as the
-    folders are there, too."""
+    """Returns the existing compile caches of these numbers on this machine."""
     if not endpoint.host.startswith("unix://"):
         return ()
     caches = []
@@ -402,11 +393,8 @@ def find_compile_caches(
 
 def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
     """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
-    be removed and why; empty if all is gone.
-
-    A container writes as root. Files that this user may not remove are removed in a container of ``image``, if one is
-    given, with no other folder mounted.
-    """
+    be removed and why. Containers write as root: what this user may not remove is removed in a container of
+    ``image``."""
     try:
         below_project(cache.root, cache.folder)
     except UnsafePathError as error:

@@ -31,8 +31,8 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class PutBack:
-    """A model that was put back: ``origin`` is the image that did not serve it, ``to`` the one before, and ``why`` says
-    why in a line."""
+    """A model that was put back from the image ``origin``, which did not serve it, to the one before; ``why`` is a
+    line."""
 
     model: str
     origin: ImageName
@@ -41,11 +41,8 @@ class PutBack:
 
 
 def require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
-    """Takes each required probe that has not passed on this image, and keeps the result: what went through `upgrade` is
-    served at once. A probe that cannot take place decides nothing.
-
-    Raises ServeFailedError for the first one that fails; the server is ended then.
-    """
+    """Takes each required probe that has not passed on this image, and keeps the result. Raises ServeFailedError for
+    the first one that fails, and ends the server. A probe that cannot take place decides nothing."""
     project, model = workspace.project, served.recipe.model
     lock = lock_file.read_project_lock(project)
     lacking = requirements.missing(
@@ -77,11 +74,8 @@ def require_probes(workspace: Workspace, served: SelectedImage, server: RunningS
 
 
 def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
-    """The image that takes the place of ``served`` if it does not serve; None where nothing changed, nothing is to go
-    back to, or that was tried before.
-
-    The change counts where the pairing requires evidence, and where the image before is known to have answered here.
-    """
+    """The image that takes the place of ``served`` if it does not serve: None where nothing changed, there is none, or
+    that was tried before. It counts where evidence is required, or where it is known to have answered here."""
     model = served.recipe.model
     if model is None or not isinstance(served, SelectedImage) or served.reason != "paired":
         return None
@@ -102,8 +96,7 @@ def image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | N
 
 
 def record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, why: str) -> PutBack:
-    """Pairs the model with the image before, and marks its pairing with the other one bad, with the first line of
-    ``why``."""
+    """Pairs the model with the image before, and marks the other pairing bad, with the first line of ``why``."""
     model = served.recipe.model or ""
     reason = "".join(char if char.isprintable() else " " for char in next(iter(why.splitlines()), ""))
     if len(reason) > _LONGEST:

@@ -42,10 +42,9 @@ _LARGEST = 1 << 20
 
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade as far as it is. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps
-    each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
-    start, empty where there was none; ``served`` is True where its server ran. ``why`` are the reasons of the
-    ``result``. With ``older``, packages and sources may go back to older versions."""
+    """An upgrade so far. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps each
+    source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
+    start, empty if none; ``served`` is True if its server ran. ``why`` are the reasons of the ``result``."""
 
     target: str
     models: tuple[str, ...]
@@ -80,8 +79,8 @@ def _image(text: str) -> ImageName:
 
 
 def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -> Upgrade:
-    """The upgrade after the step of its stage. ``why`` are the reasons for which the step failed, none where it passed;
-    with ``aborted`` the user gave up. A decision stays: after it, reasons are only added."""
+    """The upgrade after the step of its stage, which failed if there are reasons ``why``; with ``aborted`` the user
+    gave up. A result stays: after it, reasons are only added."""
     if upgrade.stage == "settle":
         return replace(upgrade, stage="done", why=(*upgrade.why, *why))
     if why:
@@ -159,8 +158,8 @@ def _upgrade(data: dict[str, Any]) -> Upgrade:
 
 @dataclass(frozen=True)
 class InterruptedUpgrade:
-    """An upgrade that ended before it was over; ``text`` is what `upgrade` goes on with. ``problem`` says why its
-    journal cannot be read; ``upgrade`` is None then."""
+    """An upgrade that ended before it was over; ``text`` is what `upgrade` goes on with. ``upgrade`` is None where its
+    journal cannot be read, for the reason ``problem``."""
 
     subject: str
     text: str
