@@ -7,14 +7,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, NoImageHelpsError, ServeFailedError
+from builder.base import words
+from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
 from builder.definitions import container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers
-from builder.lab.upgrade import going_back, upgrade_journal
+from builder.evidence import requirements
+from builder.lab.upgrade import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
+from builder.numbers import images_lock
 from builder.serving import (
     beside,
     checkpoint_weights,
@@ -25,14 +28,14 @@ from builder.serving import (
     running,
     starting,
 )
-from builder.serving.running import REQUEST, answers, find_all, pick
-from builder.serving.selection import SelectedImage, mods_warning, selection_warning
+from builder.serving.running import PUT_BACK, REQUEST, answers, find_all, pick
+from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.lab.upgrade.going_back import PutBack
+    from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.model_revision import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
@@ -83,6 +86,17 @@ def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None
 
 
 # The run command on one page: prepare, start, wait, record.
+
+
+@dataclass(frozen=True)
+class PutBack:
+    """A model that was put back from the image ``origin``, which did not serve it, to the one before; ``why`` is a
+    line."""
+
+    model: str
+    origin: ImageName
+    to: ImageName
+    why: str
 
 
 @dataclass(frozen=True)
@@ -152,19 +166,89 @@ def _serve(
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
         return ServeResult(started.server, started.was_running, None)
-    before = going_back.image_before(workspace, selection)
+    before = _image_before(workspace, selection)
     workspace.report(WaitingStarted())
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
         seconds = readiness.wait_until_ready(project, started, workspace.report, crashes, limit)
         if before and isinstance(selection, SelectedImage):
-            going_back.require_probes(workspace, selection, started.server)
+            _require_probes(workspace, selection, started.server)
     except ServeFailedError as error:
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _serve_image_before(workspace, request, selection, before, error)
     record_answer(workspace, selection, seconds)
     return ServeResult(started.server, already=False, seconds=seconds)
+
+
+def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
+    """Records that an image serves its model here, after so many ``seconds``, and which revision of the model it is."""
+    if (model := selection.recipe.model) is None:
+        return
+    model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
+    if isinstance(selection, SelectedImage):
+        model_revision.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds)
+
+
+# A model whose new image does not serve returns to the image before, once. That happens only after a change: the image
+# has never answered for the model here, and another one was there before it. What was paired with `--force --note`
+# without its evidence stays, as the user wants it.
+
+_LONGEST_REASON = 200
+
+
+def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
+    """The image that takes the place of ``served`` if it does not serve: None where nothing changed, there is none, or
+    that was tried before. It counts where evidence is required, or where it is known to have answered here."""
+    model = served.recipe.model
+    if model is None or not isinstance(served, SelectedImage) or served.reason != "paired":
+        return None
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    paired = lock.models.get(model)
+    if paired is None or paired.pairing.image != served.image:
+        return None
+    if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
+        return None  # it was found good, or the user wants it whatever it lacks
+    outcomes = model_revision.outcomes(project, model)
+    before = requirements.pairing_before(project, workspace.environment, lock, model)
+    if before is None or served.record.fingerprint in outcomes:
+        return None
+    selected = with_number(lock, served.recipe, before.image)
+    has_answered = outcomes.get(selected.record.fingerprint) == "answered"
+    return selected if has_answered or requirements.required(project, model, served.recipe) else None
+
+
+def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
+    """Takes each required probe that has not passed on this image, and keeps the result. Raises ServeFailedError for
+    the first one that fails, and ends the server. A probe that cannot take place decides nothing."""
+    project, model = workspace.project, served.recipe.model
+    lock = lock_file.read_project_lock(project)
+    lacking = requirements.missing(
+        project, lock, served.image, model, recipe=served.recipe, environ=workspace.environment
+    )
+    names = [each.name for each in lacking if each.kind == "probe"]
+    if not names:
+        return
+    from builder.lab.measure import probes, served_model
+
+    try:
+        measured = served_model.find_measured_server(server)
+        for name in names:
+            probes.require(project, name)
+            workspace.report(Message(f"{served.image} is new: taking the probe {name}, which {model} requires"))
+            outcome = probes.run_probe(project, measured.model, name, workspace.environment, workspace.report)
+            served_model.keep_run(workspace, measured, outcome)
+            if outcome.verdict == "fail":
+                break
+        else:
+            return
+    except MeasuringError as error:
+        workspace.report(Message(error.message))
+        return
+    starting.remove_server(server)
+    hint = f"`builder show {served.image}` has the result"
+    raise ServeFailedError(f"{server.name} answers, and fails the probe {name}", hint=hint)
 
 
 def _serve_image_before(
@@ -188,18 +272,26 @@ def _serve_image_before(
             log=error.log,
             hint=error.hint,
         ) from None
-    result = going_back.record_going_back(workspace, served, before, error.message)
+    result = _record_going_back(workspace, served, before, error.message)
     record_answer(workspace, before, seconds)
     return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
 
 
-def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
-    """Records that an image serves its model here, after so many ``seconds``, and which revision of the model it is."""
-    if (model := selection.recipe.model) is None:
-        return
-    model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
-    if isinstance(selection, SelectedImage):
-        model_revision.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds)
+def _record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, why: str) -> PutBack:
+    """Pairs the model with the image before, and marks the other pairing bad, with the first line of ``why``."""
+    model = served.recipe.model or ""
+    reason = "".join(char if char.isprintable() else " " for char in next(iter(why.splitlines()), ""))
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[: _LONGEST_REASON - 1]}…"
+    with images_lock.transaction(workspace) as transaction:
+        lock = transaction.lock
+        paired = lock.models.get(model)
+        goal = next((each for each in paired.previous if each.image == before.image), None) if paired else None
+        if paired and goal and paired.pairing.image == served.image:  # else it was moved meanwhile
+            note = f"{PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
+            marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
+            transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
+    return PutBack(model, served.image, before.image, reason)
 
 
 # The restart command: starts a server again as requested before, from the image that is paired with its model now.

@@ -129,8 +129,6 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
 
 
 def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
-    from builder.lab.upgrade import going_back
-
     head = server.head.service
     state = _container_state(server)
     phase = _phase(server) if state == "starting" else None
@@ -151,7 +149,7 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
         numbers=numbers,
         rates=rates,
         ended=_ended(server),
-        put_back=going_back.of_model(lock, server.model) if is_ours else None,
+        put_back=running.put_back_from(lock, server.model) if is_ours else None,
         superseded=running.of_labels(project, lock, server.labels),
     )
 

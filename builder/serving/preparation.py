@@ -164,7 +164,8 @@ def settings(
     for key in (command.option(rendered.words, "--api-key"), rendered.env.get("VLLM_API_KEY")):
         redaction.learn(key or "")
     of_image = serve_settings(project, selection)
-    alike = container.settings(recipe, rendered, of_image, selection.run_from, environ, options)
+    number = (selection.image.repository, selection.image.number) if isinstance(selection, SelectedImage) else None
+    alike = container.settings(recipe, rendered, of_image, number or selection.name, environ, options)
     containers = [_with_models(alike, node, environ) for node in nodes] or [alike]
     if together:
         members = list(zip(containers, together.members, strict=True))

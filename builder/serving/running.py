@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import Node
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
-    from builder.lock.model import ImageName, Lock
+    from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
 
 
@@ -35,6 +35,9 @@ NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
 # The program that starts and stops the container, where that is not this one: what `builder export` writes for it.
 STARTED_BY = f"{LABEL}.by"
+
+# How the note of a pairing begins that its model was put back from, because the image did not serve it.
+PUT_BACK = "put back on "
 
 # A little longer than the probe itself waits.
 _ANSWER_TIMEOUT = 10
@@ -190,6 +193,13 @@ def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> Supers
     if paired.pairing.recipe != labels.get(f"{LABEL}.recipe") or labels.get(STARTED_BY):
         return None
     return SupersededServer(_name(labels), model, image, paired.pairing.image)
+
+
+def put_back_from(lock: Lock, model: str) -> Pairing | None:
+    """The pairing that a model was put back from, where nothing has moved it since."""
+    paired = lock.models.get(model)
+    last = paired.previous[0] if paired and paired.previous else None
+    return last if last and last.note.startswith(PUT_BACK) and last.status == "bad" else None
 
 
 # The lookup on the user's own engine and on the nodes.

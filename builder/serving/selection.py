@@ -36,11 +36,6 @@ class SelectedImage:
         return str(self.image)
 
     @property
-    def run_from(self) -> tuple[str, int] | str:
-        """The image as `container.settings` takes it."""
-        return self.image.repository, self.image.number
-
-    @property
     def missing_mods(self) -> tuple[str, ...]:
         """The recipe's mods that the image does not carry."""
         return tuple(mod for mod in self.recipe.mods if name_of(mod) not in self.record.mods)
@@ -58,11 +53,6 @@ class UnnumberedImage:
     def name(self) -> str:
         """The name of the image in an engine."""
         return self.recipe.container
-
-    @property
-    def run_from(self) -> tuple[str, int] | str:
-        """The image as `container.settings` takes it."""
-        return self.name
 
     @property
     def missing_mods(self) -> tuple[str, ...]:
