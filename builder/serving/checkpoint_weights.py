@@ -1,6 +1,5 @@
-"""A recipe can serve the weights of one of the project's own checkpoints.
+"""A recipe can serve the weights of one of the project's own checkpoints, or those of a source in their place.
 
-The weights of the checkpoint come first, then the weights of a source in their place.
 A pairing names the checkpoint in its revision (``NAME@REVISION``), so that image and weights move together.
 """
 
@@ -39,11 +38,12 @@ _SOURCE = "/checkpoint-source"
 @dataclass(frozen=True)
 class ServedWeights:
     """A recipe whose ``{model}`` is the weights to serve, and the arguments ``extra`` that give them their name.
-    ``checkpoint`` is None where the pairing names the model's own weights."""
+    ``checkpoint`` and ``made`` are None where the pairing names the model's own weights."""
 
     recipe: Recipe
-    extra: tuple[str, ...]
-    checkpoint: CheckpointName | None
+    extra: tuple[str, ...] = ()
+    checkpoint: CheckpointName | None = None
+    made: CheckpointRevision | None = None
 
 
 def latest_weights(project: Project, name: str) -> str | None:
@@ -71,7 +71,7 @@ def served_weights(
         return None
     paired = paired_revision(lock, selection)
     if paired and checkpoints_lock.parse_name(paired) is None:
-        return ServedWeights(replace(recipe, revision=paired), (), None)
+        return ServedWeights(replace(recipe, revision=paired))
     name = checkpoints_lock.parse_name(paired or latest_weights(project, recipe.checkpoint) or "")
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
@@ -89,15 +89,19 @@ def served_weights(
         )
     if isinstance(selection, SelectedImage):
         hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
-        _require_mods(str(selection.image), selection.record, name, made, hint)
+        _require_mods(selection.name, selection.record, name, made, hint)
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
     if place.is_cache:  # which is mounted anyway
         inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
-    changed = replace(
-        recipe, defaults={**recipe.defaults, "model": inside}, volumes=(*recipe.volumes, *volumes), revision=None
-    )
     is_named = _NAME_OPTION.search(recipe.command)
-    return ServedWeights(changed, () if is_named else ("--served-model-name", made.model), name)
+    extra = () if is_named else ("--served-model-name", made.model)
+    return ServedWeights(_serving(recipe, inside, *volumes), extra, name, made)
+
+
+def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
+    """The recipe with what is mounted at ``model`` in place of its own."""
+    defaults = {**recipe.defaults, "model": model}
+    return replace(recipe, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
 
 
 def _require_mods(
@@ -176,36 +180,27 @@ def source_weights_of(
     from builder.definitions.checkpoint_definition import TakeStep
 
     served = served_weights(project, environ, lock, selection)
-    if served is None or served.checkpoint is None:
+    if served is None or served.checkpoint is None or served.made is None:
         raise UsageError(
             f"{selection.recipe.file} serves no checkpoint of this project: there is no source to compare with",
             hint="its `model` has to be `checkpoint:NAME`; `builder checkpoints list` shows them",
         )
     definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
     name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
-    if name not in definition.sources:
+    recorded = served.made.sources.get(name)
+    if recorded is None or name not in definition.sources:
         suggestion = did_you_mean(name, definition.sources, code=True)
         raise UsageError(
             f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"there are: {', '.join(definition.sources)}",
+            hint=f"there are: {', '.join(served.made.sources)}",
         )
-    made = checkpoints_lock.read_checkpoints_lock(project).find(served.checkpoint.name, served.checkpoint.revision)
-    recorded = made.sources.get(name) if made else None
-    if recorded is None:
-        raise UsageError(f"{served.checkpoint.short} was made without a source called `{name}`")
     written = definition.sources[name]
     requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""
     if written.model and recorded.commit:
         requested, inside = f"{written.model}@{recorded.commit}", f"/snapshots/{recorded.commit}"
         mounted = hub_cache.folder(environ, written.model)
     _require_whole(Path(f"{mounted}{inside}"), written, recorded)
-    recipe = replace(
-        selection.recipe,
-        checkpoint=None,
-        revision=None,
-        defaults={**selection.recipe.defaults, "model": f"{_SOURCE}{inside}"},
-        volumes=(*selection.recipe.volumes, f"{mounted}:{_SOURCE}:ro"),
-    )
+    recipe = _serving(replace(selection.recipe, checkpoint=None), f"{_SOURCE}{inside}", f"{mounted}:{_SOURCE}:ro")
     return SourceWeights(recipe, served.extra, served.checkpoint, requested)
 
 

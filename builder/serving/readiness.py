@@ -50,11 +50,11 @@ _REFUSED = re.compile(
     r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
     r"|.*\bexec \S+ failed: .*"
 )
-# pydantic gives each fault lines of its own, with the place above it where it is a field's.
+# pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
 _VALIDATION = re.compile(r"validation errors? for \w+")
-_VALIDATION_END = re.compile(r"\s*\[type=\w+.*$|\s*\[type=\w+,.*")
-_VALUE_ERROR = re.compile(r"^\s*(?:Value|Assertion) error, ")
-_FURTHER = "For further information visit"
+_FAULT = re.compile(
+    r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*?)(?: *\[type=\w+.*)?(?:\n|$)"
+)
 # The last errors of processes that only tell that another one ended, which has logged the cause before.
 _NO_CAUSE = re.compile(
     r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
@@ -121,28 +121,15 @@ def _error(texts: Sequence[str], index: int) -> str:
     if _NO_CAUSE.search(text):
         return ""
     if match := _ERROR.search(text):
-        return _validation(texts[index + 1 :]) or match[0] if _VALIDATION.search(text) else match[0]
+        fault = _VALIDATION.search(text) and _FAULT.match("\n".join(texts[index + 1 :]))
+        if not fault:
+            return match[0]
+        return fault["text"] if fault["own"] or not fault["field"] else f"{fault['field']}: {fault['text']}"
     if _BARE.fullmatch(text):
         frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
         frame = next(frames, None)
         return f"{text} in {frame['file']}, line {frame['line']}" if frame else text
     return text if _REFUSED.match(text) else ""
-
-
-def _validation(following: Sequence[str]) -> str:
-    """The first fault that pydantic tells, without what it was given."""
-    field = ""
-    for line in following:
-        if not line.strip() or _FURTHER in line:
-            continue
-        if not line.startswith(" "):
-            if field or not re.fullmatch(r"[\w.]+", line):
-                break
-            field = line
-            continue
-        told = _VALIDATION_END.sub("", line).strip()
-        return _VALUE_ERROR.sub("", told) if _VALUE_ERROR.match(told) else f"{field}: {told}" if field else told
-    return ""
 
 
 # The phases of a server's start, recognised in the lines that vLLM logs.

@@ -232,14 +232,8 @@ def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -
 def _can_listen(host: str | None, port: int) -> bool:
     """False only if the port is in use; any other problem is better described by the server itself."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or "0.0.0.0",  # noqa: S104
-            port,
-            type=socket.SOCK_STREAM,
-        )[0]
-        with socket.socket(family, kind, protocol) as test_socket:
-            test_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            test_socket.bind(address)
+        family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+        socket.create_server((host or "", port), family=family).close()
     except OSError as error:
         return error.errno != errno.EADDRINUSE
     return True
