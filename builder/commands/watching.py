@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from builder.lock.model import Pairing
     from builder.numbers.workspace import Workspace
     from builder.serving.readiness import Phase, ServerMetrics
-    from builder.serving.running import RunningServer, ServerMember, SupersededServer
+    from builder.serving.running import RunningServer, SupersededServer
 
 
 def server_logs(
@@ -31,19 +31,13 @@ def server_logs(
 ) -> Iterator[str]:
     """Gives the last ``tail`` lines (None: all) of the server called ``text`` (None: the only one) on ``node`` (None:
     its head); with ``follow`` also each new line until the server is stopped."""
-    member = _member(running.find_server(workspace, text), node)
+    server = running.find_server(workspace, text)
+    member = next((member for member in server.members if node in (None, member.node)), None)
+    if member is None:
+        nodes = ", ".join(member.node for member in server.members if member.node)
+        raise UsageError(f"{server.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
     lines = containers.follow_log if follow else containers.container_log
     return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
-
-
-def _member(running: RunningServer, node: str | None) -> ServerMember:
-    if node is None:
-        return running.head
-    server_member = next((member for member in running.members if member.node == node), None)
-    if server_member is None:
-        nodes = ", ".join(member.node for member in running.members if member.node)
-        raise UsageError(f"{running.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
-    return server_member
 
 
 # The time between two readings of the metrics, which give a rate.

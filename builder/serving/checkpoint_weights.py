@@ -192,7 +192,7 @@ def source_weights_of(
         suggestion = did_you_mean(name, definition.sources, code=True)
         raise UsageError(
             f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
-            hint=f"there are: {', '.join(served.made.sources)}",
+            hint=f"there are: {', '.join(definition.sources)}",
         )
     written = definition.sources[name]
     requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""

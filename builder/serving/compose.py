@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from builder.definitions.command import ServeCommand
-    from builder.definitions.container import ContainerSettings, HealthCheck
+    from builder.definitions.container import ContainerSettings
     from builder.definitions.recipe import Recipe
 
 
@@ -32,6 +32,15 @@ def render_compose(settings: ContainerSettings, home: str) -> str:
 
 
 def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
+    healthcheck = {}
+    if health := settings.health:
+        healthcheck["healthcheck"] = {
+            "test": ["CMD", *map(_escape, health.argv)],
+            "interval": f"{health.interval}s",
+            "timeout": f"{health.timeout}s",
+            "retries": health.retries,
+            "start_period": f"{health.start_period}s",
+        }
     return {
         "image": _escape(settings.image),
         # The number is an image of this machine: a registry has another one, or none.
@@ -64,22 +73,12 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
             for mount in settings.mounts
         ],
         "labels": {name: _escape(value) for name, value in settings.labels.items()},
-        **({"healthcheck": _health(settings.health)} if settings.health else {}),
+        **healthcheck,
         "init": settings.init,
         "restart": settings.restart,
         "stop_signal": settings.stop_signal,
         "stop_grace_period": f"{settings.stop_seconds}s",
         **(_GPUS if settings.gpus else {}),
-    }
-
-
-def _health(health: HealthCheck) -> dict[str, Any]:
-    return {
-        "test": ["CMD", *map(_escape, health.argv)],
-        "interval": f"{health.interval}s",
-        "timeout": f"{health.timeout}s",
-        "retries": health.retries,
-        "start_period": f"{health.start_period}s",
     }
 
 

@@ -87,38 +87,33 @@ def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
 # wherever they stand, drops lines that begin with ``#``, and splits the rest as a shell does. So a command is one
 # line, and nothing in it looks like a macro.
 
-_PROGRAM = "llama-swap"
-
 
 def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
     """Returns the configuration. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
     further = _further_names(models)
-    document = {
-        # Weights of a large model take minutes to load.
-        "healthCheckTimeout": STARTING_SECONDS,
-        "models": {model.model: _entry(model, further[model.model], home) for model in models},
+    entries = {
+        model.model: {
+            "description": f"served by {model.image}",
+            "cmd": f"bash -c {shlex.quote(_line(model.container, home))}",
+            "cmdStop": f"docker stop {model.container.name}",
+            "proxy": f"http://127.0.0.1:{model.port}",
+            **({"useModelName": model.served_as} if model.served_as != model.model else {}),
+            **({"aliases": further[model.model]} if further[model.model] else {}),
+            "metadata": {"image": model.image},
+        }
+        for model in models
     }
-    return f"# Written by `builder export`: each model from its numbered image.\n{yaml_file.dump(document)}"
-
-
-def _entry(model: RoutedModel, further: list[str], home: str) -> dict[str, Any]:
-    return {
-        "description": f"served by {model.image}",
-        "cmd": f"bash -c {shlex.quote(_line(model.container, home))}",
-        "cmdStop": f"docker stop {model.container.name}",
-        "proxy": f"http://127.0.0.1:{model.port}",
-        **({"useModelName": model.served_as} if model.served_as != model.model else {}),
-        **({"aliases": further} if further else {}),
-        "metadata": {"image": model.image},
-    }
+    # Weights of a large model take minutes to load.
+    text = yaml_file.dump({"healthCheckTimeout": STARTING_SECONDS, "models": entries})
+    return f"# Written by `builder export`: each model from its numbered image.\n{text}"
 
 
 def _line(settings: ContainerSettings, home: str) -> str:
     """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process."""
-    labelled = replace(settings, labels={**settings.labels, STARTED_BY: _PROGRAM})
+    labelled = replace(settings, labels={**settings.labels, STARTED_BY: "llama-swap"})
     folders = " ".join(compose.in_home(mount.source, home, _quoted) for mount in settings.mounts if mount.ours)
-    words = compose.docker_run(labelled, "--rm", home, _quoted)
-    return (f"mkdir -p -- {folders} && " if folders else "") + " ".join(words)
+    line = " ".join(compose.docker_run(labelled, "--rm", home, _quoted))
+    return f"mkdir -p -- {folders} && {line}" if folders else line
 
 
 def _quoted(text: str) -> str:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from builder.base.events import Report
-    from builder.definitions.container import ContainerSettings, GpuMemory, HealthCheck
+    from builder.definitions.container import ContainerSettings, GpuMemory
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.lock.model import ImageName
@@ -138,7 +138,6 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # it has answered. One failure is enough then: whoever needs the current state probes at once (`running.answers`).
 _STARTING_INTERVAL = 15
 _INTERVAL = 600
-_RETRIES = 1
 
 
 def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -148,6 +147,16 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
     for port in settings.ports:
         binding = {"HostPort": str(port.port), **({"HostIp": port.address} if port.address else {})}
         bindings.setdefault(f"{port.inside}/{port.protocol}", []).append(binding)
+    healthcheck: dict[str, Any] = {"Test": ["NONE"]}
+    if health := settings.health:
+        healthcheck = {
+            "Test": ["CMD", *health.argv],
+            "Interval": _INTERVAL * _SECOND,
+            "Timeout": health.timeout * _SECOND,
+            "Retries": 1,
+            "StartPeriod": health.start_period * _SECOND,
+            "StartInterval": _STARTING_INTERVAL * _SECOND,
+        }
     return {
         "Image": settings.image,
         # Where it is left out, the image's own runs the command; an empty one runs none.
@@ -155,7 +164,7 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
         "Cmd": list(settings.argv),
         "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
         "Labels": dict(settings.labels),
-        "Healthcheck": _health(settings.health) if settings.health else {"Test": ["NONE"]},
+        "Healthcheck": healthcheck,
         "StopSignal": settings.stop_signal,
         "StopTimeout": settings.stop_seconds,
         "ExposedPorts": {port: {} for port in bindings},
@@ -187,17 +196,6 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
             **({"PidsLimit": settings.pids} if settings.pids else {}),
             "DeviceRequests": [{"Count": -1, "Capabilities": [["gpu"]]}] if settings.gpus else [],
         },
-    }
-
-
-def _health(health: HealthCheck) -> dict[str, Any]:
-    return {
-        "Test": ["CMD", *health.argv],
-        "Interval": _INTERVAL * _SECOND,
-        "Timeout": health.timeout * _SECOND,
-        "Retries": _RETRIES,
-        "StartPeriod": health.start_period * _SECOND,
-        "StartInterval": _STARTING_INTERVAL * _SECOND,
     }
 
 
