@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache
@@ -18,7 +18,7 @@ from builder.moving import node_facts, retrieval
 from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe, select_any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from builder.commands.servers import ServeResult
     from builder.commands.transfers import DownloadRequest
@@ -47,14 +47,14 @@ class UpPart:
     part: PartName
     subject: str
     outcome: PartOutcome
-    seconds: float
     note: str = ""
+    seconds: float = 0.0
 
 
 def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
     """Makes sure that the engine has the image: brings back a number that was pruned or lost; where there is no number
     yet, builds the recipe's own image, or pulls one that others build."""
-    started, name = time.monotonic(), selection.name
+    name = selection.name
     outcome: PartOutcome = "here"
     if isinstance(selection, SelectedImage):
         outcome = rollback.bring_back(workspace, lock_file.read_project_lock(workspace.project), selection.image)
@@ -66,12 +66,11 @@ def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
     elif images.inspect_image(workspace.engine, name) is None:
         retrieval.pull_unnumbered(workspace, name)
         outcome = "pulled"
-    return UpPart("image", name, outcome, time.monotonic() - started)
+    return UpPart("image", name, outcome)
 
 
 def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequence[str]) -> UpPart:
     """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
-    started = time.monotonic()
     if isinstance(selection, UnnumberedImage):
         raise ImageStateError(
             f"{selection.name} has no number, and only a numbered image is copied to nodes",
@@ -82,28 +81,25 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
         if outcome.error:
             raise outcome.error
     was_there = all(outcome.layers is None for outcome in copied.outcomes.values())
-    seconds = time.monotonic() - started
-    return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", seconds, selection.name)
+    return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", selection.name)
 
 
 def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest) -> UpPart:
     """Downloads what the cache lacks of the model and its draft model. A folder is left as it is; so is a complete copy
     in the cache where the hub does not answer."""
-    started = time.monotonic()
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
-        return UpPart("model", model or recipe.name, "left", 0.0, "it is no model of the hub")
+        return UpPart("model", model or recipe.name, "left", "it is no model of the hub")
     try:
         models = transfers.download_model(workspace, request)
     except SourceError as error:
         cached = hub_cache.find_model(workspace.environment, model)
         if request.nodes or cached is None or cached.incomplete:
             raise
-        seconds = time.monotonic() - started
-        return UpPart("model", model, "left", seconds, f"the copy that is here serves: {error.message}")
+        return UpPart("model", model, "left", f"the copy that is here serves: {error.message}")
     fetched = any(each.fetched for each in models)
     names = ", ".join(f"{each.model} at {each.commit[:7]}" for each in models)
-    return UpPart("model", names, "downloaded" if fetched else "here", time.monotonic() - started)
+    return UpPart("model", names, "downloaded" if fetched else "here")
 
 
 @dataclass(frozen=True)
@@ -136,21 +132,24 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
             raise UsageError(f"{recipe.file} is for several nodes", hint="name them in builder.yaml, or with --node")
     parts = []
 
-    def ended(part: UpPart) -> None:
-        parts.append(part)
-        workspace.report(part)
+    def bring(name: PartName, part: Callable[[], UpPart]) -> None:
+        workspace.report(PartBegan(name))
+        began = time.monotonic()
+        brought = part()
+        parts.append(replace(brought, seconds=time.monotonic() - began))
+        workspace.report(parts[-1])
 
-    workspace.report(PartBegan("image"))
-    ended(ensure_image(workspace, selection))
+    bring("image", lambda: ensure_image(workspace, selection))
     if nodes:
-        workspace.report(PartBegan("nodes"))
         now = select_any(workspace.project, lock_file.read_project_lock(workspace.project), request.text)
-        ended(ensure_on_nodes(workspace, now, nodes))
-    workspace.report(PartBegan("model"))
-    ended(ensure_model(workspace, recipe, transfers.DownloadRequest(request.text, nodes=_far(workspace, nodes))))
+        bring("nodes", lambda: ensure_on_nodes(workspace, now, nodes))
+    download = transfers.DownloadRequest(request.text, nodes=_far(workspace, nodes))
+    bring("model", lambda: ensure_model(workspace, recipe, download))
     workspace.report(PartBegan("server"))
     served = serving.run_server(workspace, request, detach=detach)
-    ended(UpPart("server", served.server.name, "here" if served.already else "started", served.seconds or 0.0))
+    outcome: PartOutcome = "here" if served.already else "started"
+    parts.append(UpPart("server", served.server.name, outcome, seconds=served.seconds or 0.0))
+    workspace.report(parts[-1])
     return UpResult(tuple(parts), served)
 
 
