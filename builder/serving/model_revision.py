@@ -161,12 +161,10 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
 
 @dataclass(frozen=True)
 class PairingSource:
-    """Where pairings of a model come from: the ``recipe`` that serves it, ``first_recipe``, the file for its very first
-    one, and the ``revision`` of the model."""
+    """Where a model's pairings come from: the ``recipe`` that serves it, and the ``revision`` of the model."""
 
-    first_recipe: str | None
+    recipe: Recipe | None
     revision: str | None
-    recipe: Recipe | None = None
 
 
 def source(
@@ -180,18 +178,17 @@ def source(
 ) -> PairingSource:
     """Finds the recipe and the revision for a model's pairing, before the lock is held. A first pairing takes the
     recipe that was ``named``, else the only one for the model and the repository, or for the image ``adopted``."""
+    found = None if model in lock.models else named
     if model in lock.models:
-        paired = None
         with suppress(UnsafePathError):
             path = recipe.recorded(project, lock.models[model].pairing.recipe)
-            paired = recipe.read_recipe(project, path).recipe if path else None
-        return PairingSource(None, to_record(project, environ, model, paired), paired)
-    if (first := named) is None:
+            found = recipe.read_recipe(project, path).recipe if path else None
+    elif named is None:
         names = (repository, adopted.removesuffix(":latest"))
         of_model = [each for _, each in recipe.readable_recipes(project) if each.model == model]
         matching = [each for each in of_model if each.repository in names]
-        first = matching[0] if len(matching) == 1 else None
-    return PairingSource(first.file if first else None, to_record(project, environ, model, first), first)
+        found = matching[0] if len(matching) == 1 else None
+    return PairingSource(found, to_record(project, environ, model, found))
 
 
 def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
@@ -200,8 +197,8 @@ def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> 
 
     record = lock.models.get(model)
     result = pointers.pairing_with(record, image)
-    if origin.first_recipe and record is None:
-        result = replace(result, recipe=origin.first_recipe)
+    if record is None and origin.recipe:
+        result = replace(result, recipe=origin.recipe.file)
     is_new = record is None or image not in {each.image for each in (record.pairing, *record.previous)}
     if result.revision is None or is_new:
         result = replace(result, revision=origin.revision or result.revision)

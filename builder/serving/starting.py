@@ -360,10 +360,9 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 @dataclass(frozen=True)
 class CompileCache:
-    """The folder of one number, below that of all (``root``), and the bytes on disk of what serving wrote into it."""
+    """The folder of one number, and the bytes on disk of what serving wrote into it."""
 
     name: ImageName
-    root: Path
     folder: Path
     size: int
 
@@ -378,8 +377,7 @@ def find_compile_caches(
     for name in names:
         folder = Path(compile_cache(environ, name.repository, name.number))
         if _is_folder(folder):
-            root = folder.parents[len(PurePath(name.repository).parts)]
-            caches.append(CompileCache(name, root, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
+            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
     return tuple(caches)
 
 
@@ -388,7 +386,7 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
     be removed and why. Containers write as root: what this user may not remove is removed in a container of
     ``image``."""
     try:
-        below_project(cache.root, cache.folder)
+        below_project(cache.folder.parents[len(PurePath(cache.name.repository).parts)], cache.folder)
     except UnsafePathError as error:
         return error.message
     for path in _cache_folders(cache.folder):
