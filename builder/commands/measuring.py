@@ -195,9 +195,9 @@ def candidate_server(
     """
     prepared = beside.prepare(workspace, request, image)
     make_room(workspace, request.text, prepared)
+    limit = start_limit(workspace, prepared)
     started = starting.start_server(prepared, workspace.environment)
     workspace.report(WaitingStarted())
-    limit = start_limit(workspace, prepared)
     seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
     try:
         if isinstance(image, ImageName):

@@ -125,9 +125,10 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe
+    configured = configuration.load_configuration(workspace.project)
     nodes = tuple(request.nodes)
     if recipe.cluster_only and not nodes:
-        nodes = tuple(node.name for node in configuration.load_configuration(workspace.project).nodes)
+        nodes = tuple(node.name for node in configured.nodes)
         if not nodes:
             raise UsageError(f"{recipe.file} is for several nodes", hint="name them in builder.yaml, or with --node")
     parts = []
@@ -143,7 +144,10 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     if nodes:
         now = select_any(workspace.project, lock_file.read_project_lock(workspace.project), request.text)
         bring("nodes", lambda: ensure_on_nodes(workspace, now, nodes))
-    download = transfers.DownloadRequest(request.text, nodes=_far(workspace, nodes))
+    # Models are downloaded to this machine's cache, and go from there to nodes that are other machines.
+    engines = [client.of_node(workspace.environment, name, configured.node(name).engine) for name in nodes]
+    far = [name for name, engine in zip(nodes, engines, strict=True) if not node_facts.is_here(engine.host)]
+    download = transfers.DownloadRequest(request.text, nodes=tuple(far))
     bring("model", lambda: ensure_model(workspace, recipe, download))
     workspace.report(PartBegan("server"))
     served = serving.run_server(workspace, request, detach=detach)
@@ -151,11 +155,3 @@ def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> Up
     parts.append(UpPart("server", served.server.name, outcome, seconds=served.seconds or 0.0))
     workspace.report(parts[-1])
     return UpResult(tuple(parts), served)
-
-
-def _far(workspace: Workspace, nodes: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``nodes`` that are other machines: this one's cache is where models are downloaded to."""
-    configured = configuration.load_configuration(workspace.project)
-    engines = {name: configured.node(name).engine for name in nodes}
-    hosts = {name: client.of_node(workspace.environment, name, engine).host for name, engine in engines.items()}
-    return tuple(name for name, host in hosts.items() if not node_facts.is_here(host))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
     from builder.lock.model import Pairing
     from builder.numbers.workspace import Workspace
-    from builder.serving.readiness import Phase, ServerMetrics
+    from builder.serving.readiness import ServerMetrics
     from builder.serving.running import RunningServer, SupersededServer
 
 
@@ -125,7 +125,11 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
 def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     head = server.head.service
     state = _container_state(server)
-    phase = _phase(server) if state == "starting" else None
+    phase = None
+    if state == "starting":
+        lines = containers.container_log(server.head.engine.endpoint, head.id, tail=_RECENT_LINES)
+        # Lines from before a restart do not count.
+        phase = readiness.latest_phase([line.text for line in lines if line.written >= head.started])
     if phase and phase.name == readiness.READY and running.answers(server):
         state = "healthy"  # its health check has not run again yet
     numbers, rates = _numbers(server) if state in {"healthy", "unhealthy", "running"} else (None, None)
@@ -138,11 +142,11 @@ def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
         running=server,
         state=state,
         phase=str(phase) if phase and state == "starting" else "",
-        up=max(up.total_seconds(), 0) if up else None,
+        up=None if up is None else max(up.total_seconds(), 0),
         restarts=sum(member.service.restarts for member in server.members),
         numbers=numbers,
         rates=rates,
-        ended=_ended(server),
+        ended=tuple(_ended(server)),
         put_back=running.put_back_from(lock, server.model) if is_ours else None,
         superseded=running.of_labels(project, lock, server.labels),
     )
@@ -159,24 +163,12 @@ def _container_state(server: RunningServer) -> str:
     return server.head.service.health or "running"
 
 
-def _ended(server: RunningServer) -> tuple[EndedContainer, ...]:
+def _ended(server: RunningServer) -> Iterator[EndedContainer]:
     """The containers of several nodes that have ended, with their last lines."""
-    if len(server.members) == 1:
-        return ()
-    ended = []
-    for member in server.members:
+    for member in server.members if len(server.members) > 1 else ():
         if not member.service.is_up:
             lines = containers.container_log(member.engine.endpoint, member.service.id, tail=_LAST_LINES)
-            texts = tuple(line.text for line in lines)
-            ended.append(EndedContainer(member.node, member.service.exit_code, texts))
-    return tuple(ended)
-
-
-def _phase(server: RunningServer) -> Phase | None:
-    head = server.head
-    lines = containers.container_log(head.engine.endpoint, head.service.id, tail=_RECENT_LINES)
-    # Lines from before a restart do not count.
-    return readiness.latest_phase([line.text for line in lines if line.written >= head.service.started])
+            yield EndedContainer(member.node, member.service.exit_code, tuple(line.text for line in lines))
 
 
 def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:

@@ -19,7 +19,7 @@ from builder.serving.running import PROJECT, REQUEST, find_all
 
 if TYPE_CHECKING:
     from builder.numbers.workspace import Workspace
-    from builder.serving.preparation import PlannedContainer, PreparedServer, ServeRequest
+    from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
 
@@ -40,19 +40,19 @@ def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | Serv
         prepared = preparation.prepare(workspace, replace(beside, image=image))
     else:
         prepared = preparation.prepare(workspace, beside, image)
-    return replace(prepared, containers=tuple(_renamed(planned, request) for planned in prepared.containers))
-
-
-def _renamed(planned: PlannedContainer, request: ServeRequest) -> PlannedContainer:
-    settings = planned.settings
-    options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
-    labels = {
-        **settings.labels,
-        LABEL: f"{settings.labels[LABEL]}{_SUFFIX}",
-        PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
-        REQUEST: json.dumps(options),
-    }
-    return replace(planned, settings=replace(settings, name=f"{settings.name}{_SUFFIX}", labels=labels, restart="no"))
+    candidates = []
+    for planned in prepared.containers:
+        settings = planned.settings
+        options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
+        labels = {
+            **settings.labels,
+            LABEL: f"{settings.labels[LABEL]}{_SUFFIX}",
+            PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
+            REQUEST: json.dumps(options),
+        }
+        settings = replace(settings, name=f"{settings.name}{_SUFFIX}", labels=labels, restart="no")
+        candidates.append(replace(planned, settings=settings))
+    return replace(prepared, containers=tuple(candidates))
 
 
 def fits(prepared: PreparedServer) -> bool:

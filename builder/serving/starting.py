@@ -102,7 +102,8 @@ def memory_shortage(
             f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
         )
     if needed > memory.available:
-        servers = " and ".join(_named(service) for service in others)
+        names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
+        servers = " and ".join(name + (f" (which was given {given})" if given else "") for name, given in names)
         stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
         beside = f" beside {servers}" if servers else ""
         return (
@@ -110,11 +111,6 @@ def memory_shortage(
             f"{stops}{_less(wanted, total, memory.available)}; {_FORCE}",
         )
     return None
-
-
-def _named(service: Service) -> str:
-    label = service.labels.get(GPU_MEMORY)
-    return service.labels[LABEL] + (f" (which was given {label})" if label else "")
 
 
 def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
