@@ -52,9 +52,7 @@ _REFUSED = re.compile(
 )
 # pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
 _VALIDATION = re.compile(r"validation errors? for \w+")
-_FAULT = re.compile(
-    r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*?)(?: *\[type=\w+.*)?(?:\n|$)"
-)
+_FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
 # The last errors of processes that only tell that another one ended, which has logged the cause before.
 _NO_CAUSE = re.compile(
     r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
@@ -124,7 +122,8 @@ def _error(texts: Sequence[str], index: int) -> str:
         fault = _VALIDATION.search(text) and _FAULT.match("\n".join(texts[index + 1 :]))
         if not fault:
             return match[0]
-        return fault["text"] if fault["own"] or not fault["field"] else f"{fault['field']}: {fault['text']}"
+        told = fault["text"].partition("[type=")[0].rstrip()
+        return told if fault["own"] or not fault["field"] else f"{fault['field']}: {told}"
     if _BARE.fullmatch(text):
         frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
         frame = next(frames, None)
