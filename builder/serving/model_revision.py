@@ -1,4 +1,4 @@
-"""Which image and which revision serve a model.
+"""The image and the revision that serve a model.
 
 The images that have answered on this machine come first, with the seconds that they took to start, then the revisions
 of a model, then its pairing. The record of answers is kept in the state folder, by model and fingerprint, and may be
@@ -161,7 +161,7 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
 
 @dataclass(frozen=True)
 class PairingSource:
-    """Where a model's pairings come from: the ``recipe`` that serves it, and the ``revision`` of the model."""
+    """The source of a model's pairings: the ``recipe`` that serves it, and the ``revision`` of the model."""
 
     recipe: Recipe | None
     revision: str | None
@@ -178,17 +178,17 @@ def source(
 ) -> PairingSource:
     """Finds the recipe and the revision for a model's pairing, before the lock is held. A first pairing takes the
     recipe that was ``named``, else the only one for the model and the repository, or for the image ``adopted``."""
-    found = None if model in lock.models else named
+    serving = None if model in lock.models else named
     if model in lock.models:
         with suppress(UnsafePathError):
             path = recipe.recorded(project, lock.models[model].pairing.recipe)
-            found = recipe.read_recipe(project, path).recipe if path else None
+            serving = recipe.read_recipe(project, path).recipe if path else None
     elif named is None:
         names = (repository, adopted.removesuffix(":latest"))
         of_model = [each for _, each in recipe.readable_recipes(project) if each.model == model]
         matching = [each for each in of_model if each.repository in names]
-        found = matching[0] if len(matching) == 1 else None
-    return PairingSource(found, to_record(project, environ, model, found))
+        serving = matching[0] if len(matching) == 1 else None
+    return PairingSource(serving, to_record(project, environ, model, serving))
 
 
 def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:

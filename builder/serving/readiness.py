@@ -287,10 +287,10 @@ def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]
 
 def _states(server: RunningServer) -> list[Service]:
     """The present states of its containers. Raises ConflictError if the server was stopped."""
-    found = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
-    states = [state for state in found if state is not None]
-    is_ended = len(found) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
-    if is_ended or len(states) < len(found):
+    present = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
+    states = [state for state in present if state is not None]
+    is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
+    if is_ended or len(states) < len(present):
         raise ConflictError(f"{server.name} was stopped from outside while it started")
     return states
 
@@ -317,9 +317,9 @@ def _failure(project: Project, started: StartedServer, members: Sequence[tuple[S
         problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
         cause = crash_cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
-    known = next(filter(None, (known_crash_cause(lines) for *_, lines in ended)), None)
-    no_image_helps = known is not None and not known.in_image
-    hints = [known.hint.format(model=selected.recipe.model or server.name)] if known else []
+    known_cause = next(filter(None, (known_crash_cause(lines) for *_, lines in ended)), None)
+    no_image_helps = known_cause is not None and not known_cause.in_image
+    hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
     if not no_image_helps:
         hints.append(_rollback_hint(project, selected.recipe.model))
     if len(server.members) > 1:

@@ -175,10 +175,10 @@ def _adopted(lock: Lock, container: str) -> tuple[ImageName, ...]:
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
     if text not in lock.models:
-        found = build_target.find_target(project, text, lock.models).recipe
-        if found is None:
+        target = build_target.find_target(project, text, lock.models).recipe
+        if target is None:
             raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
-        return found
+        return target
     file = lock.models[text].pairing.recipe
     path = recipe.recorded(project, file)
     if path is None:
