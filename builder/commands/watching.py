@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from builder.base.errors import EngineError, LockError, UsageError
 from builder.engine import containers
@@ -61,14 +61,16 @@ print(json.dumps(readings))
 """
 
 
-class TokenRates(NamedTuple):
+@dataclass(frozen=True)
+class TokenRates:
     """Tokens a second, of prompts and generated, between two readings."""
 
     prompt: float
     generated: float
 
 
-class EndedContainer(NamedTuple):
+@dataclass(frozen=True)
+class EndedContainer:
     """A container that ended while others of its server stayed: its node, its exit code and its last lines."""
 
     node: str
@@ -95,7 +97,8 @@ class ServerState:
     superseded: SupersededServer | None
 
 
-class ServingOverview(NamedTuple):
+@dataclass(frozen=True)
+class ServingOverview:
     """All servers, the nodes that do not answer, and the upgrades that were interrupted."""
 
     states: tuple[ServerState, ...]
