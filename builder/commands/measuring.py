@@ -1,6 +1,6 @@
-"""The bench and probe commands measure a served model: a running server, else one that is started for it.
+"""The bench and probe commands measure a served model: a running server, or one that is started for it.
 
-The commands come first, then the servers that they measure, then a candidate's server.
+Other commands try a candidate's server in the same way before an image counts.
 """
 
 from __future__ import annotations
@@ -213,15 +213,15 @@ def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | No
 
 
 def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
-    """The request that the model's server was started with, from its container, which stays while a candidate is in its
+    """The request that the model's server was started with, by its container, which stays while a candidate is in its
     place; a plain one without such a container."""
     server = server_of(workspace, recipe)
     return servers.as_before(server.labels if server else {}, ServeRequest(recipe.file, {}))
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server where the memory does not suffice for both. Its container stays: the engine starts
-    it again with the machine, if nobody has done so before. Raises ConflictError where that makes no room either."""
+    """Stops the model's own server where memory does not suffice for both. Its container stays: the engine starts it
+    again if the machine restarts. Raises ConflictError where that makes no room either."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
         starting.require_room(prepared, (), workspace.report)
@@ -233,7 +233,6 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
 
 
 def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
-    """The limit for a candidate's first answer (`model_revision.start_limit`)."""
     lock = lock_file.read_project_lock(workspace.project)
     return model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
 
@@ -244,8 +243,7 @@ def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:
-    """Starts the model's own server again where it does not run: as it was, by what the engine has of its container.
-    Where the container was removed, the recipe alone says how."""
+    """Starts the model's own server again where it does not run, as its container says, or else its recipe."""
     server = server_of(workspace, recipe)
     if server and server.head.service.is_up:
         return
