@@ -220,8 +220,8 @@ def request_as_before(workspace: Workspace, recipe: Recipe) -> ServeRequest:
 
 
 def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None:
-    """Stops the model's own server where memory does not suffice for both. Its container stays: the engine starts it
-    again if the machine restarts. Raises ConflictError where that makes no room either."""
+    """Stops the model's own server where memory does not suffice for both. The engine starts it again if the machine
+    restarts; nothing here does."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
     if own is None:
         starting.require_room(prepared, (), workspace.report)
