@@ -52,8 +52,7 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
     """Show what a server prints. Without a name: the only one that runs."""
     from builder.commands import watching as command
 
-    lines = command.follow_server_log if follow else command.server_logs
-    for line in lines(context.workspace(), what, node, tail):
+    for line in command.server_logs(context.workspace(), what, node, tail, follow=follow):
         print_log(line)
 
 
@@ -288,7 +287,7 @@ def _service(state: ServerState) -> dict[str, Any]:
         "up_seconds": None if state.up is None else round(state.up, 1),
         "started": state.running.head.service.started,
         "restarts": state.restarts,
-        "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
+        "nodes": [member.node for member in state.running.members if member.node],
         "missing_nodes": list(state.running.missing),
         "put_back": ({"from": str(state.put_back.image), "note": state.put_back.note} if state.put_back else None),
         "ended_nodes": [
@@ -409,7 +408,7 @@ def up(
 @contextmanager
 def _reporter() -> Iterator[Report]:
     """Shows each part as the command for it alone would, and a line once it is done."""
-    from builder.commands.up import PartBegan, PartEnded
+    from builder.commands.up import PartBegan, UpPart
 
     with ExitStack() as stack:
         current: Report = print_message
@@ -419,10 +418,10 @@ def _reporter() -> Iterator[Report]:
             if isinstance(event, PartBegan):
                 stack.close()
                 current = stack.enter_context(progress.reporter())
-            elif isinstance(event, PartEnded):
+            elif isinstance(event, UpPart):
                 stack.close()
                 current = print_message
-                _print_part(event.result)
+                _print_part(event)
             else:
                 current(event)
 

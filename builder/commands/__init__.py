@@ -1,2 +1,2 @@
 """The commands, free of printing: a function called after each command, and its variants beside it
-(`preview_build`, `follow_server_log`)."""
+(`preview_build`)."""

@@ -7,24 +7,22 @@ import json
 import os
 import shutil
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from builder.base import words
 from builder.base.errors import BuilderError, SourceError, UsageError
-from builder.base.events import Message, WaitingStarted
+from builder.base.events import Message
 from builder.base.words import did_you_mean, sha256_of
 from builder.commands import measuring as candidates
 from builder.commands import servers
 from builder.commands.measuring import KeptOutcome
 from builder.definitions import checkpoint_definition
-from builder.definitions.container import STOPPING_SECONDS
 from builder.lab.checkpoints import conversion, planning
 from builder.lab.measure import beside_source, served_model
 from builder.lock import checkpoints_lock, lock_file
 from builder.lock.checkpoints_lock import CheckpointName
-from builder.serving import beside, checkpoint_weights, readiness, starting
+from builder.serving import checkpoint_weights
 from builder.serving.preparation import ServeRequest
 from builder.serving.selection import select_any
 from builder.sources.safetensors_files import NAME as INDEX
@@ -36,11 +34,8 @@ if TYPE_CHECKING:
 
     from builder.definitions.checkpoint_definition import CheckpointDefinition
     from builder.lab.checkpoints.planning import CheckpointPlan
-    from builder.lab.measure.served_model import MeasuredServer
     from builder.lock.checkpoints_lock import CheckpointRevision, RecordedFile, ResultPlace
     from builder.numbers.workspace import Workspace
-    from builder.serving.checkpoint_weights import SourceWeights
-    from builder.serving.selection import ServedImage
 
 _SPARE = 1_000_000_000  # Left free: other programs write to this disk meanwhile.
 _CHUNK = 8 << 20
@@ -285,31 +280,15 @@ def compare_checkpoint(workspace: Workspace, text: str, source: str, most_loss: 
     selection = select_any(project, lock, text)
     weights = checkpoint_weights.source_weights_of(project, workspace.environment, lock, selection, source)
     candidates.refuse_served(workspace, text, "a checkpoint and its source are served")
+    servers.stop_candidates(workspace, weights.recipe.file, "which a comparison that was ended left")
     workspace.report(Message(f"serving {weights.requested}"))
-    with _serving(workspace, text, selection, weights) as of_source:
-        by_source = beside_source.rate_texts(of_source.model, "the source", workspace.report)
+    request, of_weights = ServeRequest(text, {}, weights.extra), replace(selection, recipe=weights.recipe)
+    with candidates.candidate_server(workspace, request, of_weights) as server:
+        of_source = served_model.find_measured_server(server).model
+        by_source = beside_source.rate_texts(of_source, "the source", workspace.report)
     workspace.report(Message(f"serving {weights.checkpoint.short}"))
     with candidates.started(workspace, ServeRequest(text, {})) as of_made:
         by_made = beside_source.rate_texts(of_made.model, "the checkpoint", workspace.report)
         outcome = beside_source.judged(by_source, by_made, weights.requested, most_loss)
         file = served_model.keep_run(workspace, of_made, outcome)
     return KeptOutcome(of_made.running.name, of_made.running.image, outcome, file)
-
-
-@contextmanager
-def _serving(
-    workspace: Workspace, text: str, selection: ServedImage, weights: SourceWeights
-) -> Iterator[MeasuredServer]:
-    """The source's server, for the duration of the block: a candidate's, which no command takes for the model's own."""
-    candidates.stop_left_over(workspace, weights.recipe, "which a comparison that was ended left")
-    request = ServeRequest(text, {}, weights.extra)
-    prepared = beside.prepare(workspace, request, replace(selection, recipe=weights.recipe))
-    starting.require_room(prepared, (), workspace.report)
-    started = starting.start_server(prepared, workspace.environment)
-    workspace.report(WaitingStarted())
-    limit = candidates.start_limit(workspace, prepared)
-    readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
-    try:
-        yield served_model.find_measured_server(started.server)
-    finally:
-        servers.end_server(started.server, STOPPING_SECONDS)

@@ -5,20 +5,22 @@ Other commands try a candidate's server in the same way before an image counts.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from builder.base.errors import ConflictError, UsageError
-from builder.base.events import Message
+from builder.base.events import Message, WaitingStarted
 from builder.commands import servers
 from builder.definitions import configuration
 from builder.definitions.container import STOPPING_SECONDS
+from builder.engine import containers
 from builder.evidence.records import figure_document
 from builder.lab.measure import bench, outcome, probes, served_model
 from builder.lock import lock_file
+from builder.lock.model import ImageName
 from builder.numbers import status
-from builder.serving import beside, model_revision, running, selection, starting
+from builder.serving import beside, model_revision, readiness, running, selection, starting
 from builder.serving.preparation import ServeRequest
 
 if TYPE_CHECKING:
@@ -29,11 +31,11 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lab.measure.outcome import ComparedNumbers, Outcome
     from builder.lab.measure.served_model import MeasuredServer
-    from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.model_revision import StartLimit
     from builder.serving.preparation import PreparedServer
     from builder.serving.running import RunningServer
+    from builder.serving.selection import ServedImage
 
 
 @dataclass(frozen=True)
@@ -138,22 +140,16 @@ def run_probes(workspace: Workspace, text: str, wanted: Sequence[str], image: st
 
 
 @contextmanager
-def running_or_started(workspace: Workspace, text: str) -> Iterator[MeasuredServer]:
-    """The server of ``text``, a recipe or a model; one that this starts is stopped at the end. Raises MeasuringError
-    where it does not answer, and what starting does."""
-    server = running.pick(workspace.project, running.find_all(workspace), text)
+def chosen_server(workspace: Workspace, text: str, image: str = "") -> Iterator[MeasuredServer]:
+    """The server called ``text``, a recipe or a model, or one that is started and stopped for this; where an ``image``
+    is given, one from that number, whichever is paired. Raises what `started` does."""
+    server = None if image else running.pick(workspace.project, running.find_all(workspace), text)
     if server is not None and server.head.service.is_up:
         yield served_model.find_measured_server(server)
         return
-    with started(workspace, ServeRequest(text, {})) as measured:
+    request = ServeRequest(text, {}, image=numbered(workspace, text, image) if image else None)
+    with started(workspace, request) as measured:
         yield measured
-
-
-def chosen_server(workspace: Workspace, text: str, image: str) -> AbstractContextManager[MeasuredServer]:
-    """The server called ``text``; where an ``image`` is given one from that number, whichever is paired."""
-    if image:
-        return started(workspace, ServeRequest(text, {}, image=numbered(workspace, text, image)))
-    return running_or_started(workspace, text)
 
 
 def numbered(workspace: Workspace, text: str, image: str) -> ImageName:
@@ -182,7 +178,32 @@ def started(workspace: Workspace, request: ServeRequest) -> Iterator[MeasuredSer
                 workspace.report(Message(text))
 
 
-# A candidate's server beside the model's own, or in its place, and the model's own again afterwards.
+# A candidate: an image that serves a recipe beside the model's own server, or in its place, and the model's own server
+# again afterwards. Whoever tries an image before it counts does so here.
+
+
+@contextmanager
+def candidate_server(
+    workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage
+) -> Iterator[RunningServer]:
+    """The server of ``image``, a number or one that was selected with its recipe, for as long as the block runs: beside
+    the model's own where the memory suffices for both, else in its place, under a name and on a port of its own. The
+    model's own is not started again here: see `serve_again`.
+
+    Raises ServeFailedError where it does not answer within its limit, ConflictError where there is no room for it.
+    """
+    prepared = beside.prepare(workspace, request, image)
+    make_room(workspace, request.text, prepared)
+    limit = start_limit(workspace, prepared)
+    started = starting.start_server(prepared, workspace.environment)
+    workspace.report(WaitingStarted())
+    seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
+    try:
+        if isinstance(image, ImageName):
+            servers.record_answer(workspace, prepared.selection, seconds)
+        yield started.server
+    finally:
+        servers.end_server(started.server, STOPPING_SECONDS)
 
 
 def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
@@ -201,10 +222,13 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
     """Stops the model's own server where memory does not suffice for both. The engine starts it again if the machine
     restarts; nothing here does."""
     own = running.pick(workspace.project, running.find_all(workspace), text)
-    if own is not None and not beside.fits(prepared):
+    if own is None:
+        starting.require_room(prepared, (), workspace.report)
+    elif not beside.fits(prepared):
         starting.require_room(prepared, tuple(member.service for member in own.members), workspace.report)
         workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
-        beside.step_aside(own)
+        for member in own.members:
+            containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
 
 
 def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
@@ -214,9 +238,7 @@ def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
 
 def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
     """Ends the servers of candidates of this recipe; ``left`` says what they are from."""
-    for server in beside.running(workspace, recipe.file):
-        workspace.report(Message(f"stopping {server.name}, {left}"))
-        servers.end_server(server, STOPPING_SECONDS)
+    servers.stop_candidates(workspace, recipe.file, left)
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:

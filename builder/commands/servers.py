@@ -1,8 +1,4 @@
-"""These commands start and stop servers.
-
-The order is stop, run and restart.
-A restart uses the image that is paired with the model now.
-"""
+"""The commands stop, run and restart. A restart uses the image that is paired with the model now."""
 
 from __future__ import annotations
 
@@ -11,14 +7,17 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base.errors import BuilderError, NoImageHelpsError, ServeFailedError
+from builder.base import words
+from builder.base.errors import BuilderError, MeasuringError, NoImageHelpsError, ServeFailedError
 from builder.base.events import Message, WaitingStarted
 from builder.definitions import container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers
-from builder.lab.upgrade import going_back, upgrade_journal
+from builder.evidence import requirements
+from builder.lab.upgrade import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
+from builder.numbers import images_lock
 from builder.serving import (
     beside,
     checkpoint_weights,
@@ -29,14 +28,14 @@ from builder.serving import (
     running,
     starting,
 )
-from builder.serving.running import REQUEST, answers, find_all, pick
-from builder.serving.selection import SelectedImage, mods_warning, selection_warning
+from builder.serving.running import PUT_BACK, REQUEST, answers, find_all, pick
+from builder.serving.selection import SelectedImage, mods_warning, selection_warning, with_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from builder.lab.upgrade.going_back import PutBack
+    from builder.lock.model import ImageName
     from builder.numbers.workspace import Workspace
     from builder.serving.model_revision import StartLimit
     from builder.serving.preparation import PreparedServer, ServeRequest
@@ -44,9 +43,7 @@ if TYPE_CHECKING:
     from builder.serving.selection import ServedImage
 
 
-# The stop command: ends a server, and kills only what does not end in time.
-
-_KILLED = 137
+_KILLED = 137  # the exit code after SIGKILL
 
 
 @dataclass(frozen=True)
@@ -59,42 +56,54 @@ class Stopped:
 
 
 def stop_server(workspace: Workspace, text: str | None, limit: int) -> Stopped:
-    """Ends the server called ``text``, or the only one there is; ``limit`` as for `end_server`. Raises UsageError where
-    there is no such server."""
+    """Ends the server called ``text``, or the only one there is. Raises UsageError where there is no such server."""
     return end_server(running.find_server(workspace, text, hint="there is nothing to stop"), limit)
 
 
-def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
-    """Ends the candidates of the recipe with this path that an interrupted upgrade left: they hold the memory that the
-    model's own server needs."""
-    upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
-    if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
-        for server in beside.running(workspace, recipe):
-            workspace.report(Message(f"stopping {server.name}, which an interrupted upgrade left"))
-            end_server(server, STOPPING_SECONDS)
-
-
 def end_server(running: RunningServer, limit: int) -> Stopped:
-    """Stops each container, beginning with the one that answers requests; kills it after ``limit`` seconds, and removes
-    it."""
+    """Stops each container, the head first; kills it after ``limit`` seconds, and removes it."""
     began = time.monotonic()
     killed = []
     for member in running.members:
-        was_up = member.service.is_up
         ended = containers.stop_container(member.engine.endpoint, member.service.id, limit)
-        if was_up and ended and ended.exit_code == _KILLED:
+        if member.service.is_up and ended and ended.exit_code == _KILLED:
             killed.append(ended.name)
     return Stopped(running, time.monotonic() - began, tuple(killed))
+
+
+def stop_candidates(workspace: Workspace, recipe: str, left: str) -> None:
+    """Ends the servers of candidates of the recipe with this path; ``left`` says what they are from."""
+    for server in beside.running(workspace, recipe):
+        workspace.report(Message(f"stopping {server.name}, {left}"))
+        end_server(server, STOPPING_SECONDS)
+
+
+def candidates_of_interrupted_upgrade(workspace: Workspace, recipe: str) -> None:
+    """Ends what an interrupted upgrade left: it holds the memory that the model's own server needs."""
+    upgrades = [each.upgrade for each in upgrade_journal.interrupted_upgrades(workspace.project, Lock())]
+    if any(upgrade and upgrade.target == recipe for upgrade in upgrades):
+        stop_candidates(workspace, recipe, "which an interrupted upgrade left")
 
 
 # The run command on one page: prepare, start, wait, record.
 
 
 @dataclass(frozen=True)
+class PutBack:
+    """A model that was put back from the image ``origin``, which did not serve it, to the one before; ``why`` is a
+    line."""
+
+    model: str
+    origin: ImageName
+    to: ImageName
+    why: str
+
+
+@dataclass(frozen=True)
 class ServeResult:
-    """A server that was started, or ran before (``already``). ``seconds`` is how long the wait for its first answer
-    took: 0 where it answered at once, None where the command did not wait. ``put_back`` tells where the model is served
-    by the image before, because its new one did not serve."""
+    """A server that was started, or ran before (``already``). ``seconds`` is the wait for its first answer: 0 where it
+    answered at once, None where the command did not wait. ``put_back`` is set where the image before serves instead of
+    the new one."""
 
     server: RunningServer
     already: bool
@@ -103,13 +112,8 @@ class ServeResult:
 
 
 def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC) -> ServeResult:
-    """Serves a recipe or a model with the image that it is paired with; waits until it answers, unless ``detach``. The
-    memory of this machine is read in ``proc``. A number that this engine lacks is brought back first. Candidates that
-    an interrupted upgrade left are ended.
-
-    Raises what `bring_back`, `preparation.prepare`, `starting.require_room`, `starting.start_server` and
-    `readiness.wait_until_ready` do.
-    """
+    """Serves a recipe or a model with its paired image; waits until it answers, unless ``detach``. A number that this
+    engine lacks is brought back first, and what an interrupted upgrade left is ended. ``proc`` tells the memory."""
     selection = preparation.selected(workspace.project, request)
     if isinstance(selection, SelectedImage) and not request.nodes:
         from builder.commands import rollback
@@ -121,15 +125,13 @@ def run_server(workspace: Workspace, request: ServeRequest, *, detach: bool, pro
     prepared = preview_run(workspace, request, proc=proc)
     limit = None
     if request.image:  # a number that was named to be measured, whichever is paired
-        limit = model_revision.start_limit(
-            workspace.project, lock_file.read_project_lock(workspace.project), prepared.selection.recipe.model
-        )
-    return serve_server(workspace, request, prepared, detach=detach, limit=limit)
+        lock = lock_file.read_project_lock(workspace.project)
+        limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    return _serve(workspace, request, prepared, detach=detach, limit=limit)
 
 
 def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = memory.PROC) -> PreparedServer:
-    """The server that `run` would start; nothing is started. Raises what `preparation.prepare` and
-    `starting.require_room` do."""
+    """The server that `run` would start; nothing is started."""
     prepared = preparation.prepare(workspace, request)
     if not starting.is_running(prepared):
         leaving = tuple(filter(None, starting.existing_containers(prepared)))
@@ -137,7 +139,7 @@ def preview_run(workspace: Workspace, request: ServeRequest, *, proc: Path = mem
     return prepared
 
 
-def serve_server(
+def _serve(
     workspace: Workspace,
     request: ServeRequest,
     prepared: PreparedServer,
@@ -145,28 +147,26 @@ def serve_server(
     detach: bool,
     limit: StartLimit | None = None,
 ) -> ServeResult:
-    """Serves as `run` does, from a server that was prepared for ``request``; ``limit`` is a candidate's. A new image
-    that does not serve gives way to the one before, once (`upgrading.going_back`), unless it is not the image that
-    keeps it from serving."""
+    """Starts a prepared server. A new image that does not serve gives way to the one before, once, unless no image
+    helps. ``limit`` is for a number that is measured."""
     project, environ = workspace.project, workspace.environment
     selection = prepared.selection
-    warnings = (
+    lock = lock_file.read_project_lock(project)
+    for warning in (
         prepared.note,
         selection_warning(selection),
         mods_warning(selection),
-        model_revision.revision_warning(project, environ, selection.recipe),
-        checkpoint_weights.weights_warning(project, lock_file.read_project_lock(project), selection)
-        if selection.recipe.checkpoint
-        else "",
-    )
-    for warning in filter(None, warnings):
-        workspace.report(Message(warning))
+        model_revision.revision_warning(project, environ, lock, selection.recipe),
+        checkpoint_weights.weights_warning(project, lock, selection),
+    ):
+        if warning:
+            workspace.report(Message(warning))
     started = starting.start_server(prepared, environ)
     if started.was_running and answers(started.server):
         return ServeResult(started.server, already=True, seconds=0)
     if detach:
         return ServeResult(started.server, started.was_running, None)
-    before = going_back.image_before(workspace, selection)
+    before = _image_before(workspace, selection)
     workspace.report(WaitingStarted())
     try:
         crashes = readiness.CRASHES_BEFORE_ANOTHER if before else readiness.CRASHES
@@ -177,23 +177,85 @@ def serve_server(
         if before is None or not isinstance(selection, SelectedImage) or isinstance(error, NoImageHelpsError):
             raise
         return _serve_image_before(workspace, request, selection, before, error)
-    _record_answer(workspace, selection, seconds)
+    record_answer(workspace, selection, seconds)
     return ServeResult(started.server, already=False, seconds=seconds)
 
 
+def record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
+    """Records that an image serves its model here, after so many ``seconds``, and which revision of the model it is."""
+    if (model := selection.recipe.model) is None:
+        return
+    model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
+    if isinstance(selection, SelectedImage):
+        model_revision.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds)
+
+
+# A model whose new image does not serve returns to the image before, once. That happens only after a change: the image
+# has never answered for the model here, and another one was there before it. What was paired with `--force --note`
+# without its evidence stays, as the user wants it.
+
+_LONGEST_REASON = 200
+
+
+def _image_before(workspace: Workspace, served: ServedImage) -> SelectedImage | None:
+    """The image that takes the place of ``served`` if it does not serve: None where nothing changed, there is none, or
+    that was tried before. It counts where evidence is required, or where it is known to have answered here."""
+    model = served.recipe.model
+    if model is None or not isinstance(served, SelectedImage) or served.reason != "paired":
+        return None
+    project = workspace.project
+    lock = lock_file.read_project_lock(project)
+    paired = lock.models.get(model)
+    if paired is None or paired.pairing.image != served.image:
+        return None
+    if paired.pairing.status != "untested" or paired.pairing.note.startswith(requirements.FORCED):
+        return None  # it was found good, or the user wants it whatever it lacks
+    outcomes = model_revision.outcomes(project, model)
+    before = requirements.pairing_before(project, workspace.environment, lock, model)
+    if before is None or served.record.fingerprint in outcomes:
+        return None
+    selected = with_number(lock, served.recipe, before.image)
+    has_answered = outcomes.get(selected.record.fingerprint) == "answered"
+    return selected if has_answered or requirements.required(project, model, served.recipe) else None
+
+
 def _require_probes(workspace: Workspace, served: SelectedImage, server: RunningServer) -> None:
-    """Raises ServeFailedError where a new image fails a probe that its model requires; its server is ended then."""
-    if failure := going_back.failed_probe(workspace, served, server):
-        starting.remove_server(server)
-        hint = f"`builder show {served.image}` has the result"
-        raise ServeFailedError(failure, hint=hint)
+    """Takes each required probe that has not passed on this image, and keeps the result. Raises ServeFailedError for
+    the first one that fails, and ends the server. A probe that cannot take place decides nothing."""
+    project, model = workspace.project, served.recipe.model
+    lock = lock_file.read_project_lock(project)
+    lacking = requirements.missing(
+        project, lock, served.image, model, recipe=served.recipe, environ=workspace.environment
+    )
+    names = [each.name for each in lacking if each.kind == "probe"]
+    if not names:
+        return
+    from builder.lab.measure import probes, served_model
+
+    try:
+        measured = served_model.find_measured_server(server)
+        for name in names:
+            probes.require(project, name)
+            workspace.report(Message(f"{served.image} is new: taking the probe {name}, which {model} requires"))
+            outcome = probes.run_probe(project, measured.model, name, workspace.environment, workspace.report)
+            served_model.keep_run(workspace, measured, outcome)
+            if outcome.verdict == "fail":
+                break
+        else:
+            return
+    except MeasuringError as error:
+        workspace.report(Message(error.message))
+        return
+    starting.remove_server(server)
+    hint = f"`builder show {served.image}` has the result"
+    raise ServeFailedError(f"{server.name} answers, and fails the probe {name}", hint=hint)
 
 
 def _serve_image_before(
     workspace: Workspace, request: ServeRequest, served: SelectedImage, before: SelectedImage, error: ServeFailedError
 ) -> ServeResult:
-    """Serves from the image before, and pairs the model with that once it answers. Raises ``error``, with why the image
-    before does not serve either, where that is so; nothing is moved then."""
+    """Serves from the image before, and pairs the model with it once it answers. If it does not, nothing moves, and
+    ``error`` is raised with the reason added."""
     model = served.recipe.model or ""
     # First of all: whatever happens now, this is not tried again for the same image.
     model_revision.record_answered(workspace.project, model, served.record.fingerprint, "replaced")
@@ -210,18 +272,26 @@ def _serve_image_before(
             log=error.log,
             hint=error.hint,
         ) from None
-    result = going_back.record_going_back(workspace, served, before, error.message)
-    _record_answer(workspace, before, seconds)
+    result = _record_going_back(workspace, served, before, error.message)
+    record_answer(workspace, before, seconds)
     return ServeResult(started.server, already=False, seconds=seconds, put_back=result)
 
 
-def _record_answer(workspace: Workspace, selection: ServedImage, seconds: float) -> None:
-    model = selection.recipe.model
-    if model is None:
-        return
-    model_revision.record_revision(workspace, model, selection.recipe if selection.recipe.checkpoint else None)
-    if isinstance(selection, SelectedImage):
-        model_revision.record_answered(workspace.project, model, selection.record.fingerprint, "answered", seconds)
+def _record_going_back(workspace: Workspace, served: SelectedImage, before: SelectedImage, why: str) -> PutBack:
+    """Pairs the model with the image before, and marks the other pairing bad, with the first line of ``why``."""
+    model = served.recipe.model or ""
+    reason = "".join(char if char.isprintable() else " " for char in next(iter(why.splitlines()), ""))
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[: _LONGEST_REASON - 1]}…"
+    with images_lock.transaction(workspace) as transaction:
+        lock = transaction.lock
+        paired = lock.models.get(model)
+        goal = next((each for each in paired.previous if each.image == before.image), None) if paired else None
+        if paired and goal and paired.pairing.image == served.image:  # else it was moved meanwhile
+            note = f"{PUT_BACK}{before.image} {words.now()[:10]}: {reason}"
+            marked = replace(paired, pairing=replace(paired.pairing, status="bad", note=note))
+            transaction.commit(lock.with_model(model, marked.with_pairing(goal)))
+    return PutBack(model, served.image, before.image, reason)
 
 
 # The restart command: starts a server again as requested before, from the image that is paired with its model now.
@@ -230,11 +300,8 @@ def _record_answer(workspace: Workspace, selection: ServedImage, seconds: float)
 def restart_server(
     workspace: Workspace, request: ServeRequest, *, detach: bool, proc: Path = memory.PROC
 ) -> ServeResult:
-    """Stops the server called ``request.text`` and starts it again, with its earlier request and what ``request`` adds
-    to that. One that does not run is started.
-
-    Everything that can be checked is checked before the server is stopped. Raises what `commands.run.run` does.
-    """
+    """Stops the server called ``request.text`` and starts it with its earlier request and what ``request`` adds; starts
+    one that does not run. Everything that can be checked is checked before the server is stopped."""
     running = pick(workspace.project, find_all(workspace), request.text)
     request = as_before(running.labels, request) if running else request
     prepared = preparation.prepare(workspace, request)
@@ -247,7 +314,7 @@ def restart_server(
         if running.head.service.is_up:
             workspace.report(Message(f"stopping {running.name}, which serves from {running.image}"))
         end_server(running, STOPPING_SECONDS)
-    return serve_server(workspace, request, prepared, detach=detach)
+    return _serve(workspace, request, prepared, detach=detach)
 
 
 def as_before(labels: Mapping[str, str], request: ServeRequest) -> ServeRequest:

@@ -1,18 +1,14 @@
-"""The up command brings a model up: its image, its weights and its server.
-
-The parts come first, then the image, the model, and the command as a whole.
-Each part does only what is missing.
-"""
+"""The up command brings a model up: its image, its weights and its server. Each part does only what is missing."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from builder.base import hub_cache
 from builder.base.errors import ImageStateError, SourceError, UsageError
-from builder.building.request import AlreadyBuilt, BuildRequest, Built
+from builder.building.request import BuildRequest, Built
 from builder.commands import build, rollback, transfers
 from builder.commands import servers as serving
 from builder.definitions import command, configuration, mod
@@ -22,7 +18,7 @@ from builder.moving import node_facts, retrieval
 from builder.serving.selection import SelectedImage, UnnumberedImage, for_recipe, select_any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from builder.commands.servers import ServeResult
     from builder.commands.transfers import DownloadRequest
@@ -31,8 +27,6 @@ if TYPE_CHECKING:
     from builder.serving.preparation import ServeRequest
     from builder.serving.selection import ServedImage
 
-
-# A part of bringing a model up: the event when it begins, and what came of it.
 
 PartName = Literal["image", "nodes", "model", "server"]
 # What was done: nothing, because it was here; or how it came here.
@@ -48,48 +42,35 @@ class PartBegan:
 
 @dataclass(frozen=True)
 class UpPart:
-    """A part that is done: what it is about, such as an image or a model, what was done, and in how many seconds.
-    ``note`` says more where there is more to say."""
+    """The event when a part is done: its subject, such as an image, what was done, and in how many seconds."""
 
     part: PartName
     subject: str
     outcome: PartOutcome
-    seconds: float
     note: str = ""
-
-
-@dataclass(frozen=True)
-class PartEnded:
-    """The event when a part is done."""
-
-    result: UpPart
-
-
-# The image that serves, brought into the engine where it is not: pulled, built, or built again.
+    seconds: float = 0.0
 
 
 def ensure_image(workspace: Workspace, selection: ServedImage) -> UpPart:
-    """Makes sure that the engine has the image. A number that was pruned or lost is brought back; where there is no
-    number yet, the recipe's own image is built, and one that others build is pulled.
-
-    Raises ImageStateError where there is no way to it, and what `build` and `bring_back` do.
-    """
-    started = time.monotonic()
+    """Makes sure that the engine has the image: brings back a number that was pruned or lost; where there is no number
+    yet, builds the recipe's own image, or pulls one that others build."""
+    name = selection.name
+    outcome: PartOutcome = "here"
     if isinstance(selection, SelectedImage):
-        lock = lock_file.read_project_lock(workspace.project)
-        outcome: PartOutcome = rollback.bring_back(workspace, lock, selection.image)
-        name = selection.name
+        outcome = rollback.bring_back(workspace, lock_file.read_project_lock(workspace.project), selection.image)
     elif selection.definition:
-        outcome, name = _build(workspace, selection)
-    else:
-        outcome, name = _of_others(workspace, selection), selection.name
-    return UpPart("image", name, outcome, time.monotonic() - started)
+        results = [*build.build_targets(workspace, BuildRequest((selection.recipe.file,)))]
+        outcome = "built" if any(isinstance(result, Built) for result in results) else "here"
+        # A build whose evidence is missing gets a number and moves nothing: what serves may be another one.
+        name = for_recipe(lock_file.read_project_lock(workspace.project), selection.recipe).name
+    elif images.inspect_image(workspace.engine, name) is None:
+        retrieval.pull_unnumbered(workspace, name)
+        outcome = "pulled"
+    return UpPart("image", name, outcome)
 
 
 def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequence[str]) -> UpPart:
-    """Makes sure that the nodes have a numbered image. Raises ImageStateError for one without a number, which cannot be
-    copied, and the error of the first node that could not get it."""
-    started = time.monotonic()
+    """Makes sure that the nodes have a numbered image. Raises the error of the first node that could not get it."""
     if isinstance(selection, UnnumberedImage):
         raise ImageStateError(
             f"{selection.name} has no number, and only a numbered image is copied to nodes",
@@ -100,56 +81,25 @@ def ensure_on_nodes(workspace: Workspace, selection: ServedImage, nodes: Sequenc
         if outcome.error:
             raise outcome.error
     was_there = all(outcome.layers is None for outcome in copied.outcomes.values())
-    seconds = time.monotonic() - started
-    return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", seconds, selection.name)
-
-
-def _build(workspace: Workspace, selection: UnnumberedImage) -> tuple[PartOutcome, str]:
-    """Builds the image of a recipe, and returns the one that serves it then: a build whose evidence is missing gets a
-    number and moves nothing. Raises ImageStateError where the recipe still has none."""
-    made = [
-        each for each in build.build_targets(workspace, BuildRequest((selection.recipe.file,))) if not _is_pushed(each)
-    ]
-    lock = lock_file.read_project_lock(workspace.project)
-    serves = for_recipe(lock, selection.recipe)
-    return ("built" if any(isinstance(each, Built) for each in made) else "here"), serves.name
-
-
-def _is_pushed(result: object) -> bool:
-    return not isinstance(result, AlreadyBuilt | Built)
-
-
-def _of_others(workspace: Workspace, selection: UnnumberedImage) -> PartOutcome:
-    if images.inspect_image(workspace.engine, selection.name) is not None:
-        return "here"
-    retrieval.pull_unnumbered(workspace, selection.name)
-    return "pulled"
-
-
-# The model that is served, brought into the cache where it is not.
+    return UpPart("nodes", ", ".join(copied.outcomes), "here" if was_there else "copied", selection.name)
 
 
 def ensure_model(workspace: Workspace, recipe: Recipe, request: DownloadRequest) -> UpPart:
-    """Downloads what the cache lacks of the model and its draft model. A folder is left as it is; so is a copy in the
-    cache of which the hub cannot be asked. Raises what `download` does."""
-    started = time.monotonic()
+    """Downloads what the cache lacks of the model and its draft model. A folder is left as it is; so is a complete copy
+    in the cache where the hub does not answer."""
     model = recipe.model or command.render_command(recipe, {}, ()).model or ""
     if not model or not hub_cache.is_id(model):
-        return UpPart("model", model or recipe.name, "left", 0.0, "it is no model of the hub")
+        return UpPart("model", model or recipe.name, "left", "it is no model of the hub")
     try:
         models = transfers.download_model(workspace, request)
     except SourceError as error:
         cached = hub_cache.find_model(workspace.environment, model)
         if request.nodes or cached is None or cached.incomplete:
             raise
-        seconds = time.monotonic() - started
-        return UpPart("model", model, "left", seconds, f"the copy that is here serves: {error.message}")
+        return UpPart("model", model, "left", f"the copy that is here serves: {error.message}")
     fetched = any(each.fetched for each in models)
     names = ", ".join(f"{each.model} at {each.commit[:7]}" for each in models)
-    return UpPart("model", names, "downloaded" if fetched else "here", time.monotonic() - started)
-
-
-# The up command on one page: the image, the model, the server. Each part does what is missing, and nothing twice.
+    return UpPart("model", names, "downloaded" if fetched else "here")
 
 
 @dataclass(frozen=True)
@@ -161,8 +111,7 @@ class UpResult:
 
 
 def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
-    """The mods that the image for ``text`` is still to be built with, and that the project lacks. Raises UsageError
-    where ``text`` names nothing that can be served."""
+    """The mods that the image for ``text`` is still to be built with, and that the project lacks."""
     selection = select_any(workspace.project, lock_file.read_project_lock(workspace.project), text)
     if not isinstance(selection, UnnumberedImage) or selection.definition is None:
         return ()
@@ -171,44 +120,38 @@ def lacking_mods(workspace: Workspace, text: str) -> tuple[str, ...]:
 
 
 def bring_up(workspace: Workspace, request: ServeRequest, *, detach: bool) -> UpResult:
-    """Brings a recipe or a model up: pulls or builds its image, downloads the model, starts the server and waits for
-    it. Reports a `PartBegan` and a `PartEnded` for each. Ended in between, the same again goes on from there.
-
-    Raises UsageError where the request names nothing that can be served, and what `build`, `pull`, `copy`, `download`
-    and `bring_up` do; what was done before stays done.
-    """
+    """Brings a recipe or a model up; reports a `PartBegan` and an `UpPart` for each part. What was done before an error
+    stays done, and the same command goes on from there."""
     lock = lock_file.read_project_lock(workspace.project)
     selection = select_any(workspace.project, lock, request.text)
     recipe = selection.recipe
+    configured = configuration.load_configuration(workspace.project)
     nodes = tuple(request.nodes)
     if recipe.cluster_only and not nodes:
-        nodes = tuple(node.name for node in configuration.load_configuration(workspace.project).nodes)
+        nodes = tuple(node.name for node in configured.nodes)
         if not nodes:
             raise UsageError(f"{recipe.file} is for several nodes", hint="name them in builder.yaml, or with --node")
     parts = []
 
-    def ended(part: UpPart) -> None:
-        parts.append(part)
-        workspace.report(PartEnded(part))
+    def bring(name: PartName, part: Callable[[], UpPart]) -> None:
+        workspace.report(PartBegan(name))
+        began = time.monotonic()
+        brought = part()
+        parts.append(replace(brought, seconds=time.monotonic() - began))
+        workspace.report(parts[-1])
 
-    workspace.report(PartBegan("image"))
-    ended(ensure_image(workspace, selection))
+    bring("image", lambda: ensure_image(workspace, selection))
     if nodes:
-        workspace.report(PartBegan("nodes"))
         now = select_any(workspace.project, lock_file.read_project_lock(workspace.project), request.text)
-        ended(ensure_on_nodes(workspace, now, nodes))
-    workspace.report(PartBegan("model"))
-    far = _far(workspace, nodes)
-    ended(ensure_model(workspace, recipe, transfers.DownloadRequest(request.text, nodes=far)))
+        bring("nodes", lambda: ensure_on_nodes(workspace, now, nodes))
+    # Models are downloaded to this machine's cache, and go from there to nodes that are other machines.
+    engines = [client.of_node(workspace.environment, name, configured.node(name).engine) for name in nodes]
+    far = [name for name, engine in zip(nodes, engines, strict=True) if not node_facts.is_here(engine.host)]
+    download = transfers.DownloadRequest(request.text, nodes=tuple(far))
+    bring("model", lambda: ensure_model(workspace, recipe, download))
     workspace.report(PartBegan("server"))
     served = serving.run_server(workspace, request, detach=detach)
-    ended(UpPart("server", served.server.name, "here" if served.already else "started", served.seconds or 0.0))
+    outcome: PartOutcome = "here" if served.already else "started"
+    parts.append(UpPart("server", served.server.name, outcome, seconds=served.seconds or 0.0))
+    workspace.report(parts[-1])
     return UpResult(tuple(parts), served)
-
-
-def _far(workspace: Workspace, nodes: Sequence[str]) -> tuple[str, ...]:
-    """Those of ``nodes`` that are other machines: this one's cache is where models are downloaded to."""
-    configured = configuration.load_configuration(workspace.project)
-    engines = {name: configured.node(name).engine for name in nodes}
-    hosts = {name: client.of_node(workspace.environment, name, engine).host for name, engine in engines.items()}
-    return tuple(name for name, host in hosts.items() if not node_facts.is_here(host))

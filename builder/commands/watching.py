@@ -1,7 +1,4 @@
-"""These commands look at servers: what they print, and how they are.
-
-The order is logs, status.
-"""
+"""The commands logs and status look at servers. They import little: `status` answers at once."""
 
 from __future__ import annotations
 
@@ -25,37 +22,23 @@ if TYPE_CHECKING:
     from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
     from builder.lock.model import Pairing
     from builder.numbers.workspace import Workspace
-    from builder.serving.readiness import Phase, ServerMetrics
-    from builder.serving.running import RunningServer, ServerMember, SupersededServer
+    from builder.serving.readiness import ServerMetrics
+    from builder.serving.running import RunningServer, SupersededServer
 
 
-# The logs command: the lines that a server prints.
+def server_logs(
+    workspace: Workspace, text: str | None, node: str | None, tail: int | None, *, follow: bool
+) -> Iterator[str]:
+    """Gives the last ``tail`` lines (None: all) of the server called ``text`` (None: the only one) on ``node`` (None:
+    its head); with ``follow`` also each new line until the server is stopped."""
+    server = running.find_server(workspace, text)
+    member = next((member for member in server.members if node in (None, member.node)), None)
+    if member is None:
+        nodes = ", ".join(member.node for member in server.members if member.node)
+        raise UsageError(f"{server.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
+    lines = containers.follow_log if follow else containers.container_log
+    return (line.text for line in lines(member.engine.endpoint, member.service.id, tail=tail))
 
-
-def server_logs(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
-    """Gives the lines so far of the server called ``text`` (None: the only one): the last ``tail`` where a
-    number is given, of one ``node``, or of the one that answers. Raises UsageError where none is meant."""
-    member = _member(running.find_server(workspace, text), node)
-    return (line.text for line in containers.container_log(member.engine.endpoint, member.service.id, tail=tail))
-
-
-def follow_server_log(workspace: Workspace, text: str | None, node: str | None, tail: int | None) -> Iterator[str]:
-    """Gives the same lines as `server_logs`, and then each as it is written, until the server is stopped."""
-    member = _member(running.find_server(workspace, text), node)
-    return (line.text for line in containers.follow_log(member.engine.endpoint, member.service.id, tail=tail))
-
-
-def _member(running: RunningServer, node: str | None) -> ServerMember:
-    if node is None:
-        return running.head
-    server_member = next((member for member in running.members if running.node_of(member) == node), None)
-    if server_member is None:
-        nodes = ", ".join(filter(None, map(running.node_of, running.members)))
-        raise UsageError(f"{running.name} does not run on a node `{node}`", hint=f"its nodes: {nodes or 'none'}")
-    return server_member
-
-
-# The status command: the state of every server, with the metrics that vLLM reports.
 
 # The time between two readings of the metrics, which give a rate.
 INTERVAL_SECONDS = 1.0
@@ -97,11 +80,10 @@ class EndedContainer:
 
 @dataclass(frozen=True)
 class ServerState:
-    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (where its health is not known),
-    stopped, ``incomplete`` where a node is missing, or ``ended`` where the container of a node has ended, and with it
-    the whole. ``phase`` is the step of its start; ``up`` is in seconds; ``numbers`` and ``rates`` are None where the
-    server does not report them. ``put_back`` is the pairing that its model was put back from by itself, ``superseded``
-    says that its model is paired with another image by now."""
+    """A server and its ``state``: healthy, starting, unhealthy, restarting, running (no health check), stopped,
+    ``incomplete`` (a node is missing) or ``ended`` (the container of a node has ended, and with it the whole).
+    ``phase`` is the step of its start; ``up`` is in seconds; ``put_back`` is the pairing that its model was put back
+    from, ``superseded`` is set if its model is paired with another image by now."""
 
     running: RunningServer
     state: str
@@ -110,9 +92,9 @@ class ServerState:
     restarts: int
     numbers: ServerMetrics | None
     rates: TokenRates | None
-    ended: tuple[EndedContainer, ...] = ()
-    put_back: Pairing | None = None
-    superseded: SupersededServer | None = None
+    ended: tuple[EndedContainer, ...]
+    put_back: Pairing | None
+    superseded: SupersededServer | None
 
 
 @dataclass(frozen=True)
@@ -121,15 +103,12 @@ class ServingOverview:
 
     states: tuple[ServerState, ...]
     silent: tuple[str, ...]
-    interrupted: tuple[InterruptedUpgrade, ...] = ()
+    interrupted: tuple[InterruptedUpgrade, ...]
 
 
 def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
     """Reads the state of all servers, or of the one called ``text``; takes a little more than `INTERVAL_SECONDS` where
-    one answers.
-
-    Raises UsageError where no server is called so, EngineError where the engine does not answer.
-    """
+    one answers."""
     from concurrent.futures import ThreadPoolExecutor
 
     lock = Lock()
@@ -149,34 +128,31 @@ def server_status(workspace: Workspace, text: str | None) -> ServingOverview:
 def _state(project: Project, lock: Lock, server: RunningServer) -> ServerState:
     head = server.head.service
     state = _container_state(server)
-    phase = _phase(server) if state == "starting" else None
+    phase = None
+    if state == "starting":
+        lines = containers.container_log(server.head.engine.endpoint, head.id, tail=_RECENT_LINES)
+        # Lines from before a restart do not count.
+        phase = readiness.latest_phase([line.text for line in lines if line.written >= head.started])
     if phase and phase.name == readiness.READY and running.answers(server):
         state = "healthy"  # its health check has not run again yet
     numbers, rates = _numbers(server) if state in {"healthy", "unhealthy", "running"} else (None, None)
     if state in {"healthy", "unhealthy"}:
         # Once it has answered its health check seldom runs: what counts is its answer now.
         state = "healthy" if numbers or running.answers(server) else "unhealthy"
+    is_ours = server.labels.get(running.PROJECT) == str(project.root)
+    up = datetime.now(UTC) - datetime.fromisoformat(head.started) if head.status == "running" else None
     return ServerState(
         running=server,
         state=state,
         phase=str(phase) if phase and state == "starting" else "",
-        up=_seconds_since(head.started) if head.status == "running" else None,
+        up=None if up is None else max(up.total_seconds(), 0),
         restarts=sum(member.service.restarts for member in server.members),
         numbers=numbers,
         rates=rates,
-        ended=_ended(server),
-        put_back=_put_back(project, lock, server),
+        ended=tuple(_ended(server)),
+        put_back=running.put_back_from(lock, server.model) if is_ours else None,
         superseded=running.of_labels(project, lock, server.labels),
     )
-
-
-def _put_back(project: Project, lock: Lock, server: RunningServer) -> Pairing | None:
-    """The pairing that the model of a server of this project was put back from."""
-    from builder.lab.upgrade import going_back
-
-    if server.labels.get(running.PROJECT) != str(project.root) or server.model not in lock.models:
-        return None
-    return going_back.of_model(lock, server.model)
 
 
 def _container_state(server: RunningServer) -> str:
@@ -190,32 +166,20 @@ def _container_state(server: RunningServer) -> str:
     return server.head.service.health or "running"
 
 
-def _ended(server: RunningServer) -> tuple[EndedContainer, ...]:
+def _ended(server: RunningServer) -> Iterator[EndedContainer]:
     """The containers of several nodes that have ended, with their last lines."""
-    if len(server.members) == 1:
-        return ()
-    ended = []
-    for member in server.members:
+    for member in server.members if len(server.members) > 1 else ():
         if not member.service.is_up:
             lines = containers.container_log(member.engine.endpoint, member.service.id, tail=_LAST_LINES)
-            texts = tuple(line.text for line in lines)
-            ended.append(EndedContainer(server.node_of(member), member.service.exit_code, texts))
-    return tuple(ended)
-
-
-def _phase(server: RunningServer) -> Phase | None:
-    head = server.head
-    lines = containers.container_log(head.engine.endpoint, head.service.id, tail=_RECENT_LINES)
-    # Lines from before a restart do not count.
-    return readiness.latest_phase([line.text for line in lines if line.written >= head.service.started])
+            yield EndedContainer(member.node, member.service.exit_code, tuple(line.text for line in lines))
 
 
 def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | None]:
     head = server.head
-    if server.port_inside is None:
+    host, port = server.inside
+    if port is None:
         return None, None
-    host = running.listening_host(head.service)
-    argv = ["python3", "-ISc", _READING, host, str(server.port_inside), str(INTERVAL_SECONDS)]
+    argv = ["python3", "-ISc", _READING, host, str(port), str(INTERVAL_SECONDS)]
     try:
         result = containers.execute(head.engine.endpoint, head.service.id, argv, _READING_TIMEOUT)
     except EngineError:  # it has just ended, or is too busy to answer
@@ -230,7 +194,3 @@ def _numbers(server: RunningServer) -> tuple[ServerMetrics | None, TokenRates | 
         prompt=(now.prompt_tokens - before.prompt_tokens) / (ended - began),
         generated=(now.generated_tokens - before.generated_tokens) / (ended - began),
     )
-
-
-def _seconds_since(started: str) -> float:
-    return max((datetime.now(UTC) - datetime.fromisoformat(started)).total_seconds(), 0)

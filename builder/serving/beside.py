@@ -11,87 +11,69 @@ import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from builder.definitions.container import LABEL, STOPPING_SECONDS
-from builder.engine import containers
+from builder.base.errors import ConflictError
+from builder.definitions.container import LABEL
 from builder.lock.model import ImageName
 from builder.serving import memory, preparation, starting
 from builder.serving.running import PROJECT, REQUEST, find_all
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from builder.numbers.workspace import Workspace
-    from builder.serving.preparation import PlannedContainer, PreparedServer, ServeRequest
+    from builder.serving.preparation import PreparedServer, ServeRequest
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
 
 
-SUFFIX = "-candidate"
+_SUFFIX = "-candidate"
 _MARK = " (candidate)"
 
 
 def prepare(workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage) -> PreparedServer:
-    """Plans the server of ``image``, a number or one that was selected with its recipe, beside that of ``request``.
-    Raises what `preparation.prepare` does."""
-    overrides = {**request.overrides, "port": str(_free_port())}
-    container = replace(request.container, publish=())  # the ports of the machine are the model's own server's
-    beside = replace(request, overrides=overrides, container=container)
+    """Plans the server of ``image``, a number or one that was selected with its recipe, beside that of ``request``."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    # The published ports of the machine are the model's own server's.
+    container = replace(request.container, publish=())
+    beside = replace(request, overrides={**request.overrides, "port": port}, container=container)
     if isinstance(image, ImageName):
         prepared = preparation.prepare(workspace, replace(beside, image=image))
     else:
         prepared = preparation.prepare(workspace, beside, image)
-    return replace(prepared, containers=tuple(_renamed(planned, request) for planned in prepared.containers))
+    candidates = []
+    for planned in prepared.containers:
+        settings = planned.settings
+        options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
+        labels = {
+            **settings.labels,
+            LABEL: f"{settings.labels[LABEL]}{_SUFFIX}",
+            PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
+            REQUEST: json.dumps(options),
+        }
+        settings = replace(settings, name=f"{settings.name}{_SUFFIX}", labels=labels, restart="no")
+        candidates.append(replace(planned, settings=settings))
+    return replace(prepared, containers=tuple(candidates))
 
 
-def fits(prepared: PreparedServer, proc: Path = memory.PROC) -> bool:
-    """True if it may run beside what is being served. A GPU with memory of its own is not looked into: there it may
+def fits(prepared: PreparedServer) -> bool:
+    """True if it may run beside what is being served. Where the memory is not known (on a node, or a GPU's own), it may
     not."""
-    from builder.base.errors import ConflictError
-
-    gpus = [planned for planned in prepared.containers if planned.settings.gpus]
-    if any(planned.engine.node for planned in prepared.containers):
-        return False
-    for planned in gpus:
-        if memory.shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) is None:
+    for planned in prepared.containers:
+        settings, endpoint = planned.settings, planned.engine.endpoint
+        if planned.engine.node or (settings.gpus and memory.shared_with_gpu(endpoint, settings.image) is None):
             return False
     try:
-        starting.require_room(prepared, (), lambda _: None, proc)
+        starting.require_room(prepared, (), lambda _: None)
     except ConflictError:
         return False
     return True
 
 
-def step_aside(server: RunningServer) -> None:
-    """Stops a server in whose place a candidate runs. Its containers stay: the engine starts them again with the
-    machine, if nobody has done so before."""
-    for member in server.members:
-        containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
-
-
 def running(workspace: Workspace, recipe: str) -> tuple[RunningServer, ...]:
     """The servers of candidates that run by the recipe with this path."""
-    mark = f"{workspace.project.root}{_MARK}"
+    wanted = (f"{workspace.project.root}{_MARK}", recipe)
     return tuple(
         server
         for server in find_all(workspace).servers
-        if server.labels.get(PROJECT) == mark and server.labels.get(f"{LABEL}.recipe") == recipe
+        if (server.labels.get(PROJECT), server.labels.get(f"{LABEL}.recipe")) == wanted
     )
-
-
-def _renamed(planned: PlannedContainer, request: ServeRequest) -> PlannedContainer:
-    settings = planned.settings
-    options = {**json.loads(settings.labels[REQUEST]), "overrides": dict(request.overrides)}
-    labels = {
-        **settings.labels,
-        LABEL: f"{settings.labels[LABEL]}{SUFFIX}",
-        PROJECT: f"{settings.labels[PROJECT]}{_MARK}",
-        REQUEST: json.dumps(options),
-    }
-    return replace(planned, settings=replace(settings, name=f"{settings.name}{SUFFIX}", labels=labels, restart="no"))
-
-
-def _free_port() -> int:
-    with socket.socket() as tried:
-        tried.bind(("127.0.0.1", 0))
-        port: int = tried.getsockname()[1]
-    return port

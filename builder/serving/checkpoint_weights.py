@@ -1,6 +1,5 @@
-"""A recipe can serve the weights of one of the project's own checkpoints.
+"""A recipe can serve the weights of one of the project's own checkpoints, or those of a source in their place.
 
-The weights of the checkpoint come first, then the weights of a source in their place.
 A pairing names the checkpoint in its revision (``NAME@REVISION``), so that image and weights move together.
 """
 
@@ -39,11 +38,12 @@ _SOURCE = "/checkpoint-source"
 @dataclass(frozen=True)
 class ServedWeights:
     """A recipe whose ``{model}`` is the weights to serve, and the arguments ``extra`` that give them their name.
-    ``checkpoint`` is None where it is the model's own weights after all, since the pairing is from before."""
+    ``checkpoint`` and ``made`` are None where the pairing names the model's own weights."""
 
     recipe: Recipe
-    extra: tuple[str, ...]
-    checkpoint: CheckpointName | None
+    extra: tuple[str, ...] = ()
+    checkpoint: CheckpointName | None = None
+    made: CheckpointRevision | None = None
 
 
 def latest_weights(project: Project, name: str) -> str | None:
@@ -63,18 +63,15 @@ def paired_revision(lock: Lock, selection: ServedImage) -> str | None:
 def served_weights(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage
 ) -> ServedWeights | None:
-    """The weights that the recipe of ``selection`` serves; None for a recipe that names no checkpoint.
-
-    Those that the pairing names count: a checkpoint at a revision, or the model's own from before it had one; else the
-    checkpoint that was made last. Raises ImageStateError where it is not here, ConflictError for an image that lacks a
-    mod which it needs.
-    """
+    """The weights that the recipe of ``selection`` serves: those that the pairing names, else the checkpoint that was
+    made last; None for a recipe that names no checkpoint. Raises ImageStateError if it is not here, ConflictError for
+    an image that lacks a mod which it needs."""
     recipe = selection.recipe
     if recipe.checkpoint is None:
         return None
     paired = paired_revision(lock, selection)
     if paired and checkpoints_lock.parse_name(paired) is None:
-        return ServedWeights(replace(recipe, revision=paired), (), None)
+        return ServedWeights(replace(recipe, revision=paired))
     name = checkpoints_lock.parse_name(paired or latest_weights(project, recipe.checkpoint) or "")
     made = checkpoints_lock.read_checkpoints_lock(project).find(name.name, name.revision) if name else None
     if name is None or made is None:
@@ -92,15 +89,19 @@ def served_weights(
         )
     if isinstance(selection, SelectedImage):
         hint = f"`builder build {recipe.file}` bakes what the checkpoint needs"
-        _require_mods(str(selection.image), selection.record, name, made, hint)
+        _require_mods(selection.name, selection.record, name, made, hint)
     inside, volumes = f"{_FOLDERS}/{name.name}", [f"{folder}:{_FOLDERS}/{name.name}:ro"]
     if place.is_cache:  # which is mounted anyway
         inside, volumes = f"{HOME}/.cache/huggingface/hub/{place.root.name}/snapshots/{name.revision}", []
-    changed = replace(
-        recipe, defaults={**recipe.defaults, "model": inside}, volumes=(*recipe.volumes, *volumes), revision=None
-    )
     is_named = _NAME_OPTION.search(recipe.command)
-    return ServedWeights(changed, () if is_named else ("--served-model-name", made.model), name)
+    extra = () if is_named else ("--served-model-name", made.model)
+    return ServedWeights(_serving(recipe, inside, *volumes), extra, name, made)
+
+
+def _serving(recipe: Recipe, model: str, *volumes: str) -> Recipe:
+    """The recipe with what is mounted at ``model`` in place of its own."""
+    defaults = {**recipe.defaults, "model": model}
+    return replace(recipe, defaults=defaults, volumes=(*recipe.volumes, *volumes), revision=None)
 
 
 def _require_mods(
@@ -112,8 +113,7 @@ def _require_mods(
 
 
 def weights_warning(project: Project, lock: Lock, selection: ServedImage) -> str:
-    """A warning where a newer revision was made than the one that is paired, or the pairing names none; empty
-    otherwise."""
+    """A warning where a newer revision was made than the one that is paired; empty otherwise."""
     recipe = selection.recipe
     paired = paired_revision(lock, selection)
     if recipe.checkpoint is None or paired is None:
@@ -141,7 +141,7 @@ def missing_weights(project: Project, environ: Mapping[str, str], lock: Lock, mo
 
 def named_weights(project: Project, text: str, model: str, image: NumberedImage) -> CheckpointName:
     """The checkpoint called ``text``, ``NAME`` or ``NAME@`` and the first digits of a revision. Raises UsageError for
-    one that was not made, or is no form of ``model``; ConflictError for an image that lacks a mod that it needs."""
+    one that was not made from ``model``, ConflictError for an image that lacks a mod that it needs."""
     name, _, start = text.partition("@")
     records = checkpoints_lock.read_checkpoints_lock(project)
     revisions = records.checkpoints.get(name, {})
@@ -162,8 +162,8 @@ def named_weights(project: Project, text: str, model: str, image: NumberedImage)
 
 @dataclass(frozen=True)
 class SourceWeights:
-    """A recipe whose ``{model}`` is a source of ``checkpoint``, and the arguments ``extra`` that give it the name of
-    the model; ``requested`` is the source with the commit that was taken."""
+    """A recipe whose ``{model}`` is a source of ``checkpoint``, and the arguments ``extra`` that give it the model's
+    name; ``requested`` is the source with the commit that was taken."""
 
     recipe: Recipe
     extra: tuple[str, ...]
@@ -174,46 +174,33 @@ class SourceWeights:
 def source_weights_of(
     project: Project, environ: Mapping[str, str], lock: Lock, selection: ServedImage, source: str = ""
 ) -> SourceWeights:
-    """The source called ``source`` of the checkpoint that the recipe of ``selection`` serves, or the one that its first
-    step takes over, at the commit that the checkpoint was made from.
-
-    Raises UsageError for a recipe that serves no checkpoint or a source that there is not, ImageStateError for one that
-    is not here as a whole, and what `served_weights` does.
-    """
+    """The ``source`` of the checkpoint that the recipe of ``selection`` serves (if empty, the one of its first step) at
+    the commit that the checkpoint was made from. Raises ImageStateError if it is not here as a whole."""
     from builder.definitions import checkpoint_definition
     from builder.definitions.checkpoint_definition import TakeStep
 
     served = served_weights(project, environ, lock, selection)
-    if served is None or served.checkpoint is None:
+    if served is None or served.checkpoint is None or served.made is None:
         raise UsageError(
             f"{selection.recipe.file} serves no checkpoint of this project: there is no source to compare with",
             hint="its `model` has to be `checkpoint:NAME`; `builder checkpoints list` shows them",
         )
     definition = checkpoint_definition.load_checkpoint(project, served.checkpoint.name)
     name = source or next(step.source for step in definition.steps if isinstance(step, TakeStep))
-    if name not in definition.sources:
+    recorded = served.made.sources.get(name)
+    if recorded is None or name not in definition.sources:
         suggestion = did_you_mean(name, definition.sources, code=True)
         raise UsageError(
             f"{definition.name} has no source `{name}`" + (f"; {suggestion}" if suggestion else ""),
             hint=f"there are: {', '.join(definition.sources)}",
         )
-    made = checkpoints_lock.read_checkpoints_lock(project).find(served.checkpoint.name, served.checkpoint.revision)
-    recorded = made.sources.get(name) if made else None
-    if recorded is None:
-        raise UsageError(f"{served.checkpoint.short} was made without a source called `{name}`")
     written = definition.sources[name]
     requested, mounted, inside = str(written), checkpoints_lock.expanded(project, environ, written.folder or ""), ""
     if written.model and recorded.commit:
         requested, inside = f"{written.model}@{recorded.commit}", f"/snapshots/{recorded.commit}"
         mounted = hub_cache.folder(environ, written.model)
     _require_whole(Path(f"{mounted}{inside}"), written, recorded)
-    recipe = replace(
-        selection.recipe,
-        checkpoint=None,
-        revision=None,
-        defaults={**selection.recipe.defaults, "model": f"{_SOURCE}{inside}"},
-        volumes=(*selection.recipe.volumes, f"{mounted}:{_SOURCE}:ro"),
-    )
+    recipe = _serving(replace(selection.recipe, checkpoint=None), f"{_SOURCE}{inside}", f"{mounted}:{_SOURCE}:ro")
     return SourceWeights(recipe, served.extra, served.checkpoint, requested)
 
 

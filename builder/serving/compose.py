@@ -1,7 +1,4 @@
-"""This page exports a served container as a compose file, a shell script or a recipe.
-
-The formats follow in this order. The recipe serves one numbered image, exactly as it is.
-"""
+"""A served container as a compose file, a shell script, or a recipe that serves one numbered image as it is."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from builder.base.errors import FileProblemsError, UsageError
 from builder.definitions import command as commands
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from builder.definitions.command import ServeCommand
-    from builder.definitions.container import ContainerSettings, HealthCheck
+    from builder.definitions.container import ContainerSettings
     from builder.definitions.recipe import Recipe
 
 
@@ -35,6 +32,15 @@ def render_compose(settings: ContainerSettings, home: str) -> str:
 
 
 def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
+    healthcheck = {}
+    if health := settings.health:
+        healthcheck["healthcheck"] = {
+            "test": ["CMD", *map(_escape, health.argv)],
+            "interval": f"{health.interval}s",
+            "timeout": f"{health.timeout}s",
+            "retries": health.retries,
+            "start_period": f"{health.start_period}s",
+        }
     return {
         "image": _escape(settings.image),
         # The number is an image of this machine: a registry has another one, or none.
@@ -59,7 +65,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
         "volumes": [
             {
                 "type": "bind",
-                "source": _in_home(mount.source, home),
+                "source": _source(mount.source, home),
                 "target": _escape(mount.target),
                 **({"read_only": True} if mount.read_only else {}),
                 "bind": {"create_host_path": mount.ours},
@@ -67,7 +73,7 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
             for mount in settings.mounts
         ],
         "labels": {name: _escape(value) for name, value in settings.labels.items()},
-        **({"healthcheck": _health(settings.health)} if settings.health else {}),
+        **healthcheck,
         "init": settings.init,
         "restart": settings.restart,
         "stop_signal": settings.stop_signal,
@@ -76,42 +82,23 @@ def _service(settings: ContainerSettings, home: str) -> dict[str, Any]:
     }
 
 
-def _health(health: HealthCheck) -> dict[str, Any]:
-    return {
-        "test": ["CMD", *map(_escape, health.argv)],
-        "interval": f"{health.interval}s",
-        "timeout": f"{health.timeout}s",
-        "retries": health.retries,
-        "start_period": f"{health.start_period}s",
-    }
-
-
 def _escape(text: str) -> str:
     """Escapes text so that compose substitutes no variables in it."""
     return text.replace("$", "$$")
 
 
-def _in_home(path: str, home: str) -> str:
+def _source(path: str, home: str) -> str:
     return f"${{HOME}}{_escape(path[len(home) :])}" if home and path.startswith(f"{home}/") else _escape(path)
 
 
-# Export of a container as a shell script with a plain ``docker run``.
+# Export of a container as a shell script that starts it with `docker run`, for anywhere with the image.
 
 
 def render_script(settings: ContainerSettings, home: str) -> str:
     """Returns the script. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
-    folders = " ".join(_script_in_home(mount.source, home) for mount in settings.mounts if mount.ours)
-    volumes = [_script_in_home(mount.source, home) for mount in settings.mounts if not mount.ours]
-    words = [
-        "exec docker run --detach --pull never" + (" --init" if settings.init else ""),
-        *(f"{name} {shlex.quote(value)}" for name, value in options(settings, settings.labels)),
-        *(
-            f"--volume {_script_in_home(mount.source, home)}:{shlex.quote(f'{mount.target}{mode}')}"
-            for mount in settings.mounts
-            for mode in [":ro" if mount.read_only else ""]
-        ),
-        *command(settings, shlex.quote),
-    ]
+    volumes = [in_home(mount.source, home, shlex.quote) for mount in settings.mounts if not mount.ours]
+    folders = " ".join(in_home(mount.source, home, shlex.quote) for mount in settings.mounts if mount.ours)
+    words = docker_run(settings, "--detach", home, shlex.quote)
     return "\n".join(
         [
             "#!/bin/sh",
@@ -128,16 +115,32 @@ def render_script(settings: ContainerSettings, home: str) -> str:
     )
 
 
-def command(settings: ContainerSettings, quote: Callable[[str], str]) -> tuple[str, ...]:
-    """The last words of `docker run`, each in ``quote``: the image, and what runs in it."""
+def docker_run(settings: ContainerSettings, how: str, home: str, quote: Callable[[str], str]) -> list[str]:
+    """The words of `docker run`, each as the shell takes it from ``quote``; ``how`` is ``--detach``, or ``--rm`` for a
+    container that ends with its caller and that the engine never restarts."""
     if settings.keep_entrypoint:
-        return (" ".join(map(quote, (settings.image, *settings.argv))),)
-    program, *arguments = settings.argv
-    return f"--entrypoint {quote(program)}", " ".join(map(quote, (settings.image, *arguments)))
+        command = [" ".join(map(quote, (settings.image, *settings.argv)))]
+    else:
+        program, *arguments = settings.argv
+        command = [f"--entrypoint {quote(program)}", " ".join(map(quote, (settings.image, *arguments)))]
+    return [
+        f"exec docker run {how} --pull never" + (" --init" if settings.init else ""),
+        *(f"{name} {quote(value)}" for name, value in _options(settings) if how != "--rm" or name != "--restart"),
+        *(
+            f"--volume {in_home(mount.source, home, quote)}:{quote(mount.target + (':ro' if mount.read_only else ''))}"
+            for mount in settings.mounts
+        ),
+        *command,
+    ]
 
 
-def options(settings: ContainerSettings, labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The options of `docker run` for the container, with these ``labels``: each its name and its value."""
+def in_home(path: str, home: str, quote: Callable[[str], str]) -> str:
+    """``path`` as a word of the shell, with ``$HOME`` in place of ``home``."""
+    return f'"$HOME"{quote(path[len(home) :])}' if home and path.startswith(f"{home}/") else quote(path)
+
+
+def _options(settings: ContainerSettings) -> Iterator[tuple[str, str]]:
+    """The options of `docker run`: each its name and its value."""
     yield "--name", settings.name
     if settings.gpus:
         yield "--gpus", "all"
@@ -154,27 +157,16 @@ def options(settings: ContainerSettings, labels: Mapping[str, str]) -> Iterator[
     yield from (("--env", f"{name}={value}") for name, value in settings.env.items())
     # Without a value, so that it comes from the environment in which the script is run.
     yield from (("--env", name) for name in settings.secrets)
-    yield from (("--label", f"{name}={value}") for name, value in labels.items())
-    if settings.health:
-        yield from _script_health(settings.health)
-
+    yield from (("--label", f"{name}={value}") for name, value in settings.labels.items())
+    if health := settings.health:
+        yield "--health-cmd", shlex.join(health.argv)
+        yield "--health-interval", f"{health.interval}s"
+        yield "--health-timeout", f"{health.timeout}s"
+        yield "--health-retries", str(health.retries)
+        yield "--health-start-period", f"{health.start_period}s"
     yield "--restart", settings.restart
     yield "--stop-signal", settings.stop_signal
     yield "--stop-timeout", str(settings.stop_seconds)
-
-
-def _script_health(health: HealthCheck) -> Iterator[tuple[str, str]]:
-    yield "--health-cmd", shlex.join(health.argv)
-    yield "--health-interval", f"{health.interval}s"
-    yield "--health-timeout", f"{health.timeout}s"
-    yield "--health-retries", str(health.retries)
-    yield "--health-start-period", f"{health.start_period}s"
-
-
-def _script_in_home(path: str, home: str) -> str:
-    if home and path.startswith(f"{home}/"):
-        return f'"$HOME"{shlex.quote(path[len(home) :])}'
-    return shlex.quote(path)
 
 
 # Export as a recipe of version 1, with which the community's launchers serve one numbered image exactly as it is.
@@ -186,11 +178,8 @@ _KEYS = (
 
 
 def render_recipe(recipe: Recipe, command: ServeCommand, image: str, mods: list[str]) -> str:
-    """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it, as a launcher would apply
-    those a second time, and without build arguments, which could make it build another image.
-
-    Raises UsageError if the revision that the recipe requests cannot be added to its command.
-    """
+    """Returns the recipe on ``image``, with only the ``mods`` that are not baked into it: a launcher would apply those
+    a second time. It has no build arguments, which could make a launcher build another image."""
     data: dict[str, Any] = yaml_file.load(recipe.text, recipe.file)
     values = {**data, "recipe_version": "1", "container": image, "mods": mods}
     document = {key: values[key] for key in _KEYS if values.get(key) not in (None, [])}

@@ -9,9 +9,8 @@ GPU is recognized. Both files are the machine's own inside a container, too, as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.base import processes
 from builder.base.errors import BuilderError
@@ -28,29 +27,16 @@ _READING = f"cat {PROC}/{processes.MEMORY} {PROC}/{processes.GPUS} 2>/dev/null"
 _READING_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class MachineMemory:
+class MachineMemory(NamedTuple):
     """The memory of a machine in bytes: all of it, and what the kernel can still give out."""
 
     total: int
     available: int
 
 
-@dataclass(frozen=True)
-class MemoryRule:
-    """The rule for a machine whose GPU shares its memory: servers leave it ``reserve`` bytes. With ``insist`` a
-    shortage is reported, and the server started."""
-
-    reserve: int
-    insist: bool = False
-
-
 def shared_with_gpu(endpoint: Endpoint, image: str, proc: Path = PROC) -> MachineMemory | None:
-    """The memory of the engine's machine; None where its GPU has memory of its own, or nothing can be learned.
-
-    ``proc`` is this machine's /proc, for an engine that is here. On another machine a short-lived container of
-    ``image`` reads the same files.
-    """
+    """The memory of the engine's machine, read in ``proc`` or, on another machine, by a short-lived container of
+    ``image``; None where its GPU has memory of its own, or nothing can be learned."""
     if endpoint.host.startswith("unix://"):
         files = (proc / processes.MEMORY, *sorted(proc.glob(processes.GPUS)))
         return parse_memory("".join(map(processes.text, files)))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from builder.base import hub_cache
@@ -17,7 +16,7 @@ from builder.base.processes import memory_file
 from builder.engine import client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from builder.base.events import Report
     from builder.definitions.configuration import Node
@@ -29,8 +28,8 @@ _DEFAULT_HOME = ".cache/huggingface"
 
 @dataclass(frozen=True)
 class Destination:
-    """A node's folder of models: the ``host`` as ssh takes it (USER@HOST), its ``port``, and the folder ``hub``, which
-    is relative to the user's home there unless it is absolute."""
+    """A node's folder of models: the ``host`` as ssh takes it (USER@HOST), its ``port``, and the folder ``hub``,
+    relative to the user's home there unless it is absolute."""
 
     node: str
     host: str
@@ -62,10 +61,7 @@ def require_rsync() -> None:
 
 
 def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report) -> None:
-    """Brings the node's copy of ``model`` up to this machine's, and changes nothing else there: older revisions stay.
-
-    Raises SourceError if the node cannot be reached or refuses it.
-    """
+    """Brings the node's copy of ``model`` up to this machine's; older revisions there stay."""
     cached_model = hub_cache.find_model(environ, model)
     total = cached_model.size if cached_model else 0
     folder = hub_cache.folder(environ, model)
@@ -87,28 +83,26 @@ def copy(environ: Mapping[str, str], model: str, to: Destination, report: Report
     ]
     with memory_file() as stderr:
         variables = {**environ, "LC_ALL": "C"}
+        # The progress line overwrites itself after \r, which ends a line of text.
         with subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=variables
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=variables,
+            text=True,
+            errors="replace",
         ) as process:
             try:
-                for current in _bytes_copied(process.stdout):
-                    report(TransferProgress(f"{model} to {to.node}", min(current, total), total))
+                for line in process.stdout or ():
+                    if copied := re.match(r"\s*(\d+)\s+\d+%", line):
+                        report(TransferProgress(f"{model} to {to.node}", min(int(copied[1]), total), total))
             except BaseException:
                 process.terminate()
                 raise
         if process.returncode:
             stderr.seek(0)
             raise _error(model, to, process.returncode, stderr.read().decode(errors="replace"))
-
-
-def _bytes_copied(stream: IO[bytes] | None) -> Iterator[int]:
-    """Yields the bytes copied so far, from rsync's progress line, which overwrites itself."""
-    rest = b""
-    while stream and (read := os.read(stream.fileno(), 65536)):
-        *lines, rest = re.split(rb"[\r\n]", rest + read)
-        for line in lines:
-            if progress := re.match(rb"\s*(\d+)\s+\d+%", line):
-                yield int(progress[1])
 
 
 def _error(model: str, to: Destination, code: int, stderr: str) -> SourceError:

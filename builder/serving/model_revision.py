@@ -1,4 +1,4 @@
-"""This page records which image and which revision serve a model.
+"""The image and the revision that serve a model.
 
 The images that have answered on this machine come first, with the seconds that they took to start, then the revisions
 of a model, then its pairing. The record of answers is kept in the state folder, by model and fingerprint, and may be
@@ -8,8 +8,9 @@ deleted: an image that does not start is then put back at most once more.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from builder.base import files, hub_cache, words
 from builder.base.errors import UnsafePathError
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
     from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
-
-__all__ = ["cached", "record_revision", "revision", "to_record"]
 
 Outcome = Literal["answered", "replaced"]
 _LARGEST = 64 << 20
@@ -54,8 +53,8 @@ def outcomes(project: Project, model: str) -> Mapping[str, str]:
 
 
 def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
-    """The limit for a candidate of ``model`` to answer: five times the longest recorded start of the image that
-    the model is paired with, at least 15 minutes; an hour where no start of that image is recorded."""
+    """The limit for a candidate of ``model``: five times the longest recorded start of the image that the model is
+    paired with, at least 15 minutes; an hour where no start of that image is recorded."""
     paired = lock.models.get(model or "")
     current = lock.image(paired.pairing.image) if paired else None
     seconds = _of_model(project, model or "").get(current.fingerprint, ("", 0.0))[1] if current else 0.0
@@ -67,8 +66,7 @@ def start_limit(project: Project, lock: Lock, model: str | None) -> StartLimit:
 
 
 def record_answered(project: Project, model: str, fingerprint: str, outcome: Outcome, seconds: float = 0.0) -> None:
-    """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer; nothing is written
-    where both are known."""
+    """Records the outcome of an image, and the longest of the ``seconds`` that it took to answer."""
     of_model = _of_model(project, model)
     before = of_model.pop(fingerprint, ("", 0.0))
     latest = (outcome, max(seconds, before[1]))
@@ -80,17 +78,15 @@ def record_answered(project: Project, model: str, fingerprint: str, outcome: Out
 
 
 def _of_model(project: Project, model: str) -> dict[str, tuple[str, float]]:
-    """The outcome and the seconds of each image of a model, by its fingerprint. Earlier versions wrote the outcome
-    alone."""
+    """The outcome and the seconds of each image of a model, by its fingerprint."""
     recorded = _read(project).get(model)
     entries: dict[str, tuple[str, float]] = {}
     for fingerprint, entry in recorded.items() if isinstance(recorded, dict) else ():
-        fields = entry if isinstance(entry, dict) else {"outcome": entry}
-        seconds = fields.get("seconds")
-        # The file may hold anything, and a wait with a limit that is no time has no end.
-        took = seconds if isinstance(seconds, int | float) and seconds is not True else 0.0
-        took = took if 0 < took < _LONGEST_START else 0.0
-        entries[fingerprint] = (str(fields.get("outcome")), took)
+        if isinstance(entry, dict):
+            seconds: Any = entry.get("seconds")
+            # The file may hold anything, and a wait with a limit that is no time has no end.
+            is_time = type(seconds) in (int, float) and 0 < seconds < _LONGEST_START
+            entries[fingerprint] = (str(entry.get("outcome")), seconds if is_time else 0.0)
     return entries
 
 
@@ -102,44 +98,34 @@ def _read(project: Project) -> dict[str, object]:
     return content if isinstance(content, dict) else {}
 
 
-# Revisions of models: the one to record in a pairing, the one in the cache, and a change from one to the other.
+# Revisions of models.
 
 
 def to_record(project: Project, environ: Mapping[str, str], model: str, recipe: Recipe | None) -> str | None:
-    """Returns the revision to write into a new pairing of ``model``: the commit that the cache holds of the revision
-    that the recipe requests, or else that revision as the recipe writes it; of a recipe that serves a checkpoint the
-    one that was made last (``NAME@REVISION``)."""
+    """Returns the revision to write into a new pairing: the commit that the cache has of the revision that the recipe
+    requests, else that revision as written; for a checkpoint the one that was made last (``NAME@REVISION``)."""
     if recipe and recipe.checkpoint and recipe.model == model:
         return checkpoint_weights.latest_weights(project, recipe.checkpoint)
     requested = recipe.revision if recipe and recipe.model == model else None
     return revision(environ, model, requested or hub_cache.MAIN) or requested
 
 
-def revision_warning(project: Project, environ: Mapping[str, str], recipe: Recipe) -> str:
-    """Returns a warning if the model of ``recipe`` is no longer at the revision it is paired at; empty otherwise."""
-    model = lock_file.read_lock(project.lock).models.get(recipe.model or "")
-    return changed_revision(project, environ, recipe, model.pairing) if model else ""
-
-
-def changed_revision(project: Project, environ: Mapping[str, str], recipe: Recipe, pairing: Pairing) -> str:
-    """Returns a line that names the revision of ``pairing`` and the one that ``recipe`` would serve now; empty if they
-    are the same, or one of the two is not known."""
-    if recipe.model is None or pairing.revision is None or recipe.checkpoint:
+def revision_warning(project: Project, environ: Mapping[str, str], lock: Lock, recipe: Recipe) -> str:
+    """A line if the model of ``recipe`` is paired at another revision than would be served now; empty if not."""
+    model = lock.models.get(recipe.model or "")
+    if recipe.model is None or model is None or model.pairing.revision is None or recipe.checkpoint:
         return ""
     now = to_record(project, environ, recipe.model, recipe)
-    before = revision(environ, recipe.model, pairing.revision) or pairing.revision
-    if now is None or before == now or pairing.revision == recipe.revision:
+    before = revision(environ, recipe.model, model.pairing.revision) or model.pairing.revision
+    if now is None or before == now or model.pairing.revision == recipe.revision:
         return ""
     now, before = (text[:7] if hub_cache.is_commit(text) else text for text in (now, before))
     return f"{recipe.model} is at revision {now} now; it was paired at {before}"
 
 
 def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = None) -> str | None:
-    """Fills in the revision of a pairing that was made before the model was downloaded, or the checkpoint that
-    ``recipe`` serves was made; returns it if it was written.
-
-    A revision that is recorded already stays: a change is for the user to judge.
-    """
+    """Fills in the revision of a pairing that was made before the model was downloaded or its checkpoint was made;
+    returns it if it was written. A recorded revision stays: a change is for the user to judge."""
     if not _lacks_revision(lock_file.read_lock(workspace.project.lock), model):
         return None
     if not (commit := to_record(workspace.project, workspace.environment, model, recipe)):
@@ -156,8 +142,8 @@ def record_revision(workspace: Workspace, model: str, recipe: Recipe | None = No
 
 
 def cached(environ: Mapping[str, str], lock: Lock) -> dict[str, CachedModel]:
-    """Returns the models of ``lock`` that the cache has, by name. Their revision is the one that the pairing names if
-    the cache has it, and otherwise that of ``main``."""
+    """Returns the models of ``lock`` that the cache has, at the revision that the pairing names if the cache has it,
+    otherwise at ``main``."""
     models = {name: cached_model for name in lock.models if (cached_model := hub_cache.find_model(environ, name))}
     for name, cached_model in models.items():
         named = lock.models[name].pairing.revision
@@ -170,17 +156,15 @@ def _lacks_revision(lock: Lock, model: str) -> bool:
     return model in lock.models and lock.models[model].pairing.revision is None
 
 
-# The pairing of a model with an image: by which recipe, and at which revision of the model.
+# The pairing of a model with an image.
 
 
 @dataclass(frozen=True)
 class PairingSource:
-    """The source of a model's pairings with images of a repository: ``recipe`` is the one by which it is served,
-    ``first_recipe`` the file of its very first one, ``revision`` the revision of the model to record in a new one."""
+    """The source of a model's pairings: the ``recipe`` that serves it, and the ``revision`` of the model."""
 
-    first_recipe: str | None
+    recipe: Recipe | None
     revision: str | None
-    recipe: Recipe | None = None
 
 
 def source(
@@ -192,18 +176,19 @@ def source(
     adopted: str = "",
     named: Recipe | None = None,
 ) -> PairingSource:
-    """Finds the recipe and the revision of a model, before the lock is held: a first pairing takes the recipe that was
-    ``named``, else the one for the model and the repository, where there is exactly one; the revision is the one that a
-    build would record. ``adopted`` is the name that the image was adopted from, which the recipe may have as well."""
+    """Finds the recipe and the revision for a model's pairing, before the lock is held. A first pairing takes the
+    recipe that was ``named``, else the only one for the model and the repository, or for the image ``adopted``."""
+    serving = None if model in lock.models else named
     if model in lock.models:
-        paired = _paired_by(project, lock.models[model].pairing)
-        return PairingSource(None, to_record(project, environ, model, paired), paired)
-    if (first := named) is None:
+        with suppress(UnsafePathError):
+            path = recipe.recorded(project, lock.models[model].pairing.recipe)
+            serving = recipe.read_recipe(project, path).recipe if path else None
+    elif named is None:
         names = (repository, adopted.removesuffix(":latest"))
         of_model = [each for _, each in recipe.readable_recipes(project) if each.model == model]
         matching = [each for each in of_model if each.repository in names]
-        first = matching[0] if len(matching) == 1 else None
-    return PairingSource(first.file if first else None, to_record(project, environ, model, first), first)
+        serving = matching[0] if len(matching) == 1 else None
+    return PairingSource(serving, to_record(project, environ, model, serving))
 
 
 def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> Pairing:
@@ -212,18 +197,9 @@ def pairing(lock: Lock, model: str, image: ImageName, origin: PairingSource) -> 
 
     record = lock.models.get(model)
     result = pointers.pairing_with(record, image)
-    if origin.first_recipe and record is None:
-        result = replace(result, recipe=origin.first_recipe)
+    if record is None and origin.recipe:
+        result = replace(result, recipe=origin.recipe.file)
     is_new = record is None or image not in {each.image for each in (record.pairing, *record.previous)}
     if result.revision is None or is_new:
         result = replace(result, revision=origin.revision or result.revision)
     return result
-
-
-def _paired_by(project: Project, pairing: Pairing) -> Recipe | None:
-    """The recipe of a pairing, where it still exists and is one of the project's."""
-    try:
-        path = recipe.recorded(project, pairing.recipe)
-    except UnsafePathError:
-        return None
-    return recipe.read_recipe(project, path).recipe if path else None

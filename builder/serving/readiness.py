@@ -1,4 +1,4 @@
-"""This page waits until a server answers, or until it is certain that the server never will.
+"""Waiting until a server answers, or until it is certain that the server never will.
 
 The cause of a crash comes first, then the phases of a start, the wait, known faults of the GB10, and the metrics.
 The causes and phases are recognised in the lines that vLLM logs.
@@ -11,9 +11,9 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from builder.base import files, words
 from builder.base.errors import ConflictError, NoImageHelpsError, ServeFailedError
@@ -26,7 +26,7 @@ from builder.lock import lock_file
 from builder.serving.running import answers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from builder.base.project import Project
@@ -50,11 +50,9 @@ _REFUSED = re.compile(
     r"(?:[\w./ -]+: )?error: \S.*|\S*sh: .*(?:not found|No such file or directory|Permission denied)$"
     r"|.*\bexec \S+ failed: .*"
 )
-# pydantic gives each fault lines of its own, with the place above it where it is a field's.
+# pydantic gives each fault lines of its own: above it the place if it is a field's, after it what was given.
 _VALIDATION = re.compile(r"validation errors? for \w+")
-_VALIDATION_END = re.compile(r"\s*\[type=\w+.*$|\s*\[type=\w+,.*")
-_VALUE_ERROR = re.compile(r"^\s*(?:Value|Assertion) error, ")
-_FURTHER = "For further information visit"
+_FAULT = re.compile(r"(?:(?P<field>[\w.]+)\n)? +(?P<own>(?:Value|Assertion) error, )?(?P<text>.*)")
 # The last errors of processes that only tell that another one ended, which has logged the cause before.
 _NO_CAUSE = re.compile(
     r"Engine core initialization failed|Engine process failed to start|WorkerProc initialization failed"
@@ -62,46 +60,39 @@ _NO_CAUSE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class KnownCause:
-    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image does not
-    help, unless the cause is ``in_image``."""
+class KnownCause(NamedTuple):
+    """A cause with a known remedy, which ``hint`` gives, with ``{model}`` for the model's name. Another image helps
+    only where the cause is ``in_image``."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     hint: str
     in_image: bool = False
 
 
 _KNOWN = (
     KnownCause(
-        re.compile(
-            r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings="
-        ),
+        r"max_model_len \(?[\d.]+\)? is greater than|longer than the maximum model length|max_position_embeddings=",
         "the model itself takes no more: a smaller `--max-model-len`, in the recipe or as an option of `builder run`",
     ),
     KnownCause(
-        re.compile(
-            r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
-            r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
-            r"|couldn't connect to 'http|Cannot find the requested files in the"
-        ),
+        r"is not a valid model identifier|Invalid repository ID or local directory|RepositoryNotFoundError"
+        r"|Repository Not Found|LocalEntryNotFoundError|OfflineModeIsEnabled|outgoing traffic has been disabled"
+        r"|couldn't connect to 'http|Cannot find the requested files in the",
         "the model is not there: `builder download {model}` fetches it, or says why it cannot be had",
     ),
     KnownCause(
-        re.compile(r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error"),
+        r"GatedRepoError|Cannot access gated repo|gated repo|401 Client Error|403 Client Error",
         "the hub gives the model only to those who may have it: accept its terms there, and set HF_TOKEN",
     ),
     KnownCause(
-        re.compile("address already in use", re.IGNORECASE),
+        r"(?i)address already in use",
         "`--port N` takes another port; `builder status` shows what serves on this one",
     ),
     KnownCause(
         # Both sentences of InstantTensor (instanttensor/_impl.py). 0.2.0 takes half of what CUDA calls free; 0.2.1 and
         # later take half of MemAvailable where the GPU is integrated, and raise the same where that is too little.
-        re.compile(
-            r"Device memory budget \(\d+ B\) is too small for one I/O operation"
-            r"|buffer_size \(\d+ B\) exceeds device memory budget"
-        ),
+        r"Device memory budget \(\d+ B\) is too small for one I/O operation"
+        r"|buffer_size \(\d+ B\) exceeds device memory budget",
         "InstantTensor before 0.2.1 counts the page cache as used memory on a GB10: write `instanttensor==0.2.2` under"
         " `python.packages` in image.yaml and build again. With a later one the memory is short: stop what else uses"
         " it. In both cases `builder run … -- --load-format auto` loads without InstantTensor",
@@ -113,16 +104,13 @@ _KNOWN = (
 def crash_cause(lines: Sequence[str]) -> str:
     """Returns the cause in a line: the last error that names one; empty if there is none."""
     texts = [_PREFIX.sub("", line.rpartition("\r")[2]).rstrip() for line in lines]
-    for index in range(len(texts) - 1, -1, -1):
-        if error := _error(texts, index):
-            return error
-    return ""
+    return next(filter(None, (_error(texts, index) for index in reversed(range(len(texts))))), "")
 
 
 def known_crash_cause(lines: Sequence[str]) -> KnownCause | None:
     """Returns the cause that ``lines`` give, where its remedy is known; None for any other."""
     text = crash_cause(lines)
-    return next((each for each in _KNOWN if each.pattern.search(text)), None) if text else None
+    return next((each for each in _KNOWN if text and re.search(each.pattern, text)), None)
 
 
 def _error(texts: Sequence[str], index: int) -> str:
@@ -131,28 +119,16 @@ def _error(texts: Sequence[str], index: int) -> str:
     if _NO_CAUSE.search(text):
         return ""
     if match := _ERROR.search(text):
-        return _validation(texts[index + 1 :]) or match[0] if _VALIDATION.search(text) else match[0]
+        fault = _VALIDATION.search(text) and _FAULT.match("\n".join(texts[index + 1 :]))
+        if not fault:
+            return match[0]
+        told = fault["text"].partition("[type=")[0].rstrip()
+        return told if fault["own"] or not fault["field"] else f"{fault['field']}: {told}"
     if _BARE.fullmatch(text):
         frames = (match for line in reversed(texts[:index]) if (match := _FRAME.search(line)))
         frame = next(frames, None)
         return f"{text} in {frame['file']}, line {frame['line']}" if frame else text
     return text if _REFUSED.match(text) else ""
-
-
-def _validation(following: Sequence[str]) -> str:
-    """The first fault that pydantic tells, without what it was given."""
-    field = ""
-    for line in following:
-        if not line.strip() or _FURTHER in line:
-            continue
-        if not line.startswith(" "):
-            if field or not re.fullmatch(r"[\w.]+", line):
-                break
-            field = line
-            continue
-        told = _VALIDATION_END.sub("", line).strip()
-        return _VALUE_ERROR.sub("", told) if _VALUE_ERROR.match(told) else f"{field}: {told}" if field else told
-    return ""
 
 
 # The phases of a server's start, recognised in the lines that vLLM logs.
@@ -170,7 +146,6 @@ _PHASES = (
     (r"Graph capturing finished|init engine|Starting vLLM (API )?server|Waiting for application", "starting to answer"),
     (r"Application startup complete", READY),
 )
-_PATTERNS = tuple((re.compile(pattern), name) for pattern, name in _PHASES)
 _PERCENT = re.compile(r"(\d{1,3})% Completed|\s(\d{1,3})%\|")
 # Lines that speak of a phase and are none of it: dumps of the configuration, and what is left out.
 _SETTINGS = re.compile(r"with config:|non-default args|engine args|\w+_config=|'\w+': [^']*,? '\w+': ")
@@ -195,7 +170,7 @@ def of_line(line: str) -> Phase | None:
     """Returns the phase that a line of the log belongs to; None if it shows none."""
     # A progress bar redraws its line after \r: only its last state counts.
     last = line.rpartition("\r")[2]
-    name = next((name for pattern, name in _PATTERNS if pattern.search(last)), None)
+    name = next((name for pattern, name in _PHASES if re.search(pattern, last)), None)
     if name is None or _SETTINGS.search(last) or (name in _CAN_BE_LEFT_OUT and _LEFT_OUT.search(last)):
         return None
     percent = _PERCENT.search(last)
@@ -232,11 +207,11 @@ def wait_until_ready(
     crashes: int = CRASHES,
     limit: StartLimit | None = None,
 ) -> float:
-    """Waits until the server answers, reporting each `Phase`; returns the seconds that this took. One that
-    serves alone may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
+    """Waits until the server answers, reporting each `Phase`; returns the seconds that this took. One that serves alone
+    may crash so many times. ``limit`` ends the wait for a candidate, which nobody watches.
 
-    If it crashes repeatedly or the limit is over, it is removed, its log is kept, and ServeFailedError says why. If the
-    wait is interrupted, a server that this command started is stopped, and one that was running before goes on.
+    If it never answers, it is removed, its log is kept, and ServeFailedError says why. ^C stops a server that this
+    command started; one that was running before goes on.
     """
     from builder.serving import starting
 
@@ -249,17 +224,10 @@ def wait_until_ready(
             hint=f"`builder logs {server.name}` may say why; `builder restart {server.name}` starts it anew",
         )
     try:
-        return _watch(server, report, crashes, limit)
-    except _EndedError as error:
-        failure = _failure(project, started, error)
+        return _watch(project, started, report, crashes, limit)
+    except ServeFailedError:
         starting.remove_server(server)
-        raise failure from None
-    except _OverdueError as error:
-        path = _keep_log(project, started.server, server.head)[0]
-        starting.remove_server(server)
-        raise ServeFailedError(
-            str(error), log=project.relative(path), hint="the log says how far the start got"
-        ) from None
+        raise
     except KeyboardInterrupt:
         if not started.was_running:
             report(Message(f"stopping {server.name}; with `--detach` it starts without anybody waiting"))
@@ -267,35 +235,18 @@ def wait_until_ready(
         raise
 
 
-@dataclass(frozen=True)
-class _EndedMember:
-    """A container that ended by itself, ``crashes`` times."""
-
-    member: ServerMember
-    crashes: int
-
-
-class _EndedError(Exception):
-    """One or several containers ended before the server answered, and it never will."""
-
-    def __init__(self, ended: tuple[_EndedMember, ...]) -> None:
-        super().__init__()
-        self.ended = ended
-
-
-class _OverdueError(Exception):
-    """A candidate did not answer within its limit; the text says which limit that is."""
-
-
-def _watch(server: RunningServer, report: Report, most_crashes: int, start_limit: StartLimit | None) -> float:
+def _watch(
+    project: Project, started: StartedServer, report: Report, most_crashes: int, limit: StartLimit | None
+) -> float:
     began = probed = time.monotonic()
+    server = started.server
     head = server.head
-    limit = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
+    most_crashes = most_crashes if len(server.members) == 1 else CRASHES_TOGETHER
     after, crashed = "", 0
     phase: Phase | None = None
-    if start_limit:
-        most = words.duration_text(start_limit.seconds)
-        report(Message(f"waiting for {server.name} for at most {most} ({start_limit.reason})"))
+    most = f"{words.duration_text(limit.seconds)} ({limit.reason})" if limit else ""
+    if limit:
+        report(Message(f"waiting for {server.name} for at most {most}"))
     while True:
         service, ended = _look(server)
         lines = containers.container_log(head.engine.endpoint, service.id, after=after)
@@ -304,99 +255,93 @@ def _watch(server: RunningServer, report: Report, most_crashes: int, start_limit
             if latest != phase:
                 phase = latest
                 report(phase)
-        crashes = max((each.crashes for each in ended), default=0)
-        if crashed < crashes < limit:
+        crashes = max((count for _, count in ended), default=0)
+        if crashed < crashes < most_crashes:
             report(Message(f"it ended by itself after {time.monotonic() - began:.0f} s and is started again"))
         crashed = crashes
         is_due = time.monotonic() - probed > _PROBE_SECONDS
         probed = time.monotonic() if is_due else probed
         if _is_ready(server, service, phase, is_due=is_due):
             return time.monotonic() - began
-        is_over = crashes > 0 and not service.is_up  # the engine starts no candidate again
-        if crashes >= limit or is_over:
+        if crashes >= most_crashes or (crashes and not service.is_up):  # the engine starts no candidate again
             time.sleep(_SETTLE_SECONDS)
-            _, ended = _look(server)
-            raise _EndedError(ended)
-        if start_limit and time.monotonic() - began > start_limit.seconds:
+            raise _failure(project, started, _look(server)[1])
+        if limit and time.monotonic() - began > limit.seconds:
             reached = f"; the last phase in its log: {phase}" if phase else ""
-            raise _OverdueError(f"{server.name} did not answer within {most} ({start_limit.reason}){reached}")
+            log = project.relative(_keep_log(project, server, head)[0])
+            message = f"{server.name} did not answer within {most}{reached}"
+            raise ServeFailedError(message, log=log, hint="the log says how far the start got")
         time.sleep(_POLL_SECONDS)
 
 
-def _look(server: RunningServer) -> tuple[Service, tuple[_EndedMember, ...]]:
-    """Returns the present state of the head, and the containers that have ended by themselves. Raises ConflictError if
-    the server was stopped, so that there is nothing more to wait for."""
+def _look(server: RunningServer) -> tuple[Service, list[tuple[ServerMember, int]]]:
+    """Returns the present state of the head, and the containers that have ended by themselves, each with how often."""
     states = _states(server)
     if len(states) > 1 and not all(state.is_up for state in states):
         time.sleep(_SETTLE_SECONDS)
         states = _states(server)
-    elif not states[0].is_up and states[0].exit_code in _STOPPED:
-        raise _stopped_error(server)
     pairs = zip(server.members, states, strict=True)
     crashes = [(member, state.restarts - member.service.restarts + (not state.is_up)) for member, state in pairs]
-    return states[0], tuple(_EndedMember(member, count) for member, count in crashes if count > 0)
+    return states[0], [(member, count) for member, count in crashes if count > 0]
 
 
 def _states(server: RunningServer) -> list[Service]:
-    states = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
-    existing = [state for state in states if state is not None]
-    if len(existing) < len(states):
-        raise _stopped_error(server)
-    return existing
-
-
-def _stopped_error(server: RunningServer) -> ConflictError:
-    return ConflictError(f"{server.name} was stopped from outside while it started")
+    """The present states of its containers. Raises ConflictError if the server was stopped."""
+    present = [containers.find_container(member.engine.endpoint, member.service.id) for member in server.members]
+    states = [state for state in present if state is not None]
+    is_ended = len(present) == 1 and any(not state.is_up and state.exit_code in _STOPPED for state in states)
+    if is_ended or len(states) < len(present):
+        raise ConflictError(f"{server.name} was stopped from outside while it started")
+    return states
 
 
 def _is_ready(server: RunningServer, service: Service, phase: Phase | None, *, is_due: bool) -> bool:
-    """Tells whether the server answers: by its log if it has no health check, as its port is not known; otherwise by
-    its health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
+    """True if the server answers: by its log if it has no health check, as its port is not known; otherwise by its
+    health check, or by a probe, which is made when the log says that it answers, and when one ``is_due``."""
     is_logged = phase is not None and phase.name == READY
     if not service.health:
         return is_logged
     return service.health == "healthy" or ((is_logged or is_due) and answers(server))
 
 
-def _failure(project: Project, started: StartedServer, error: _EndedError) -> ServeFailedError:
-    """Returns the error for a server that never answered; the whole log of each container that ended is kept in a
-    file."""
-    texts, logs = [], []
-    ended_logs = [(ended, *_keep_log(project, started.server, ended.member)) for ended in error.ended]
+def _failure(project: Project, started: StartedServer, members: Sequence[tuple[ServerMember, int]]) -> ServeFailedError:
+    """The error for a server that never answered; the whole log of each container that ended is kept in a file."""
+    server, selected = started.server, started.selection
+    ended = [(member, crashes, *_keep_log(project, server, member)) for member, crashes in members]
     # Those that ended because another did have nothing to tell.
-    causes = [each for each in ended_logs if cluster.ENDED_ELSEWHERE not in each[2]]
-    for ended, path, lines in causes or ended_logs:
-        name, node = started.server.labels[LABEL], started.server.node_of(ended.member)
-        times = f" {ended.crashes} times" if ended.crashes > 1 else ""
-        problem = f"{name}{node and f' on node {node}'} ended{times} before it answered"
+    ended = [each for each in ended if cluster.ENDED_ELSEWHERE not in each[3]] or ended
+    texts = []
+    for member, crashes, _, lines in ended:
+        node = member.node
+        times = f" {crashes} times" if crashes > 1 else ""
+        problem = f"{server.labels[LABEL]}{node and f' on node {node}'} ended{times} before it answered"
         cause = crash_cause(lines)
         texts.append("\n".join([f"{problem}: {cause}" if cause else problem, *lines[-TAIL:]]))
-        logs.append(project.relative(path))
-    known_cause = next((each for _, _, lines in causes or ended_logs if (each := known_crash_cause(lines))), None)
-    model = started.selection.recipe.model or started.server.name
-    hints = [known_cause.hint.format(model=model)] if known_cause else []
+    known_cause = next(filter(None, (known_crash_cause(lines) for *_, lines in ended)), None)
     no_image_helps = known_cause is not None and not known_cause.in_image
-    hint = "; ".join(hints if no_image_helps else [*hints, _rollback_hint(project, started)])
-    if len(started.server.members) > 1:
-        hint = f"`builder nodes check {started.selection.recipe.file}` tries the nodes and their links; {hint}"
+    hints = [known_cause.hint.format(model=selected.recipe.model or server.name)] if known_cause else []
+    if not no_image_helps:
+        hints.append(_rollback_hint(project, selected.recipe.model))
+    if len(server.members) > 1:
+        hints.insert(0, f"`builder nodes check {selected.recipe.file}` tries the nodes and their links")
     kind = NoImageHelpsError if no_image_helps else ServeFailedError
-    return kind("\n".join(texts), log=", ".join(logs), hint=hint)
+    logs = ", ".join(project.relative(path) for _, _, path, _ in ended)
+    return kind("\n".join(texts), log=logs, hint="; ".join(hints))
 
 
 def _keep_log(project: Project, server: RunningServer, member: ServerMember) -> tuple[Path, list[str]]:
     """Keeps the whole log of a container in a file; returns the file and the lines."""
     lines = [line.text for line in containers.container_log(member.engine.endpoint, member.service.id)]
-    node = server.node_of(member)
+    node = member.node
     path = project.state / "serve-logs" / f"{server.labels[LABEL]}{node and f'@{node}'}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_plain_file(path, redacted("\n".join([*lines, ""])).encode())
     return path, lines
 
 
-def _rollback_hint(project: Project, started: StartedServer) -> str:
+def _rollback_hint(project: Project, name: str | None) -> str:
     from builder.evidence import requirements
 
-    name = started.selection.recipe.model
     lock = lock_file.read_lock(project.lock)
     model = lock.models.get(name or "")
     if name and model and (before := requirements.pairing_before(project, {}, lock, name)):
@@ -417,8 +362,7 @@ LARGE_DRAFTER_BLOCKS = ">=0.30,<0.34"
 
 
 def of_selection(project: Project, selection: SelectedImage, nodes: int) -> tuple[Diagnosis, ...]:
-    """The faults that the selected image has where its recipe serves on so many ``nodes``. Raises FileProblemsError for
-    a recipe whose command cannot be rendered."""
+    """The faults that the selected image has where its recipe serves on so many ``nodes``."""
     words = command.render_command(selection.recipe, {}, ()).words
     packages = packages_of(project, selection.image, selection.record)
     return tuple(of_software(selection.name, packages, words, nodes))
@@ -467,11 +411,10 @@ def _is_in(version: str, versions: str) -> bool:
 
 def _drafts_with_dflash(words: Sequence[str]) -> bool:
     text = command.option(words, "--speculative-config", "--speculative_config", "-sc")
-    try:
+    with suppress(ValueError):
         value = json.loads(text or "")
-    except ValueError:
-        return False
-    return isinstance(value, dict) and value.get("method") == "dflash"
+        return isinstance(value, dict) and value.get("method") == "dflash"
+    return False
 
 
 # The metrics of a running server, from the text that vLLM gives at ``/metrics``. Their names:
@@ -479,10 +422,22 @@ def _drafts_with_dflash(words: Sequence[str]) -> bool:
 # https://prometheus.io/docs/instrumenting/exposition_formats/
 
 
+# ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may hold blanks and braces: the value follows the last one.
+_SAMPLE = re.compile(r"^(vllm:[\w:]+)(?:\{.*\})?[ \t]+(\S+)", re.MULTILINE)
+_COUNTS = {
+    "running": "num_requests_running",
+    "waiting": "num_requests_waiting",
+    "prompt_tokens": "prompt_tokens_total",
+    "generated_tokens": "generation_tokens_total",
+    "drafted": "spec_decode_num_draft_tokens_total",
+    "accepted": "spec_decode_num_accepted_tokens_total",
+}
+
+
 @dataclass(frozen=True)
 class ServerMetrics:
     """The requests that a server handles now, and its tokens since it started. ``cache_used`` is a share of 1;
-    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those of them that the model took."""
+    ``drafted`` are the tokens that a speculative decoder proposed, ``accepted`` those that the model took."""
 
     running: int
     waiting: int
@@ -503,39 +458,17 @@ def read_metrics(text: str) -> ServerMetrics | None:
     sums = metric_totals(text)
     if "vllm:num_requests_running" not in sums:
         return None
-    return ServerMetrics(
-        running=_count(sums["vllm:num_requests_running"]),
-        waiting=_count(sums["vllm:num_requests_waiting"]),
-        prompt_tokens=_count(sums["vllm:prompt_tokens_total"]),
-        generated_tokens=_count(sums["vllm:generation_tokens_total"]),
-        drafted=_count(sums["vllm:spec_decode_num_draft_tokens_total"]),
-        accepted=_count(sums["vllm:spec_decode_num_accepted_tokens_total"]),
-        cache_used=sums["vllm:kv_cache_usage_perc"],
-    )
+    # The format allows what is no number; it counts as 0.
+    counts = {field: sums[f"vllm:{name}"] for field, name in _COUNTS.items()}
+    whole = {field: int(value) if math.isfinite(value) else 0 for field, value in counts.items()}
+    return ServerMetrics(**whole, cache_used=sums["vllm:kv_cache_usage_perc"])
 
 
 def metric_totals(text: str) -> defaultdict[str, float]:
-    """The samples of vLLM in the text by their names; each of several engines has one of its own, and they are added
-    up. 0 for a name that is not there."""
+    """vLLM's samples by name, added up over its engines; 0 for a name that is not there."""
     sums: defaultdict[str, float] = defaultdict(float)
-    for line in text.splitlines():
-        if line.startswith("vllm:"):
-            name, value = _sample(line)
-            sums[name] += value
+    for name, value in _SAMPLE.findall(text):
+        sums[name] += 0.0
+        with suppress(ValueError):
+            sums[name] += float(value)
     return sums
-
-
-def _count(value: float) -> int:
-    """``value`` as a count; 0 for what is no number, which the format allows."""
-    return int(value) if math.isfinite(value) else 0
-
-
-def _sample(line: str) -> tuple[str, float]:
-    """Parses ``NAME{LABEL="…"} VALUE`` or ``NAME VALUE``. A label may hold blanks and braces: the value is what follows
-    the last one."""
-    name = line.partition(" ")[0].partition("{")[0]
-    value = (line.rpartition("}")[2] if "}" in line else line.partition(" ")[2]).split()
-    try:
-        return name, float(value[0])
-    except (IndexError, ValueError):
-        return name, 0.0

@@ -1,15 +1,12 @@
-"""This page exports models for programs that route requests to servers.
-
-The facts about each model come first, then LiteLLM, llama-swap and OpenCode.
-"""
+"""Models for programs that route requests to servers: what each model is, then LiteLLM, llama-swap and OpenCode."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from builder.base import yaml_file
@@ -26,13 +23,10 @@ if TYPE_CHECKING:
     from builder.definitions.recipe import Recipe
 
 
-# Models behind one port: what the configuration of a router has to know of each.
-
-
 @dataclass(frozen=True)
 class RoutedModel:
-    """A model that a router leads to: its name, the names by which its server knows it, the numbered image that serves
-    it, the container, and the port of the machine that it answers on."""
+    """A model that a router leads to: the names by which its server knows it, the image and the container that serve
+    it, and the port of the machine that it answers on."""
 
     model: str
     served: tuple[str, ...]
@@ -41,9 +35,9 @@ class RoutedModel:
     port: int
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """All names that clients may use, the model's own first."""
-        return tuple(dict.fromkeys((self.model, *self.served)))
+    def served_as(self) -> str:
+        """The name by which its server knows it."""
+        return self.served[0] if self.served else self.model
 
 
 def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
@@ -56,17 +50,11 @@ def shared_ports(models: Sequence[RoutedModel]) -> Iterator[str]:
             yield f"{', '.join(names)} share port {port}: one is served at a time, unless its recipe gets another"
 
 
-def unique_names(models: Sequence[RoutedModel]) -> dict[str, tuple[str, ...]]:
+def _further_names(models: Sequence[RoutedModel]) -> dict[str, list[str]]:
     """The further names of each model that no other one has: a router leads each name to one place."""
-    owners: dict[str, set[str]] = defaultdict(set)
-    for model in models:
-        for name in model.names:
-            owners[name].add(model.model)
-    taken = {model.model for model in models}
-    return {
-        model.model: tuple(name for name in model.names[1:] if len(owners[name]) == 1 and name not in taken)
-        for model in models
-    }
+    names = {model.model: dict.fromkeys((model.model, *model.served)) for model in models}
+    owners = Counter(name for own in names.values() for name in own)
+    return {model: [name for name in own if owners[name] == 1 and name not in names] for model, own in names.items()}
 
 
 # Export as the model list of LiteLLM's proxy, which leads requests to servers that run already:
@@ -74,15 +62,15 @@ def unique_names(models: Sequence[RoutedModel]) -> dict[str, tuple[str, ...]]:
 
 
 def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
-    """Returns the configuration; ``address`` is the servers' host for the proxy. Two entries of one name would be two
-    servers to LiteLLM, among which it chooses: so each name is of one model."""
+    """Returns the configuration; ``address`` is the servers' host for the proxy. LiteLLM chooses among entries of one
+    name, so each name is of one model."""
     host = f"[{address}]" if ":" in address else address
-    further = unique_names(models)
+    further = _further_names(models)
     entries = [
         {
             "model_name": name,
             "litellm_params": {
-                "model": f"hosted_vllm/{model.served[0] if model.served else model.model}",
+                "model": f"hosted_vllm/{model.served_as}",
                 "api_base": f"http://{host}:{model.port}/v1",
             },
             "model_info": {"image": model.image},
@@ -99,48 +87,33 @@ def render_litellm(models: Sequence[RoutedModel], address: str) -> str:
 # wherever they stand, drops lines that begin with ``#``, and splits the rest as a shell does. So a command is one
 # line, and nothing in it looks like a macro.
 
-_PROGRAM = "llama-swap"
-
 
 def render_llama_swap(models: Sequence[RoutedModel], home: str) -> str:
     """Returns the configuration. Paths below ``home``, the user's, become ``$HOME``, so that others can use it."""
-    further = unique_names(models)
-    document = {
-        # Weights of a large model take minutes to load.
-        "healthCheckTimeout": STARTING_SECONDS,
-        "models": {model.model: _entry(model, further[model.model], home) for model in models},
+    further = _further_names(models)
+    entries = {
+        model.model: {
+            "description": f"served by {model.image}",
+            "cmd": f"bash -c {shlex.quote(_line(model.container, home))}",
+            "cmdStop": f"docker stop {model.container.name}",
+            "proxy": f"http://127.0.0.1:{model.port}",
+            **({"useModelName": model.served_as} if model.served_as != model.model else {}),
+            **({"aliases": further[model.model]} if further[model.model] else {}),
+            "metadata": {"image": model.image},
+        }
+        for model in models
     }
-    return f"# Written by `builder export`: each model from its numbered image.\n{yaml_file.dump(document)}"
-
-
-def _entry(model: RoutedModel, further: tuple[str, ...], home: str) -> dict[str, Any]:
-    served = model.served[0] if model.served else model.model
-    return {
-        "description": f"served by {model.image}",
-        "cmd": f"bash -c {shlex.quote(_line(model.container, home))}",
-        "cmdStop": f"docker stop {model.container.name}",
-        "proxy": f"http://127.0.0.1:{model.port}",
-        **({"useModelName": served} if served != model.model else {}),
-        **({"aliases": list(further)} if further else {}),
-        "metadata": {"image": model.image},
-    }
+    # Weights of a large model take minutes to load.
+    text = yaml_file.dump({"healthCheckTimeout": STARTING_SECONDS, "models": entries})
+    return f"# Written by `builder export`: each model from its numbered image.\n{text}"
 
 
 def _line(settings: ContainerSettings, home: str) -> str:
-    """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process; it is gone
-    then, and never restarted by the engine."""
-    labels = {**settings.labels, STARTED_BY: _PROGRAM}
-    folders = " ".join(_in_home(mount.source, home) for mount in settings.mounts if mount.ours)
-    words = [
-        "exec docker run --rm --pull never" + (" --init" if settings.init else ""),
-        *(f"{name} {_quoted(value)}" for name, value in compose.options(settings, labels) if name != "--restart"),
-        *(
-            f"--volume {_in_home(mount.source, home)}:{_quoted(mount.target + (':ro' if mount.read_only else ''))}"
-            for mount in settings.mounts
-        ),
-        *compose.command(settings, _quoted),
-    ]
-    return (f"mkdir -p -- {folders} && " if folders else "") + " ".join(words)
+    """The line of bash that runs the container in the foreground, so that it ends with llama-swap's process."""
+    labelled = replace(settings, labels={**settings.labels, STARTED_BY: "llama-swap"})
+    folders = " ".join(compose.in_home(mount.source, home, _quoted) for mount in settings.mounts if mount.ours)
+    line = " ".join(compose.docker_run(labelled, "--rm", home, _quoted))
+    return f"mkdir -p -- {folders} && {line}" if folders else line
 
 
 def _quoted(text: str) -> str:
@@ -149,10 +122,6 @@ def _quoted(text: str) -> str:
         return shlex.quote(text)
     escapes = {"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "{": r"\x7b"}
     return f"$'{''.join(escapes.get(letter, letter) for letter in text)}'"
-
-
-def _in_home(path: str, home: str) -> str:
-    return f'"$HOME"{_quoted(path[len(home) :])}' if home and path.startswith(f"{home}/") else _quoted(path)
 
 
 # Export of a served model as a provider of OpenCode: https://opencode.ai/docs/providers/#custom-provider.
@@ -197,7 +166,6 @@ def _model(recipe: Recipe, command: ServeCommand) -> dict[str, Any]:
 
 def _images(command: ServeCommand) -> tuple[str, ...]:
     """Images, where the command speaks of them and does not set them to none; text alone is what every model takes."""
-    limit = option(command.words, "--limit-mm-per-prompt")
-    if limit is None or re.search(r"image\W*[=:]\W*0\b", limit) or "--language-model-only" in command.words:
-        return ()
-    return ("image",) if "image" in limit else ()
+    limit = option(command.words, "--limit-mm-per-prompt") or ""
+    is_none = re.search(r"image\W*[=:]\W*0\b", limit) or "--language-model-only" in command.words
+    return ("image",) if "image" in limit and not is_none else ()

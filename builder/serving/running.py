@@ -1,6 +1,6 @@
 """Running servers are containers with this program's label.
 
-The servers and their labels come first, then outdated servers, then the lookup on the engine and all nodes.
+What their labels say comes first, then outdated servers, then the lookup on the engine and all nodes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ if TYPE_CHECKING:
     from builder.definitions.configuration import Node
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
-    from builder.lock.model import ImageName, Lock
+    from builder.lock.model import ImageName, Lock, Pairing
     from builder.numbers.workspace import Workspace
 
-
-# Running servers: containers that carry this program's label, and what their labels say.
 
 # The request, so that the server can be started in the same way again, and a digest of the resulting settings.
 REQUEST = f"{LABEL}.asked"
@@ -37,6 +35,9 @@ NODES = f"{LABEL}.nodes"
 PROJECT = f"{LABEL}.project"
 # The program that starts and stops the container, where that is not this one: what `builder export` writes for it.
 STARTED_BY = f"{LABEL}.by"
+
+# How the note of a pairing begins that its model was put back from, because the image did not serve it.
+PUT_BACK = "put back on "
 
 # A little longer than the probe itself waits.
 _ANSWER_TIMEOUT = 10
@@ -57,6 +58,17 @@ class ServerMember:
     engine: ServingEngine
     service: Service
 
+    @property
+    def rank(self) -> int:
+        """Its rank among those that serve together, from 0; 0 if it serves alone."""
+        label = self.service.labels.get(RANK, "")
+        return int(label) if label.isdecimal() else 0
+
+    @property
+    def node(self) -> str:
+        """The name of its node; empty if it was not started on a node."""
+        return self.service.labels.get(NODES, "").split(",")[self.rank]
+
 
 @dataclass(frozen=True)
 class RunningServer:
@@ -75,18 +87,13 @@ class RunningServer:
     @property
     def name(self) -> str:
         """Its name, with the nodes unless it runs on the user's own engine."""
-        nodes = self.labels.get(NODES, "")
-        return self.labels[LABEL] + (f"@{nodes}" if nodes else "")
+        return _name(self.labels)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The nodes that should take part, but whose container is gone or out of reach."""
-        present = {self.node_of(member) for member in self.members}
-        return tuple(node for node in _nodes(self.head) if node not in present)
-
-    def node_of(self, member: ServerMember) -> str:
-        """Returns the name of a member's node; empty if it was not started on a node."""
-        return (_nodes(member) or ("",))[rank(member)]
+        present = {"", *(member.node for member in self.members)}
+        return tuple(node for node in self.labels.get(NODES, "").split(",") if node not in present)
 
     @property
     def image(self) -> str:
@@ -109,10 +116,11 @@ class RunningServer:
         return int(label) if label.isdecimal() else None
 
     @property
-    def port_inside(self) -> int | None:
-        """The port that it listens on in its container, if that is known."""
+    def inside(self) -> tuple[str, int | None]:
+        """The address and the port that it listens on, as its own container reaches it; None if that is not known."""
         label = self.labels.get(PORT_INSIDE, "")
-        return int(label) if label.isdecimal() else self.port
+        port = int(label) if label.isdecimal() else self.port
+        return command.reached_at(self.labels.get(f"{LABEL}.host")), port
 
     @property
     def address(self) -> str:
@@ -131,32 +139,22 @@ class RunningServer:
         return bool(text) and text in names
 
 
+def _name(labels: Mapping[str, str]) -> str:
+    nodes = labels.get(NODES, "")
+    return labels[LABEL] + (f"@{nodes}" if nodes else "")
+
+
 def answers(server: RunningServer) -> bool:
-    """Tells whether the server answers at this moment, with the probe of its health check; False if its port is not
-    known."""
-    if server.port_inside is None:
+    """True if the server answers now, by the probe of its health check; False if its port is not known."""
+    host, port = server.inside
+    if port is None:
         return False
     head = server.head
-    probe = container.probe(listening_host(head.service), server.port_inside)
     try:
+        probe = container.probe(host, port)
         return containers.execute(head.engine.endpoint, head.service.id, probe, _ANSWER_TIMEOUT).exit_code == 0
     except EngineError:  # it has just ended, or is too busy to answer
         return False
-
-
-def listening_host(service: Service) -> str:
-    """Returns the address that the server listens on, as its own container reaches it."""
-    return command.reached_at(service.labels.get(f"{LABEL}.host"))
-
-
-def _nodes(member: ServerMember) -> tuple[str, ...]:
-    return tuple(filter(None, member.service.labels.get(NODES, "").split(",")))
-
-
-def rank(member: ServerMember) -> int:
-    """Returns the rank of a container among those that serve together, from 0; 0 if it serves alone."""
-    rank_label = member.service.labels.get(RANK, "")
-    return int(rank_label) if rank_label.isdecimal() else 0
 
 
 # Servers that still serve a model from an image that it is no longer paired with.
@@ -164,8 +162,7 @@ def rank(member: ServerMember) -> int:
 
 @dataclass(frozen=True)
 class SupersededServer:
-    """The server ``name`` of a ``model``, which was started from ``image``, while the model is ``paired`` with
-    another."""
+    """The server ``name`` of a ``model``, started from ``image``, while the model is ``paired`` with another."""
 
     name: str
     model: str
@@ -174,8 +171,8 @@ class SupersededServer:
 
 
 def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -> tuple[SupersededServer, ...]:
-    """The servers of ``models`` on the user's own engine that another image is paired with in ``lock``; nodes are not
-    asked, since one that is switched off would be waited for."""
+    """The superseded servers of ``models`` on the user's own engine; a node that is switched off would be waited
+    for."""
     if not models:
         return ()
     by_name = {
@@ -187,20 +184,25 @@ def find_superseded(workspace: Workspace, lock: Lock, models: Collection[str]) -
 
 
 def of_labels(project: Project, lock: Lock, labels: Mapping[str, str]) -> SupersededServer | None:
-    """The server with these labels, if it serves a model of this project which is paired with another image;
-    None for any other, and for one that another program starts and stops. An image that the recipe names by its number
-    is no pairing's."""
+    """The server with these labels if its model is paired with another image now; None for one of another project or
+    started by another program, and for an image that the recipe names by its number."""
     model, image = labels.get(f"{LABEL}.model", ""), labels.get(f"{LABEL}.image", "")
     paired = lock.models.get(model)
     if paired is None or labels.get(PROJECT) != str(project.root) or str(paired.pairing.image) == image:
         return None
     if paired.pairing.recipe != labels.get(f"{LABEL}.recipe") or labels.get(STARTED_BY):
         return None
-    nodes = labels.get(NODES, "")
-    return SupersededServer(labels[LABEL] + (f"@{nodes}" if nodes else ""), model, image, paired.pairing.image)
+    return SupersededServer(_name(labels), model, image, paired.pairing.image)
 
 
-# Looking up running servers, on the user's own engine and on the nodes, all of them or by name.
+def put_back_from(lock: Lock, model: str) -> Pairing | None:
+    """The pairing that a model was put back from, where nothing has moved it since."""
+    paired = lock.models.get(model)
+    last = paired.previous[0] if paired and paired.previous else None
+    return last if last and last.note.startswith(PUT_BACK) and last.status == "bad" else None
+
+
+# The lookup on the user's own engine and on the nodes.
 
 
 @dataclass(frozen=True)
@@ -217,31 +219,40 @@ def engine_of_node(environ: Mapping[str, str], node: Node) -> ServingEngine:
 
 
 def find_all(workspace: Workspace) -> RunningServers:
-    """Finds the servers on this engine and on the nodes of builder.yaml. Raises EngineError if this engine does not
-    answer; a node may be switched off."""
+    """Finds the servers on this engine, which has to answer, and on the nodes, which may be switched off."""
     from concurrent.futures import ThreadPoolExecutor
+
+    def members_on(node: Node) -> tuple[ServerMember, ...]:
+        return _members(engine_of_node(workspace.environment, node), config.node_timeout)
 
     config = configuration.load_configuration(workspace.project)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        lookups = [
-            (node, pool.submit(_node_members, workspace.environment, node, config.node_timeout))
-            for node in config.nodes
-        ]
+        lookups = [(node, pool.submit(members_on, node)) for node in config.nodes]
         members = {member.service.id: member for member in _members(ServingEngine(workspace.engine), 60)}
         unreachable = []
         for node, lookup in lookups:
             try:
-                for member in lookup.result():
-                    # A node may be this very machine, under a name of its own.
-                    members.setdefault(member.service.id, member)
+                # A node may be this very machine, under a name of its own.
+                members = {member.service.id: member for member in lookup.result()} | members
             except EngineError as error:
                 unreachable.append(f"{node.name}: {error.message}")
-    return RunningServers(_grouped(tuple(members.values())), tuple(unreachable))
+    # The containers that serve together have the same name and the same list of several nodes.
+    groups: dict[tuple[str, ...], list[ServerMember]] = {}
+    for member in members.values():
+        labels = member.service.labels
+        nodes = labels.get(NODES, "")
+        groups.setdefault((labels[LABEL], nodes, "" if "," in nodes else member.service.id), []).append(member)
+    servers = [RunningServer(tuple(sorted(group, key=lambda member: member.rank))) for group in groups.values()]
+    return RunningServers(tuple(sorted(servers, key=lambda server: server.name)), tuple(unreachable))
+
+
+def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
+    return tuple(ServerMember(engine, service) for service in containers.labelled(engine.endpoint, LABEL, timeout))
 
 
 def find_server(workspace: Workspace, text: str | None, hint: str = "`builder run RECIPE` serves one") -> RunningServer:
-    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, or more
-    than one; ``hint`` is the advice where nothing is served at all."""
+    """Finds the server called ``text``, or the only one if that is None. Raises UsageError if there is none, with
+    ``hint`` where nothing is served at all, or more than one."""
     running = find_all(workspace)
     if (match := pick(workspace.project, running, text)) is not None:
         return match
@@ -252,9 +263,9 @@ def find_server(workspace: Workspace, text: str | None, hint: str = "`builder ru
 
 
 def pick(project: Project, running: RunningServers, text: str | None) -> RunningServer | None:
-    """Returns the server called ``text``, or the only one if that is None; None if there is no such server. A server of
-    another project is found by its own name or its container's only, as that project may have a recipe or a model of
-    the same name. Raises UsageError if several match."""
+    """Returns the server called ``text``, or the only one if that is None. A server of another project, which may have
+    a recipe or a model of the same name, is found only by its own name or its container's. Raises UsageError if several
+    match."""
     of_project = tuple(server for server in running.servers if server.labels.get(PROJECT) == str(project.root))
     exact = tuple(server for server in running.servers if text in {server.name, server.head.service.name})
     matches = exact or tuple(server for server in of_project if text is None or server.is_named(text))
@@ -264,23 +275,3 @@ def pick(project: Project, running: RunningServers, text: str | None) -> Running
             hint=f"say which: {', '.join(server.name for server in matches)}",
         )
     return matches[0] if matches else None
-
-
-def _node_members(environ: Mapping[str, str], node: Node, timeout: float) -> tuple[ServerMember, ...]:
-    return _members(engine_of_node(environ, node), timeout)
-
-
-def _members(engine: ServingEngine, timeout: float) -> tuple[ServerMember, ...]:
-    return tuple(ServerMember(engine, service) for service in containers.labelled(engine.endpoint, LABEL, timeout))
-
-
-def _grouped(members: tuple[ServerMember, ...]) -> tuple[RunningServer, ...]:
-    """Groups the containers that serve together: those with the same name and the same list of several nodes."""
-    groups: dict[tuple[str, ...], list[ServerMember]] = {}
-    for member in members:
-        labels = member.service.labels
-        together = "," in labels.get(NODES, "")
-        key = (labels[LABEL], labels[NODES]) if together else (labels[LABEL], labels.get(NODES, ""), member.service.id)
-        groups.setdefault(key, []).append(member)
-    servers = [RunningServer(tuple(sorted(group, key=rank))) for group in groups.values()]
-    return tuple(sorted(servers, key=lambda server: server.name))

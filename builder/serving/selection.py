@@ -1,6 +1,4 @@
-"""Selection of the image that serves a recipe or a model: the number that it is paired with, or, where the repository
-has none, the engine's own image of that name.
-"""
+"""The image that serves a recipe or a model: the number that it is paired with, or the engine's own of that name."""
 
 from __future__ import annotations
 
@@ -24,9 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SelectedImage:
-    """A recipe and the numbered image that serves it. ``reason`` says why it is this image: ``numbered`` by the recipe
-    itself, ``paired`` with its model, ``adopted`` from the very name that the recipe has, or only ``current`` in its
-    repository, because no pairing is recorded."""
+    """A recipe and the numbered image that serves it, because it is ``numbered`` by the recipe, ``paired`` with its
+    model, ``adopted`` from the very name that the recipe has, or, without a pairing, ``current`` in its repository."""
 
     recipe: Recipe
     image: ImageName
@@ -39,11 +36,6 @@ class SelectedImage:
         return str(self.image)
 
     @property
-    def run_from(self) -> tuple[str, int] | str:
-        """The image as `container.settings` takes it."""
-        return self.image.repository, self.image.number
-
-    @property
     def missing_mods(self) -> tuple[str, ...]:
         """The recipe's mods that the image does not carry."""
         return tuple(mod for mod in self.recipe.mods if name_of(mod) not in self.record.mods)
@@ -51,8 +43,8 @@ class SelectedImage:
 
 @dataclass(frozen=True)
 class UnnumberedImage:
-    """A recipe whose container no number is known of: the engine's image of that name serves it, if there is one.
-    ``definition`` makes images of that name, None where none does."""
+    """A recipe whose container has no number: the engine's image of that name serves it. ``definition`` makes images of
+    that name, if there is one."""
 
     recipe: Recipe
     definition: str | None
@@ -61,11 +53,6 @@ class UnnumberedImage:
     def name(self) -> str:
         """The name of the image in an engine."""
         return self.recipe.container
-
-    @property
-    def run_from(self) -> tuple[str, int] | str:
-        """The image as `container.settings` takes it."""
-        return self.name
 
     @property
     def missing_mods(self) -> tuple[str, ...]:
@@ -81,8 +68,8 @@ _NVIDIA = "nvidia_entrypoint.sh"
 
 
 def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
-    """Selects the image for ``text`` as `select_image` does; where its container has no number yet, the engine's own
-    image of that name. Raises UsageError if ``text`` names neither a recipe nor a model."""
+    """Selects the image for ``text`` as `select_image` does, or where that has no number yet, the engine's own of that
+    name."""
     recipe = _recipe(project, lock, text)
     name, _ = _image(lock, recipe)
     repository = lock.images.get(recipe.repository)
@@ -95,26 +82,19 @@ def select_any(project: Project, lock: Lock, text: str) -> ServedImage:
 
 
 def select_image(project: Project, lock: Lock, text: str) -> SelectedImage:
-    """Selects the numbered image for ``text``: a recipe (its file or its name) or a model of images.lock.
-
-    Raises UsageError if ``text`` names neither, ImageStateError if there is no such image yet.
-    """
+    """Selects the numbered image for ``text``: a recipe (its file or its name) or a model of images.lock."""
     return for_recipe(lock, _recipe(project, lock, text))
 
 
 def for_recipe(lock: Lock, recipe: Recipe) -> SelectedImage:
     """Selects the numbered image for ``recipe``. Raises ImageStateError if there is none yet."""
     name, reason = _image(lock, recipe)
-    record = lock.image(name) if name else None
-    if name is None or record is None:
+    if name is None:
         adopts = f"`builder adopt {recipe.container}` gives an image that is here a number"
         raise ImageStateError(
-            f"images.lock has no image {name}" if name else f"no image of {recipe.repository} has been built yet",
-            hint=f"`builder build {recipe.file}`; {adopts}"
-            if recipe.number is None
-            else "`builder list` shows the numbered images",
+            f"no image of {recipe.repository} has been built yet", hint=f"`builder build {recipe.file}`; {adopts}"
         )
-    return SelectedImage(recipe, name, record, reason)
+    return replace(with_number(lock, recipe, name), reason=reason)
 
 
 def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
@@ -126,10 +106,9 @@ def with_number(lock: Lock, recipe: Recipe, name: ImageName) -> SelectedImage:
 
 
 def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequence[str] | None = None) -> ServeSettings:
-    """The settings for containers of the selected image: those of its definition, or for an image that was built
-    elsewhere those of the definition whose images have the same name, if there is one. Such an image keeps its
-    ``entrypoint`` where that is NVIDIA's; None is the one that was recorded when it was adopted. One whose vLLM is a
-    build for the CPU (``0.32.0+cpu``) gets no GPU."""
+    """The settings for containers of the selected image: those of its definition, or of the one that makes images of
+    the same name. An image that was built elsewhere keeps its ``entrypoint`` where that is NVIDIA's (None: as recorded
+    by adopt), and gets no GPU where its vLLM is a build for the CPU (``0.32.0+cpu``)."""
     if isinstance(selection, UnnumberedImage):
         settings = image.serve_settings(project, selection.definition or "")
     elif selection.record.definition:
@@ -146,8 +125,7 @@ def serve_settings(project: Project, selection: ServedImage, entrypoint: Sequenc
 
 
 def selection_warning(selection: ServedImage) -> str:
-    """Returns a warning if the image has no number, or was selected only because no pairing is recorded; empty
-    otherwise."""
+    """A warning if the image has no number, or was selected only because no pairing is recorded."""
     recipe = selection.recipe
     if isinstance(selection, UnnumberedImage):
         adopts = f"`builder adopt {recipe.container}` gives it one"
@@ -196,22 +174,14 @@ def _adopted(lock: Lock, container: str) -> tuple[ImageName, ...]:
 
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe:
-    recipe = (
-        _recipe_of_model(project, lock, text)
-        if text in lock.models
-        else build_target.find_target(project, text, lock.models).recipe
-    )
-    if recipe is None:
-        raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
-    return recipe
-
-
-def _recipe_of_model(project: Project, lock: Lock, model: str) -> Recipe:
-    """Loads the recipe that a model was paired by. Raises UsageError if there is none, UnsafePathError for a file
-    outside of recipes/."""
-    file = lock.models[model].pairing.recipe
+    if text not in lock.models:
+        target = build_target.find_target(project, text, lock.models).recipe
+        if target is None:
+            raise UsageError(f"`{text}` is an image definition; a recipe or a model can be served")
+        return target
+    file = lock.models[text].pairing.recipe
     path = recipe.recorded(project, file)
     if path is None:
         reason = f"its recipe {file} is gone" if file else "it was paired without a recipe"
-        raise UsageError(f"how to serve {model} is not known: {reason}", hint="name a recipe instead of the model")
+        raise UsageError(f"how to serve {text} is not known: {reason}", hint="name a recipe instead of the model")
     return recipe.load_recipe(project, path)

@@ -1,7 +1,6 @@
 """A prepared server starts from exactly the image that was checked.
 
 Free memory comes first, then the request to the engine, free ports, the start, and the compile caches.
-Each numbered image has its own compile cache.
 """
 
 from __future__ import annotations
@@ -32,18 +31,17 @@ from builder.definitions.cluster import RDMA_DEVICES
 from builder.definitions.container import COMPILE_CACHES, GPU_MEMORY, LABEL, compile_cache
 from builder.engine import containers
 from builder.engine.client import EngineHTTPError
-from builder.serving.memory import PROC, shared_with_gpu
+from builder.serving.memory import PROC, MachineMemory, shared_with_gpu
 from builder.serving.running import DIGEST, RunningServer, ServerMember
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from builder.base.events import Report
-    from builder.definitions.container import ContainerSettings, GpuMemory, HealthCheck
+    from builder.definitions.container import ContainerSettings, GpuMemory
     from builder.engine.client import Endpoint
     from builder.engine.containers import Service
     from builder.lock.model import ImageName
-    from builder.serving.memory import MachineMemory, MemoryRule
     from builder.serving.preparation import PlannedContainer, PreparedServer
     from builder.serving.selection import ServedImage
 
@@ -54,95 +52,65 @@ if TYPE_CHECKING:
 _FORCE = "`--force` starts it all the same"
 
 
-@dataclass(frozen=True)
-class Shortage:
-    """A reason why a server does not fit, and what would help."""
-
-    reason: str
-    remedy: str
-
-
 def require_room(prepared: PreparedServer, leaving: Collection[Service], report: Report, proc: Path = PROC) -> None:
-    """Raises ConflictError where the server does not fit into the memory of its machines, or reports it if the request
-    insists. The memory of the containers ``leaving`` counts as free. Looks at nothing where no GPU is used."""
+    """Raises ConflictError where the server does not fit into the memory of its machines; with `force` reports it. The
+    memory of the containers ``leaving`` counts as free. Looks at nothing where no GPU is used."""
     shortages = [
         shortage
         for planned in prepared.containers
-        if planned.settings.gpus and (shortage := _shortage(planned, prepared.memory, leaving, proc))
+        if planned.settings.gpus and (shortage := _shortage(planned, prepared.reserve, leaving, proc))
     ]
-    if not shortages:
-        return
-    reasons = list(dict.fromkeys(shortage.reason for shortage in shortages))
-    if prepared.memory.insist:
+    reasons = list(dict.fromkeys(reason for reason, _ in shortages))
+    if prepared.force:
         for reason in reasons:
             report(Message(f"{reason}; started all the same"))
-        return
-    raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0].remedy)
+    elif reasons:
+        raise ConflictError("\n".join([f"{reasons[0]}: nothing was started", *reasons[1:]]), hint=shortages[0][1])
 
 
-def _shortage(planned: PlannedContainer, rule: MemoryRule, leaving: Collection[Service], proc: Path) -> Shortage | None:
+def _shortage(
+    planned: PlannedContainer, reserve: int, leaving: Collection[Service], proc: Path
+) -> tuple[str, str] | None:
     label = planned.settings.labels.get(GPU_MEMORY)
-    if label is None:
+    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc) if label else None
+    if label is None or memory is None:
         return None
-    memory = shared_with_gpu(planned.engine.endpoint, planned.settings.image, proc)
-    if memory is None:
-        return None
-    here = containers.labelled(planned.engine.endpoint, LABEL)
+    up = [service for service in containers.labelled(planned.engine.endpoint, LABEL) if service.is_up]
     ids = {service.id for service in leaving}
-    freed = sum(_taken(service, memory.total) for service in here if service.id in ids)
-    others = [service for service in here if service.is_up and service.id not in ids]
-    available = min(memory.total, memory.available + freed)
+    ending = [container.of_label(service.labels.get(GPU_MEMORY, "")) for service in up if service.id in ids]
+    available = min(memory.total, memory.available + sum(taken.of(memory.total) for taken in ending))
     where = f"node {planned.engine.node}" if planned.engine.node else "this machine"
-    return memory_shortage(container.of_label(label), MachineMemoryNow(memory, available, where), rule, others)
-
-
-def _taken(service: Service, total: int) -> int:
-    return container.of_label(service.labels.get(GPU_MEMORY, "")).of(total) if service.is_up else 0
-
-
-@dataclass(frozen=True)
-class MachineMemoryNow:
-    """The memory of a machine, of which ``available`` bytes can be had when the server starts; ``name`` is for
-    messages."""
-
-    memory: MachineMemory
-    available: int
-    name: str
+    others = [service for service in up if service.id not in ids]
+    return memory_shortage(container.of_label(label), MachineMemory(memory.total, available), where, reserve, others)
 
 
 def memory_shortage(
-    wanted: GpuMemory, machine: MachineMemoryNow, rule: MemoryRule, others: Sequence[Service] = ()
-) -> Shortage | None:
-    """The reason why ``wanted`` does not fit into a machine on which ``others`` serve, or None.
-
-    vLLM itself ends where less than its share is available when it starts; what it leaves over is the machine's.
-    """
-    total = machine.memory.total
+    wanted: GpuMemory, memory: MachineMemory, where: str, reserve: int, others: Sequence[Service] = ()
+) -> tuple[str, str] | None:
+    """The reason why ``wanted`` does not fit into the ``memory`` of a machine on which ``others`` serve, and what would
+    help; None where it fits and leaves the ``reserve`` (in bytes). vLLM itself ends where less than its share is
+    available when it starts; what it leaves over is the machine's."""
+    total = memory.total
     needed = wanted.of(total)
     share = f"{needed / container.GIB:.1f} GiB"
     if not wanted.gibibytes:
         share += f" ({wanted}{', the default,' if wanted.is_default else ''} of {_gib(total)})"
-    if not wanted.is_minimum and total - needed < rule.reserve:
-        left = max(0, total - needed)
-        return Shortage(
-            f"the server would take {share} of the memory of {machine.name}, and leave {_gib(left)}: "
-            f"less than the reserve of {_gib(rule.reserve)}",
-            f"{_less(wanted, total, total - rule.reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
+    if not wanted.is_minimum and total - needed < reserve:
+        left = f"leave {_gib(max(0, total - needed))}: less than the reserve of {_gib(reserve)}"
+        return (
+            f"the server would take {share} of the memory of {where}, and {left}",
+            f"{_less(wanted, total, total - reserve)}; `reserve` in builder.yaml sets what is left; {_FORCE}",
         )
-    if needed > machine.available:
-        servers = " and ".join(_named(service) for service in others)
+    if needed > memory.available:
+        names = [(service.labels[LABEL], service.labels.get(GPU_MEMORY)) for service in others]
+        servers = " and ".join(name + (f" (which was given {given})" if given else "") for name, given in names)
         stops = "".join(f"`builder stop {service.labels[LABEL]}` makes room; " for service in others[:1])
-        return Shortage(
-            f"the server needs {share}, and {machine.name} has {_gib(machine.available)} of memory available"
-            + (f" beside {servers}" if servers else ""),
-            f"{stops}{_less(wanted, total, machine.available)}; {_FORCE}",
+        beside = f" beside {servers}" if servers else ""
+        return (
+            f"the server needs {share}, and {where} has {_gib(memory.available)} of memory available{beside}",
+            f"{stops}{_less(wanted, total, memory.available)}; {_FORCE}",
         )
     return None
-
-
-def _named(service: Service) -> str:
-    label = service.labels.get(GPU_MEMORY)
-    return service.labels[LABEL] + (f" (which was given {label})" if label else "")
 
 
 def _less(wanted: GpuMemory, total: int, fitting: int) -> str:
@@ -157,7 +125,7 @@ def _gib(size: int) -> str:
     return f"{size / container.GIB:.1f} GiB"
 
 
-# Export of a container for the Engine API: https://docs.docker.com/reference/api/engine/ (containers/create).
+# The request to the Engine API: https://docs.docker.com/reference/api/engine/ (containers/create).
 
 _SECOND = 1_000_000_000
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -166,7 +134,6 @@ _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 # it has answered. One failure is enough then: whoever needs the current state probes at once (`running.answers`).
 _STARTING_INTERVAL = 15
 _INTERVAL = 600
-_RETRIES = 1
 
 
 def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -176,6 +143,16 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
     for port in settings.ports:
         binding = {"HostPort": str(port.port), **({"HostIp": port.address} if port.address else {})}
         bindings.setdefault(f"{port.inside}/{port.protocol}", []).append(binding)
+    healthcheck: dict[str, Any] = {"Test": ["NONE"]}
+    if health := settings.health:
+        healthcheck = {
+            "Test": ["CMD", *health.argv],
+            "Interval": _INTERVAL * _SECOND,
+            "Timeout": health.timeout * _SECOND,
+            "Retries": 1,
+            "StartPeriod": health.start_period * _SECOND,
+            "StartInterval": _STARTING_INTERVAL * _SECOND,
+        }
     return {
         "Image": settings.image,
         # Where it is left out, the image's own runs the command; an empty one runs none.
@@ -183,7 +160,7 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
         "Cmd": list(settings.argv),
         "Env": [f"{name}={value}" for name, value in {**settings.env, **secrets}.items()],
         "Labels": dict(settings.labels),
-        "Healthcheck": _health(settings.health) if settings.health else {"Test": ["NONE"]},
+        "Healthcheck": healthcheck,
         "StopSignal": settings.stop_signal,
         "StopTimeout": settings.stop_seconds,
         "ExposedPorts": {port: {} for port in bindings},
@@ -218,41 +195,28 @@ def request_body(settings: ContainerSettings, environ: Mapping[str, str]) -> dic
     }
 
 
-def _health(health: HealthCheck) -> dict[str, Any]:
-    return {
-        "Test": ["CMD", *health.argv],
-        "Interval": _INTERVAL * _SECOND,
-        "Timeout": health.timeout * _SECOND,
-        "Retries": _RETRIES,
-        "StartPeriod": health.start_period * _SECOND,
-        "StartInterval": _STARTING_INTERVAL * _SECOND,
-    }
-
-
 def _bytes(size: str) -> int:
     """Returns ``16g`` as a number of bytes."""
     unit = _UNITS.get(size[-1].lower())
     return int(size[:-1]) * unit if unit else int(size)
 
 
-# A check that a port is free, made before a server spends ten minutes on loading a model to find that it is not.
-
-
-def require_free(endpoint: Endpoint, host: str | None, port: int, leaving: Collection[str] = ()) -> None:
-    """Raises ConflictError if a container of this program uses ``port`` on the engine, or, where the engine runs on
-    this machine, anything else does. The containers in ``leaving`` (by name) do not count.
-    """
-    services_on_port = tuple(
-        service for service in containers.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up
-    )
-    for service in services_on_port:
+def require_free_port(prepared: PreparedServer, leaving: Collection[str] = ()) -> None:
+    """Raises ConflictError if its port is in use by another container of this program than those ``leaving`` (by name),
+    or on this machine by anything else. A server would find that out after it has loaded its model for ten minutes."""
+    settings, endpoint, port = prepared.head.settings, prepared.head.engine.endpoint, prepared.port
+    if not port:
+        return
+    on_port = tuple(service for service in containers.labelled(endpoint, f"{LABEL}.port={port}") if service.is_up)
+    for service in on_port:
         if service.name not in leaving:
             image = service.labels.get(f"{LABEL}.image", service.image)
             raise ConflictError(
                 f"port {port} is in use: {service.name} serves there from {image}",
                 hint=f"`builder stop {service.name}` ends it; `--port N` takes another port",
             )
-    if not services_on_port and endpoint.host.startswith("unix://") and not _can_listen(host, port):
+    host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
+    if not on_port and endpoint.host.startswith("unix://") and not _can_listen(host, int(port)):
         raise ConflictError(
             f"port {port} is in use on this machine",
             hint=f"`ss -ltnp 'sport = :{port}'` shows by what; `--port N` takes another port",
@@ -262,20 +226,11 @@ def require_free(endpoint: Endpoint, host: str | None, port: int, leaving: Colle
 def _can_listen(host: str | None, port: int) -> bool:
     """False only if the port is in use; any other problem is better described by the server itself."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host or "0.0.0.0",  # noqa: S104
-            port,
-            type=socket.SOCK_STREAM,
-        )[0]
-        with socket.socket(family, kind, protocol) as test_socket:
-            test_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            test_socket.bind(address)
+        family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
+        socket.create_server((host or "", port), family=family).close()
     except OSError as error:
         return error.errno != errno.EADDRINUSE
     return True
-
-
-# Starting a prepared server, from exactly the image that was checked.
 
 
 @dataclass(frozen=True)
@@ -288,22 +243,16 @@ class StartedServer:
 
 
 def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> StartedServer:
-    """Starts the server without waiting for it to answer; does nothing if it is running already with these settings.
-
-    Raises ConflictError if it is running with other settings, or its port or name is taken; ServeFailedError if an
-    engine cannot start it. Nothing is left behind then.
-    """
+    """Starts the server without waiting for it to answer; does nothing if it runs already with these settings. Raises
+    ConflictError if it runs with other settings, or its port or name is taken. A failed start leaves nothing behind."""
     environ = {**environ, **prepared.secrets}
     existing = existing_containers(prepared)
+    pairs = list(zip(prepared.containers, existing, strict=True))
     if _is_up(prepared, existing):
-        members = tuple(
-            ServerMember(planned.engine, service)
-            for planned, service in zip(prepared.containers, existing, strict=True)
-            if service
-        )
+        members = tuple(ServerMember(planned.engine, service) for planned, service in pairs if service)
         return StartedServer(RunningServer(members), prepared.selection, was_running=True)
     require_free_port(prepared, leaving=[service.name for service in existing if service])
-    for planned, service in zip(prepared.containers, existing, strict=True):
+    for planned, service in pairs:
         if service:
             containers.remove_container(planned.engine.endpoint, service.id)
     created: list[ServerMember] = []
@@ -316,23 +265,16 @@ def start_server(prepared: PreparedServer, environ: Mapping[str, str]) -> Starte
         for member in reversed(created):
             _start(member)
     except BaseException:
-        _remove(created)
+        remove_server(RunningServer(tuple(created)))
         raise
     return StartedServer(RunningServer(tuple(created)), prepared.selection, was_running=False)
 
 
 def existing_containers(prepared: PreparedServer) -> tuple[Service | None, ...]:
-    """The containers that the server has already, in the order of those that it needs; None for each that is missing.
-    Earlier releases gave a container the server's name alone."""
+    """The containers that the server has already, in the order of those that it needs; None for each missing one."""
     return tuple(
-        containers.find_container(planned.engine.endpoint, planned.settings.name) or _of_earlier_release(planned)
-        for planned in prepared.containers
+        containers.find_container(planned.engine.endpoint, planned.settings.name) for planned in prepared.containers
     )
-
-
-def _of_earlier_release(planned: PlannedContainer) -> Service | None:
-    service = containers.find_container(planned.engine.endpoint, planned.settings.labels[LABEL])
-    return service if service and LABEL in service.labels else None
 
 
 def is_running(prepared: PreparedServer) -> bool:
@@ -340,72 +282,46 @@ def is_running(prepared: PreparedServer) -> bool:
     return _is_up(prepared, existing_containers(prepared))
 
 
-def require_free_port(prepared: PreparedServer, leaving: Sequence[str] = ()) -> None:
-    """Raises ConflictError if the port that it will answer on is in use by a container other than those ``leaving``."""
-    settings = prepared.head.settings
-    if port := prepared.port:
-        host = None if settings.ports else settings.labels.get(f"{LABEL}.host")
-        require_free(prepared.head.engine.endpoint, host, int(port), leaving)
-
-
 def remove_server(server: RunningServer) -> None:
     """Ends the server at once, and removes its containers."""
-    _remove(server.members)
-
-
-def _remove(members: Sequence[ServerMember]) -> None:
-    for member in members:
+    for member in server.members:
         containers.remove_container(member.engine.endpoint, member.service.id)
 
 
 def _is_up(prepared: PreparedServer, existing: Sequence[Service | None]) -> bool:
-    """True if all containers are running as they would be started. Raises ConflictError if some run with other
-    settings, or another container has the name."""
-    unchanged = []
+    """True if all containers run as they would be started. Raises ConflictError if some run with other settings, or
+    another container has the name."""
+    up = []
     for planned, service in zip(prepared.containers, existing, strict=True):
-        if service is None:
-            continue
-        if LABEL not in service.labels:
+        if service is not None and LABEL not in service.labels:
             raise ConflictError(
                 f"a container that is not builder's is called {service.name}",
                 hint=f"`docker rm -f {service.name}` removes it, or give the recipe another name",
             )
-        if service.is_up:
-            unchanged.append(service.labels.get(DIGEST) == planned.settings.labels[DIGEST])
-    if not all(unchanged):
-        raise _conflict(prepared, existing)
-    return len(unchanged) == len(prepared.containers)
-
-
-def _conflict(prepared: PreparedServer, existing: Sequence[Service | None]) -> ConflictError:
+        if service is not None and service.is_up:
+            up.append((planned, service))
+    if all(service.labels.get(DIGEST) == planned.settings.labels[DIGEST] for planned, service in up):
+        return len(up) == len(prepared.containers)
     name, image = prepared.head.settings.labels[LABEL], prepared.selection.name
-    now = next(service for service in existing if service and service.is_up).labels.get(f"{LABEL}.image")
-    same = now == image
-    how = "with other options" if same else f"from {now}, and would now be served from {image}"
-    does = "applies them" if same else "changes over"
-    return ConflictError(
+    now = up[0][1].labels.get(f"{LABEL}.image")
+    how = "with other options" if now == image else f"from {now}, and would now be served from {image}"
+    does = "applies them" if now == image else "changes over"
+    raise ConflictError(
         f"{name} is being served already, {how}", hint=f"`builder restart {name}` with these options {does}"
     )
 
 
 def _create(planned: PlannedContainer, environ: Mapping[str, str]) -> ServerMember:
-    if planned.engine.endpoint.host.startswith("unix://"):
-        _make_folders(planned.settings)
-    return ServerMember(
-        planned.engine,
-        containers.create(planned.engine.endpoint, planned.settings.name, request_body(planned.settings, environ)),
-    )
-
-
-def _make_folders(settings: ContainerSettings) -> None:
-    """Creates the mounted folders as the user; the engine would create them as root."""
-    for mount in settings.mounts:
-        if not mount.ours:
-            continue
+    settings, endpoint = planned.settings, planned.engine.endpoint
+    # Mounted folders are made as the user: the engine would make them as root.
+    for mount in settings.mounts if endpoint.host.startswith("unix://") else ():
         try:
-            Path(mount.source).mkdir(parents=True, exist_ok=True)
+            if mount.ours:
+                Path(mount.source).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{mount.source} cannot be made, to be mounted: {error.strerror}") from None
+    service = containers.create(endpoint, settings.name, request_body(settings, environ))
+    return ServerMember(planned.engine, service)
 
 
 def _require_planned_image(member: ServerMember, planned: PlannedContainer) -> None:
@@ -440,11 +356,9 @@ _BLOCK = 512  # bytes: what st_blocks counts
 
 @dataclass(frozen=True)
 class CompileCache:
-    """The folder of one number, below that of all of them (``root``), and the bytes on disk of what serving wrote into
-    it."""
+    """The folder of one number, and the bytes on disk of what serving wrote into it."""
 
     name: ImageName
-    root: Path
     folder: Path
     size: int
 
@@ -452,28 +366,23 @@ class CompileCache:
 def find_compile_caches(
     endpoint: Endpoint, environ: Mapping[str, str], names: Iterable[ImageName]
 ) -> tuple[CompileCache, ...]:
-    """Returns the compile caches of these numbers that exist; none where the engine runs on another machine, as the
-    folders are there, too."""
+    """Returns the existing compile caches of these numbers on this machine."""
     if not endpoint.host.startswith("unix://"):
         return ()
     caches = []
     for name in names:
         folder = Path(compile_cache(environ, name.repository, name.number))
         if _is_folder(folder):
-            root = folder.parents[len(PurePath(name.repository).parts)]
-            caches.append(CompileCache(name, root, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
+            caches.append(CompileCache(name, folder, sum(disk_usage(path) for path in _cache_folders(folder))))
     return tuple(caches)
 
 
 def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | None) -> str:
     """Removes what serving wrote into a folder, and the folder itself if nothing else is in it. Returns what could not
-    be removed and why; empty if all is gone.
-
-    A container writes as root. Files that this user may not remove are removed in a container of ``image``, if one is
-    given, with no other folder mounted.
-    """
+    be removed and why. Containers write as root: what this user may not remove is removed in a container of
+    ``image``."""
     try:
-        below_project(cache.root, cache.folder)
+        below_project(cache.folder.parents[len(PurePath(cache.name.repository).parts)], cache.folder)
     except UnsafePathError as error:
         return error.message
     for path in _cache_folders(cache.folder):
@@ -485,7 +394,7 @@ def remove_compile_caches(endpoint: Endpoint, cache: CompileCache, image: str | 
     try:
         cache.folder.rmdir()
     except FileNotFoundError:
-        return ""  # another prune was here, too
+        pass  # another prune was here, too
     except OSError as error:
         return f"{cache.folder} stays: {error.strerror}"
     return ""

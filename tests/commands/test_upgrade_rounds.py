@@ -16,6 +16,7 @@ from builder.base.project import Project
 from builder.commands import measuring, servers, upgrade
 from builder.evidence import store, subjects
 from builder.evidence.records import Evidence, Figure, Finding
+from builder.lab.measure import served_model
 from builder.lab.measure.outcome import Outcome
 from builder.lab.upgrade import upgrade_journal
 from builder.lab.upgrade.upgrade_journal import Upgrade
@@ -45,13 +46,14 @@ class Machine:
         self.numbers = random.Random(7)  # noqa: S311
         self.log: list[str] = []
         monkeypatch.setattr(upgrade, "measure_current", lambda *_: self.keep(OLD, 50.0) and "")
-        monkeypatch.setattr(upgrade, "served", self.served)
+        monkeypatch.setattr(measuring, "candidate_server", self.served)
+        monkeypatch.setattr(served_model, "find_measured_server", lambda _: None)
         monkeypatch.setattr(measuring, "request_as_before", lambda *_: None)
         monkeypatch.setattr(upgrade, "measure", lambda *_: self.keep(NEW, self.speed))
         monkeypatch.setattr(upgrade, "serve_as_before", lambda *_: self.log.append("as before"))
 
     @contextmanager
-    def served(self, _workspace: object, name: ImageName, _request: object) -> Iterator[None]:
+    def served(self, _workspace: object, _request: object, name: ImageName) -> Iterator[None]:
         self.log.append(f"serve {name.number}")
         yield
         self.log.append(f"stop {name.number}")
@@ -152,7 +154,7 @@ def test_a_check_that_both_images_fail_is_the_reason_and_the_current_image_keeps
 
     monkeypatch.setattr(upgrade, "measure_current", measure_current)
     monkeypatch.setattr(upgrade, "measure", measure_new)
-    monkeypatch.setattr(measuring, "running_or_started", current)
+    monkeypatch.setattr(measuring, "chosen_server", current)
     monkeypatch.setattr(measuring, "measure_server", lambda *_: failed)
     assert measured(project) == (
         "bench tg at 0: not measured: bench quick failed (coherence at throughput)",
@@ -176,7 +178,7 @@ def test_whatever_ends_it_the_model_is_served_as_before(
         upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
-    assert upgrade_journal.unfinished_upgrade(project) == (runs.MODEL,)
+    assert [each.subject for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
 
 
 def test_what_a_killed_one_left_makes_room_for_the_models_own_server(

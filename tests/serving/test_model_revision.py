@@ -11,7 +11,7 @@ from builder.definitions import recipe as recipes
 from builder.definitions.recipe import Recipe
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from builder.lock.model import ImageName, Pairing
+from builder.lock.model import ImageName, Lock, Model, Pairing
 from builder.serving import model_revision
 from tests import hubcache, locks, projects
 from tests.conftest import Command
@@ -36,8 +36,9 @@ def recipe(tmp_path: Path, revision: str | None = None) -> Recipe:
     return recipes.load_recipe(project, path)
 
 
-def pairing(revision: str | None) -> Pairing:
-    return Pairing(ImageName("small", 1), locks.RECIPE, revision)
+def changed(environ: dict[str, str], recipe: Recipe, paired: str | None) -> str:
+    lock = Lock(models={MODEL: Model(Pairing(ImageName("small", 1), locks.RECIPE, paired))})
+    return model_revision.revision_warning(PROJECT, environ, lock, recipe)
 
 
 def test_what_is_recorded_without_a_cache(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -78,17 +79,17 @@ def test_a_changed_revision(
 ) -> None:
     hubcache.add(tmp_path / "hf", MODEL)
     hubcache.add(tmp_path / "hf", MODEL, OTHER, ref="v1")
-    change = model_revision.changed_revision(PROJECT, environ, recipe(tmp_path, requested), pairing(paired))
+    change = changed(environ, recipe(tmp_path, requested), paired)
     assert change.startswith(f"{MODEL} is at revision {now[:7]} now; it was paired at ") if now else change == ""
 
 
 def test_nothing_has_changed_that_is_not_here(tmp_path: Path, environ: dict[str, str]) -> None:
-    assert model_revision.changed_revision(PROJECT, environ, recipe(tmp_path), pairing(COMMIT)) == ""
+    assert changed(environ, recipe(tmp_path), COMMIT) == ""
 
 
 def test_a_change_in_words(tmp_path: Path, environ: dict[str, str]) -> None:
     hubcache.add(tmp_path / "hf", MODEL, OTHER)
-    change = model_revision.changed_revision(PROJECT, environ, recipe(tmp_path), pairing(COMMIT))
+    change = changed(environ, recipe(tmp_path), COMMIT)
     assert change == "Org/Model-1B is at revision 2222222 now; it was paired at 1111111"
 
 

@@ -1,4 +1,4 @@
-"""What no start is needed for: a model that is not to be had, and a context that is longer than the model's own."""
+"""What no start is needed for: a model that is not to be had."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 COMMIT = "1" * 40
-CONFIG = {"max_position_embeddings": 4096}
 
 
 @pytest.fixture
@@ -47,51 +46,11 @@ def require(home: Path, arguments: str, *, address: str = "http://127.0.0.1:9", 
     preparation.require_model(rendered, replace(settings, **more), environ, None)
 
 
-def cached(home: Path, config: dict[str, Any]) -> None:
+def cached(home: Path) -> None:
     folder = home / ".cache/huggingface/hub/models--Org--M"
-    for path, text in (("refs/main", COMMIT), (f"snapshots/{COMMIT}/config.json", json.dumps(config)), ("blobs/1", "")):
+    for path, text in (("refs/main", COMMIT), (f"snapshots/{COMMIT}/config.json", "{}"), ("blobs/1", "")):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("config", "arguments"),
-    [
-        (CONFIG, "--max-model-len 4097"),
-        (CONFIG, "--max-model-len=8k"),
-        (CONFIG, "--max_model_len 5K"),
-        ({"text_config": CONFIG, "model_type": "x"}, "--max-model-len 5000"),
-        ({**CONFIG, "rope_scaling": None}, "--max-model-len 5000"),
-        ({**CONFIG, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}, "--max-model-len 5000"),
-    ],
-)
-def test_a_context_that_is_longer_than_the_models_is_refused(
-    tmp_path: Path, config: dict[str, Any], arguments: str
-) -> None:
-    cached(tmp_path, config)
-    with pytest.raises(NoImageHelpsError, match="Org/M takes a context of at most 4096 tokens") as caught:
-        require(tmp_path, f"Org/M {arguments}")
-    assert "`--max-model-len 4096` or less" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("config", "arguments"),
-    [
-        (CONFIG, ""),
-        (CONFIG, "--max-model-len 4096"),
-        (CONFIG, "--max-model-len auto"),
-        (CONFIG, "--max-model-len -1"),
-        (CONFIG, "--max-model-len 5000 --hf-overrides.max_position_embeddings 9000"),
-        ({**CONFIG, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "--max-model-len 5000"),
-        ({**CONFIG, "rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "--max-model-len 5000"),
-        ({**CONFIG, "model_max_length": 9000}, "--max-model-len 5000"),
-        ({"architectures": ["X"]}, "--max-model-len 5000"),
-    ],
-)
-def test_what_may_well_fit_is_left_to_the_server(tmp_path: Path, config: dict[str, Any], arguments: str) -> None:
-    cached(tmp_path, config)
-    require(tmp_path, f"Org/M {arguments}")
-    require(tmp_path, "Org/M --max-model-len 5000", env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"})
 
 
 def test_a_model_that_the_hub_does_not_have_is_refused(tmp_path: Path, hub: Hub) -> None:
@@ -109,7 +68,7 @@ def test_offline_the_cache_has_to_have_it(tmp_path: Path) -> None:
     with pytest.raises(NoImageHelpsError, match="is to be taken from the cache") as caught:
         require(tmp_path, "Org/M", env=offline)
     assert "`builder download Org/M` brings it" in caught.value.hint
-    cached(tmp_path, CONFIG)
+    cached(tmp_path)
     require(tmp_path, "Org/M", environ=offline)
 
 
@@ -128,10 +87,7 @@ def test_a_folder_that_no_mount_holds_is_the_images_own_and_one_that_is_mounted_
     ):
         require(tmp_path, "/srv/models/m", mounts=mounts)
     (tmp_path / "m").mkdir()
-    (tmp_path / "m/config.json").write_text(json.dumps(CONFIG))
     require(tmp_path, "/srv/models/m", mounts=mounts)
-    with pytest.raises(NoImageHelpsError, match="at most 4096 tokens"):
-        require(tmp_path, "/srv/models/m --max-model-len 9999", mounts=mounts)
 
 
 # The folder of models that a container on a node mounts.

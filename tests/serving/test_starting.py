@@ -9,8 +9,7 @@ import pytest
 from builder.definitions.container import DEFAULT_SHARE, GIB, GPU_MEMORY, LABEL, GpuMemory, PublishedPort
 from builder.engine.containers import Service
 from builder.serving import starting
-from builder.serving.memory import MachineMemory, MemoryRule
-from builder.serving.starting import MachineMemoryNow
+from builder.serving.memory import MachineMemory
 from tests.serving.exports import settings
 
 WANTED = settings.hostile()
@@ -66,12 +65,14 @@ def test_the_engine_asks_seldom_once_the_server_has_answered() -> None:
 # Which servers fit into the memory of a Spark; tests/commands/test_run_memory.py tries it with real containers.
 
 TOTAL = 120 * GIB
-RULE = MemoryRule(8 * GIB)
+RESERVE = 8 * GIB
 
 
-def machine(available: float) -> MachineMemoryNow:
-    memory = MachineMemory(TOTAL, int(available * GIB))
-    return MachineMemoryNow(memory, memory.available, "this machine")
+def shortage(
+    memory: GpuMemory, available: float, others: tuple[Service, ...] = (), reserve: int = RESERVE
+) -> tuple[str, str] | None:
+    machine = MachineMemory(TOTAL, int(available * GIB))
+    return starting.memory_shortage(memory, machine, "this machine", reserve, others)
 
 
 def server(name: str, memory: str) -> Service:
@@ -81,55 +82,53 @@ def server(name: str, memory: str) -> Service:
 
 @pytest.mark.parametrize("memory", [GpuMemory(0.9), GpuMemory(DEFAULT_SHARE), GpuMemory(0.1), GpuMemory(gibibytes=100)])
 def test_what_fits_an_idle_machine(memory: GpuMemory) -> None:
-    assert starting.memory_shortage(memory, machine(116), RULE) is None
+    assert shortage(memory, 116) is None
 
 
 def test_a_share_that_leaves_the_machine_too_little() -> None:
-    shortage = starting.memory_shortage(GpuMemory(0.95), machine(116), RULE)
-    assert shortage is not None
-    assert shortage.reason == (
+    told = shortage(GpuMemory(0.95), 116)
+    assert told is not None
+    assert told[0] == (
         "the server would take 114.0 GiB (0.95 of 120.0 GiB) of the memory of this machine, and leave 6.0 GiB: "
         "less than the reserve of 8.0 GiB"
     )
-    assert "`--gpu-mem 0.93` would fit" in shortage.remedy
-    assert "`reserve` in builder.yaml" in shortage.remedy
-    assert "--force" in shortage.remedy
-    assert starting.memory_shortage(GpuMemory(0.95), machine(116), MemoryRule(6 * GIB)) is None
-    assert starting.memory_shortage(GpuMemory(0.93), machine(116), RULE) is None
+    assert "`--gpu-mem 0.93` would fit" in told[1]
+    assert "`reserve` in builder.yaml" in told[1]
+    assert "--force" in told[1]
+    assert shortage(GpuMemory(0.95), 116, reserve=6 * GIB) is None
+    assert shortage(GpuMemory(0.93), 116) is None
 
 
 def test_an_amount_that_leaves_the_machine_too_little() -> None:
-    shortage = starting.memory_shortage(GpuMemory(gibibytes=130), machine(116), RULE)
-    assert shortage is not None
-    assert "would take 130.0 GiB of the memory of this machine, and leave 0.0 GiB" in shortage.reason
-    assert "(up to 112)" in shortage.remedy
+    told = shortage(GpuMemory(gibibytes=130), 116)
+    assert told is not None
+    assert "would take 130.0 GiB of the memory of this machine, and leave 0.0 GiB" in told[0]
+    assert "(up to 112)" in told[1]
 
 
 def test_a_second_server_beside_one_that_has_taken_most_of_it() -> None:
-    shortage = starting.memory_shortage(GpuMemory(0.5), machine(20.5), RULE, [server("large", "0.8")])
-    assert shortage is not None
-    assert shortage.reason == (
+    told = shortage(GpuMemory(0.5), 20.5, (server("large", "0.8"),))
+    assert told is not None
+    assert told[0] == (
         "the server needs 60.0 GiB (0.5 of 120.0 GiB), and this machine has 20.5 GiB of memory available "
         "beside large (which was given 0.8)"
     )
-    assert shortage.remedy.startswith(
-        "`builder stop large` makes room; `--gpu-mem 0.17` would fit, if the model does; "
-    )
-    assert starting.memory_shortage(GpuMemory(0.17), machine(20.5), RULE, [server("large", "0.8")]) is None
+    assert told[1].startswith("`builder stop large` makes room; `--gpu-mem 0.17` would fit, if the model does; ")
+    assert shortage(GpuMemory(0.17), 20.5, (server("large", "0.8"),)) is None
 
 
 def test_vllm_s_own_share_is_called_the_default() -> None:
-    shortage = starting.memory_shortage(GpuMemory(DEFAULT_SHARE, is_default=True), machine(3), RULE)
-    assert shortage is not None
-    assert "110.4 GiB (0.92, the default, of 120.0 GiB)" in shortage.reason
+    told = shortage(GpuMemory(DEFAULT_SHARE, is_default=True), 3)
+    assert told is not None
+    assert "110.4 GiB (0.92, the default, of 120.0 GiB)" in told[0]
 
 
 def test_no_memory_at_all() -> None:
-    shortage = starting.memory_shortage(GpuMemory(0.5), machine(0.3), RULE)
-    assert shortage is not None
-    assert shortage.remedy.startswith("no share of it would fit; ")
+    told = shortage(GpuMemory(0.5), 0.3)
+    assert told is not None
+    assert told[1].startswith("no share of it would fit; ")
 
 
 def test_where_the_cache_has_a_size_the_share_is_only_what_has_to_be_free() -> None:
-    assert starting.memory_shortage(GpuMemory(0.95, is_minimum=True), machine(116), RULE) is None
-    assert starting.memory_shortage(GpuMemory(0.95, is_minimum=True), machine(100), RULE) is not None
+    assert shortage(GpuMemory(0.95, is_minimum=True), 116) is None
+    assert shortage(GpuMemory(0.95, is_minimum=True), 100) is not None

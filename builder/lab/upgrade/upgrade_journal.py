@@ -1,7 +1,9 @@
-"""The journal of an upgrade records each step before it is taken.
+"""The journal of an upgrade, in the state folder, is written before each step, so that a killed upgrade goes on there.
 
-The steps come first, then the journal, then the upgrades that were interrupted.
-Every upgrade ends with the server on the image that counts. Pins and pointers move in one step only.
+build → prove → measure → promote → settle → done. Every way leads through `settle`, which leaves the server on the
+image that counts. Pins and pointers move in `promote` alone, and only once nothing that is required is missing.
+One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Anybody may have written
+the file: its names keep the grammars of images.lock, and how the model is served is not in it.
 """
 
 from __future__ import annotations
@@ -28,22 +30,21 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock
 
 
-# The steps of an upgrade as data: which comes next, given what came of the last. Nothing is done here. build → prove
-# → measure → promote → settle → done Every way leads through `settle`, which leaves the server on the image that
-# counts. Pins and pointers move in `promote` alone, and only once nothing that is required is missing.
-
 Stage = Literal["build", "prove", "measure", "promote", "settle", "done"]
 Result = Literal["", "promoted", "rejected", "aborted", "unchanged"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 RESULTS: tuple[Result, ...] = get_args(Result)
 
 
+_FORMAT = 2
+_LARGEST = 1 << 20
+
+
 @dataclass(frozen=True)
 class Upgrade:
-    """An upgrade as far as it is. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps
-    each source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
-    start, empty where there was none; ``served`` is True where its server ran. ``why`` are the reasons of the
-    ``result``. With ``older``, packages and sources may go back to older versions."""
+    """An upgrade so far. ``target`` is the recipe or definition that is built, for ``models``; ``update`` maps each
+    source that moves to the ref to take, or None for the definition's. ``before`` is the image that served at the
+    start, empty if none; ``served`` is True if its server ran. ``why`` are the reasons of the ``result``."""
 
     target: str
     models: tuple[str, ...]
@@ -72,9 +73,14 @@ class Upgrade:
         return _image(self.before) if self.before else None
 
 
+def _image(text: str) -> ImageName:
+    repository, _, number = text.rpartition(":")
+    return ImageName(repository, int(number))
+
+
 def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -> Upgrade:
-    """The upgrade after the step of its stage. ``why`` are the reasons for which the step failed, none where it passed;
-    with ``aborted`` the user gave up. A decision stays: after it, reasons are only added."""
+    """The upgrade after the step of its stage, which failed if there are reasons ``why``; with ``aborted`` the user
+    gave up. A result stays: after it, reasons are only added."""
     if upgrade.stage == "settle":
         return replace(upgrade, stage="done", why=(*upgrade.why, *why))
     if why:
@@ -83,20 +89,6 @@ def after(upgrade: Upgrade, why: Sequence[str] = (), *, aborted: bool = False) -
         return replace(upgrade, stage="settle", result="unchanged")
     following = STAGES[STAGES.index(upgrade.stage) + 1]
     return replace(upgrade, stage=following, result="promoted" if upgrade.stage == "promote" else "")
-
-
-def _image(text: str) -> ImageName:
-    repository, _, number = text.rpartition(":")
-    return ImageName(repository, int(number))
-
-
-# The journal of an upgrade, in the state folder: written before each step, so that one that was killed goes on there.
-# One upgrade of a model or a definition runs at a time, by a lock that ends with its process. Anybody may have
-# written the file: its names keep the grammars of images.lock, and how the model is served is not in it. That comes
-# from what is typed again, and from the engine.
-
-_FORMAT = 2
-_LARGEST = 1 << 20
 
 
 @contextmanager
@@ -138,13 +130,6 @@ def remove_upgrade(project: Project, subject: str) -> None:
     _path(project, subject).unlink(missing_ok=True)
 
 
-def unfinished_upgrade(project: Project) -> tuple[str, ...]:
-    """The subjects whose upgrade is not over, and that no process holds."""
-    files = sorted(project.upgrading.glob("*.json"))
-    locks = {path: path.with_suffix(".lock") for path in files}
-    return tuple(unquote(path.stem) for path, lock in locks.items() if not (lock.exists() and is_held(lock)))
-
-
 def _path(project: Project, subject: str) -> Path:
     return project.upgrading / f"{quote(subject, safe='')}.json"
 
@@ -163,21 +148,18 @@ def _upgrade(data: dict[str, Any]) -> Upgrade:
         kinds.PART.read(source)
         kinds.or_nothing(kinds.LINE).read(ref)
     for image in filter(None, (data["before"], data["candidate"])):
-        repository, _, number = image.rpartition(":")
-        kinds.REPOSITORY.read(repository)
-        int(number)
+        kinds.REPOSITORY.read(_image(image).repository)
     return Upgrade(**data)
 
 
-# The upgrades that were interrupted: their journals are there, and no process goes on with them. ^C and the other
-# signals that a process can handle put the server back. After kill -9 the candidate may still run in the place of the
-# model's own server; the next command ends it, or says how.
+# ^C and the other signals that a process can handle put the server back. After kill -9 the candidate may still run in
+# the place of the model's own server; the next command ends it, or says how.
 
 
 @dataclass(frozen=True)
 class InterruptedUpgrade:
-    """An upgrade that ended before it was over; ``text`` is what `upgrade` goes on with. ``problem`` says why its
-    journal cannot be read; ``upgrade`` is None then."""
+    """An upgrade that ended before it was over; ``text`` is what `upgrade` goes on with. ``upgrade`` is None where its
+    journal cannot be read, for the reason ``problem``."""
 
     subject: str
     text: str
@@ -197,8 +179,11 @@ class InterruptedUpgrade:
 
 
 def interrupted_upgrades(project: Project, lock: Lock) -> Iterator[InterruptedUpgrade]:
-    """The interrupted upgrades of a project, by subject; none that a process is at."""
-    for subject in unfinished_upgrade(project):
+    """The upgrades of a project that are not over, and that no process is at, by subject."""
+    for path in sorted(project.upgrading.glob("*.json")):
+        lock_of_process, subject = path.with_suffix(".lock"), unquote(path.stem)
+        if lock_of_process.exists() and is_held(lock_of_process):
+            continue
         try:
             upgrade = read_upgrade(project, subject)
         except ConflictError as error:
