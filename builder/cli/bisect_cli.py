@@ -30,15 +30,7 @@ _START = "start"
 class _WithModel(Group):
     """A group whose first argument, where it is no command of its own, begins a bisection of the model of that name."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            args = [_START, *args]
-        return super().resolve_command(ctx, args)
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Leaves options in front of the model to that command; of the group's own there is only ``--help``."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [_START, *args]
         return super().parse_args(ctx, args)

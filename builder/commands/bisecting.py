@@ -35,7 +35,7 @@ from builder.definitions.recipe import is_in_recipes, recorded
 from builder.engine import images, installed
 from builder.engine.machine import free_disk, read_build_machine
 from builder.lab.bisect import mixtures, points, search, session
-from builder.lab.bisect.search import Trial, TryCandidate
+from builder.lab.bisect.search import Culprit, Trial, TryCandidate
 from builder.lab.bisect.session import Bisection, BisectOutlook, Judge
 from builder.lab.measure import probes
 from builder.lock import lock_file
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
     from builder.lab.bisect.points import NumberSpan
-    from builder.lab.bisect.search import Conclusion, Culprit
+    from builder.lab.bisect.search import Conclusion
     from builder.lock.model import Lock, Pairing, Repository
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import StagedFile
@@ -70,15 +70,10 @@ class BisectRequest:
 
 
 @dataclass(frozen=True)
-class FoundCulprit:
+class FoundCulprit(Culprit):
     """A culprit with what is known about it. ``title``, ``author``, ``date`` and ``files`` are of the upstream commit
     ``bad`` and empty where there is none; ``change`` is a unified diff, ``now`` the hint of what can be done."""
 
-    axis: str
-    unit: str
-    good: str
-    bad: str
-    between: tuple[str, ...]
     title: str = ""
     author: str = ""
     date: str = ""

@@ -37,19 +37,9 @@ _PATCHES_MOUNT = "source=patches,target="
 
 
 @dataclass(frozen=True)
-class SourceValue:
-    """A value that two builds have from one unit; ``key`` names it among the values of a point."""
-
-    unit: str
-    key: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
 class Segment:
-    """A part of a text in the old and the new build. Its ``unit`` decides which is taken; it is empty where both are
-    the same. A ``key`` names a value that a point of the unit has, too."""
+    """A part of a text in the old and the new build, or a value in a text. Its ``unit`` decides which is taken; it is
+    empty where both are the same. A point of the unit may have another value under the same ``key``."""
 
     old: str
     new: str
@@ -73,7 +63,7 @@ class MixedFile:
     new: StagedFile | None
     unit: str = ""
     segments: tuple[Segment, ...] = ()
-    values: tuple[SourceValue, ...] = ()
+    values: tuple[Segment, ...] = ()
 
     def mixed(self, taken: Collection[str], chosen: Mapping[str, str]) -> StagedFile | None:
         """The file with the units ``taken`` as the new build has them, None where it does not exist."""
@@ -222,10 +212,6 @@ def pairs(old: Sequence[str], new: Sequence[str], key: Callable[[str], str] = st
             yield from (("", token) for token in new[new_start:new_end])
 
 
-def _with_stages_open(dockerfile: str) -> str:
-    return _STAGE_MOUNT.sub(_BELOW, _MOD_STAGE.sub(f"FROM {_BELOW} AS {_OWN}", dockerfile))
-
-
 def _with_stages_named(dockerfile: str) -> str:
     below = current = ""
     number = 0
@@ -239,27 +225,24 @@ def _with_stages_named(dockerfile: str) -> str:
     return "".join(lines)
 
 
-def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[SourceValue, ...]:
+def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Segment, ...]:
     """The values from sources that differ between two builds of one definition with these Dockerfiles."""
-    found: list[tuple[str, str, tuple[str, ...]]] = []
+    found: list[tuple[str, str, list[str]]] = []
     for source in sorted(old.takes.keys() & new.takes.keys()):
         sides = (old.takes[source], new.takes[source])
         if source == "base":
-            found.append((BASE, BASE, tuple(map(_base, sides))))
+            bases = [(side.get("image", ""), side.get("content", "")) for side in sides]
+            written = [name if content.startswith("local:") else f"{name}@{content}" for name, content in bases]
+            found.append((BASE, BASE, written))
         elif not source.endswith("packages") and all("version" in side for side in sides):
-            commits = tuple(side.get("commit", "") for side in sides)
+            commits = [side.get("commit", "") for side in sides]
             found += [
                 (source, f"{source} commit", commits),
-                (source, f"{source} version", tuple(side["version"] for side in sides)),
-                (source, f"{source} date", tuple(_date(text, source) for text in texts)),
-                (source, f"{source} index", tuple(map(_index_commit, texts, commits))),
+                (source, f"{source} version", [side["version"] for side in sides]),
+                (source, f"{source} date", [_date(text, source) for text in texts]),
+                (source, f"{source} index", list(map(_index_commit, texts, commits))),
             ]
-    return tuple(SourceValue(unit, key, *both) for unit, key, both in found if all(both) and both[0] != both[1])
-
-
-def _base(takes: Mapping[str, str]) -> str:
-    content, requested = takes.get("content", ""), takes.get("image", "")
-    return requested if content.startswith("local:") else f"{requested}@{content}"
+    return tuple(Segment(*both, unit, key) for unit, key, both in found if all(both) and both[0] != both[1])
 
 
 def _date(dockerfile: str, source: str) -> str:
@@ -277,7 +260,7 @@ def _index_commit(dockerfile: str, digits: str) -> str:
     return found[0] if found else ""
 
 
-def marked(text: str, values: Sequence[SourceValue], *, is_new: bool) -> str:
+def marked(text: str, values: Sequence[Segment], *, is_new: bool) -> str:
     """The text with a mark for each value, so that two texts differ only in what else differs."""
     for number, value in enumerate(values):
         written = re.escape(value.new if is_new else value.old)
@@ -287,11 +270,10 @@ def marked(text: str, values: Sequence[SourceValue], *, is_new: bool) -> str:
     return text
 
 
-def filled(text: str, values: Sequence[SourceValue], taken: Collection[str], chosen: Mapping[str, str]) -> str:
+def filled(text: str, values: Sequence[Segment], taken: Collection[str], chosen: Mapping[str, str]) -> str:
     """A marked text with its values: for the units ``taken`` the new ones, or those that are ``chosen``."""
     for number, value in enumerate(values):
-        written = chosen.get(value.key, value.new) if value.unit in taken else value.old
-        text = text.replace(_MARK % number, written)
+        text = text.replace(_MARK % number, value.chosen(taken, chosen))
     return text
 
 
@@ -412,9 +394,10 @@ class _ComparedPart:
         return ""
 
     def _dockerfile(self, old: str, new: str) -> Iterator[Segment]:
+        opened = [_STAGE_MOUNT.sub(_BELOW, _MOD_STAGE.sub(f"FROM {_BELOW} AS {_OWN}", text)) for text in (old, new)]
         before, after = (
-            [marked(token, self.values, is_new=is_new) for token in instructions(_with_stages_open(text))]
-            for text, is_new in ((old, False), (new, True))
+            [marked(token, self.values, is_new=is_new) for token in instructions(text)]
+            for text, is_new in ((opened[0], False), (opened[1], True))
         )
         mounts = old.count(_PATCHES_MOUNT) != new.count(_PATCHES_MOUNT)
         for left, right in pairs(before, after, _key):

@@ -318,11 +318,7 @@ def index(project: Project, span: NumberSpan) -> str:
 def _python(project: Project, span: NumberSpan) -> PythonRequirements:
     """The Python that the wheel is for, as the definition says."""
     record = lock_file.read_project_lock(project).image(span.new)
-    try:
-        chain = image.load_chain(project, record.definition, record.platform) if record else ()
-    except (FileProblemsError, UsageError) as error:
-        raise SourceError(f"which Python {span.new} has is not known: {error.message.splitlines()[0]}") from None
-    for definition in reversed(chain):
+    for definition in reversed(image.load_chain(project, record.definition, record.platform) if record else ()):
         if definition.python and PACKAGE in definition.wheel_sources:
             return definition.python
     raise SourceError(f"the definition of {span.new} no longer takes {PACKAGE} as a wheel")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
 from builder.lab.bisect import mixtures, search
-from builder.lab.bisect.mixtures import Difference, SourceValue
+from builder.lab.bisect.mixtures import Difference, Segment
 from builder.lab.bisect.search import Axis, Conclusion, ListPoints, Row, Trial, TryCandidate
 from builder.lock.model import BasePin, GitPin, LockedPackage, PullPin, WheelPin
 from builder.plan.making import ImageInputs, make_plan
@@ -250,7 +250,7 @@ def test_an_edited_template_is_one_unit_and_keeps_the_values_of_others(tmp_path:
     ],
 )
 def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: str, new: str) -> None:
-    own = [SourceValue("vllm", "vllm version", "0.19.1", "0.20.0")]
+    own = [Segment("0.19.1", "0.20.0", "vllm", "vllm version")]
     marked = mixtures.marked(text, own, is_new=False)
     assert mixtures.filled(marked, own, (), {}) == text
     assert mixtures.filled(marked, own, {"vllm"}, {}) == new
