@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.build_directory import BuildDirectory, BuildPart
     from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import StagedFile
     from builder.sources.mirror import CommitFilter, CommitRange
 
 
@@ -108,8 +109,8 @@ def changes_between(before: ImageContents, after: ImageContents) -> Changes:
         for name, old, new in differing(before.sources, after.sources)
     )
     pulls = (
-        PullChange(pull.source, pull.number, kind_of(old, new), old, new)
-        for pull, old, new in differing(before.pulls, after.pulls)
+        PullChange(source, number, kind_of(old, new), old, new)
+        for (source, number), old, new in differing(before.pulls, after.pulls)
     )
     return Changes(
         sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
@@ -159,24 +160,16 @@ UPSTREAM = {
 }
 
 
-@dataclass(frozen=True, order=True)
-class PullRequest:
-    """A pull request on top of a source."""
-
-    source: str
-    number: int
-
-
 @dataclass(frozen=True)
 class ImageContents:
     """The contents of an image. ``git`` has the address of each source taken from git, ``pulls`` the SHA-256 of each
-    vendored patch, ``packages`` the version of each Python package and a digest of its files, ``build`` the same for
-    packages that are only built with."""
+    vendored patch by its source and number, ``packages`` the version of each Python package and a digest of its files,
+    ``build`` the same for packages that are only built with."""
 
     base: str = ""
     sources: Mapping[str, Version] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
-    pulls: Mapping[PullRequest, str] = field(default_factory=dict)
+    pulls: Mapping[tuple[str, int], str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
@@ -188,9 +181,7 @@ def of_pins(pins: Pins) -> ImageContents:
         base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
         git={name: pin.git for name, pin in _git_pins(pins).items()},
-        pulls={
-            PullRequest(name, pull.number): pull.sha256 for name, pin in _git_pins(pins).items() for pull in pin.pulls
-        },
+        pulls={(name, pull.number): pull.sha256 for name, pin in _git_pins(pins).items() for pull in pin.pulls},
         packages={**brought, **_closure(pins.python)},
         build=_closure(pins.build),
     )
@@ -291,14 +282,14 @@ def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
         return ImageContents("", image.versions, UPSTREAM, packages=side.adopted.packages if side.adopted else {})
     git = {name: pin.git for name, pin in _git_pins(lock.pins_of(image.definition, image.platform)).items()}
     base = ""
-    pulls: dict[PullRequest, str] = {}
+    pulls: dict[tuple[str, int], str] = {}
     packages: dict[str, str] = {}
     build: dict[str, str] = {}
     for part in side.directory.parts if side.directory else ():
         if not base and (takes := part.takes.get("base")) is not None:
             base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
         git |= {name: url for name, (url, _) in part.contexts.items()}
-        pulls |= {PullRequest(source, number): sha256 for source, number, sha256 in _patch_hashes(part)}
+        pulls |= {(source, number): sha256 for source, number, sha256 in _patch_hashes(part)}
         packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
         build |= part.takes.get("build packages", {})
     return ImageContents(base, image.versions, git, pulls, packages, build)
@@ -488,16 +479,23 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
     """Yields a line for each file that differs, by its path in the directory; none if all is as it was built."""
     if plan_model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
+    try:
+        present = build_directory.read_build_files(directory)
+    except FileProblemsError as error:
+        for problem in error.problems:
+            yield f"{problem.location.file.removeprefix(f'{directory.shown}/')}: {problem.message}"
+        return
     for part in directory.parts:
         prefix = f"{part.definition}/" if part.definition else ""
-        for edit in (*_edited_texts(part), *_edited_packages(part), *_edited_mods(part)):
+        own = {path.removeprefix(prefix): file for path, file in present.items() if path.startswith(prefix)}
+        for edit in (*_edited_texts(part, own), *_edited_packages(part, own), *_edited_mods(part, own)):
             yield f"{prefix}{edit}"
     deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory))
     yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
     yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
 
 
-def _edited_texts(part: BuildPart) -> Iterator[str]:
+def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
     """The Dockerfile, the metadata, scripts and patches that are not what their step takes."""
     hashes = {
         step if key == "text" else key: sha256
@@ -506,56 +504,43 @@ def _edited_texts(part: BuildPart) -> Iterator[str]:
     }
     hashes |= {f"patches/{source}-{number}.patch": sha256 for source, number, sha256 in _patch_hashes(part)}
     for name, sha256 in hashes.items():
-        try:
-            content = files.read_plain_file(part.folder / name, plan_model.LARGEST_FILE)
-            if hashlib.sha256(content).hexdigest() != sha256:
-                yield f"{name} was edited"
-        except FileNotFoundError:
+        if name not in own:
             yield f"{name} is gone"
-        except OSError as error:
-            yield f"{name} cannot be read: {error.strerror}"
+        elif hashlib.sha256(own[name].content).hexdigest() != sha256:
+            yield f"{name} was edited"
 
 
-def _edited_packages(part: BuildPart) -> Iterator[str]:
+def _edited_packages(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
     runtime, required = part.takes.get("python packages"), part.takes.get("build packages", {})
     if runtime is None:
         return
     listed: dict[str, dict[str, str]] = {}
-    for path in sorted((part.folder / "python").glob("*.txt")):
+    for path in sorted(path for path in own if path.startswith("python/")):
         try:
-            packages = making.read_requirements(files.read_plain_file(path, plan_model.LARGEST_FILE).decode())
-        except (OSError, ValueError) as error:
-            yield f"python/{path.name} was edited: {error}"
+            packages = making.read_requirements(own[path].content.decode())
+        except ValueError as error:
+            yield f"{path} was edited: {error}"
             return
-        listed[path.name] = {package.name: making.requirement_identity(package) for package in packages}
-    to_build, usual = listed.pop("build.txt", {}), listed.pop("packages.txt", {})
+        listed[path] = {package.name: making.requirement_identity(package) for package in packages}
+    to_build, usual = listed.pop("python/build.txt", {}), listed.pop("python/packages.txt", {})
     # Packages with a requirements file of their own are installed from that one before a build, too.
     elsewhere = {name: at for packages in listed.values() for name, at in packages.items()}
-    own = {name: at for name, at in elsewhere.items() if name in required}
+    also = {name: at for name, at in elsewhere.items() if name in required}
     for shown, takes, now in (
         ("python/", runtime, {**usual, **elsewhere}),
-        ("python/build.txt", required, {**own, **to_build}),
+        ("python/build.txt", required, {**also, **to_build}),
     ):
         if names := [name for name, _, _ in differing(takes, now)]:
             more = f" and {len(names) - 5} more" if len(names) > 5 else ""
             yield f"{shown} was edited: {', '.join(names[:5])}{more}"
 
 
-def _edited_mods(part: BuildPart) -> Iterator[str]:
+def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
     for name in part.mods:
-        folder = part.mod(name)
-        try:
-            staged = {
-                path.relative_to(folder).as_posix(): plan_model.StagedFile(
-                    files.read_plain_file(path, plan_model.LARGEST_FILE), _executable(path)
-                )
-                for path in build_directory.build_directory_files(folder)
-            }
-        except OSError as error:
-            yield f"mods/{name} cannot be read: {error.strerror}"
-            continue
+        folder = f"mods/{name}/"
+        staged = {path.removeprefix(folder): file for path, file in own.items() if path.startswith(folder)}
         if plan_model.files_hash(staged) != part.takes[f"mod {name}"].get("files"):
-            yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
+            yield f"mods/{name} was edited" if staged else f"mods/{name} is gone"
 
 
 def _outdated(directory: BuildDirectory) -> Iterator[str]:
@@ -571,7 +556,5 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
             yield f"`args` of target {name}"
         # The sources whose trees the Dockerfile mounts.
         mounted = set(re.findall(rb"from=([^\s,]+)", _content(part.folder / "Dockerfile") or b""))
-        if any(
-            making.source_context(source).encode() in mounted and source not in part.contexts for source in part.takes
-        ):
+        if any(making.source_context(each).encode() in mounted for each in part.takes.keys() - part.contexts.keys()):
             yield f"`contexts` of target {name}"
