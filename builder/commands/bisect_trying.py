@@ -94,11 +94,7 @@ class RunningBisection:
         )
 
     def span_of(self, candidate: BisectCandidate) -> NumberSpan:
-        numbers = self.subject.numbers
-        if candidate.number is None:
-            return self.spans(candidate.old, candidate.new)
-        place = max(numbers.index(candidate.number), 1)
-        return self.spans(numbers[place - 1], numbers[place])
+        return self.spans(candidate.old, candidate.new)
 
     def next_step(self) -> Question | Conclusion:
         return search.next_step(self.subject, self.bisection.done, self.bisection.rows)
@@ -146,7 +142,9 @@ class RunningBisection:
 
     def _try(self, step: TryCandidate, tag: str) -> None:
         began = time.monotonic()
-        for trial in trials(self.workspace, self.bisection, step, tag, self._recipe_text(step.candidate)):
+        for trial in trials(
+            self.workspace, self.bisection, step, tag, self.span_of(step.candidate).recipe_text(step.candidate)
+        ):
             # Where the end that fails does not even start, that is the fault that is looked for.
             is_end = _is_failing_end(self.bisection, trial.candidate)
             unstartable = self.bisection.unstartable or (is_end and trial.note.startswith("does not start"))
@@ -160,20 +158,11 @@ class RunningBisection:
         if not self.bisection.recipe:
             return LookNow(tag, "")
         try:
-            recipe = recipe_of(self.workspace, self.bisection, self._recipe_text(candidate))
+            recipe = recipe_of(self.workspace, self.bisection, self.span_of(candidate).recipe_text(candidate))
             return LookNow(tag, start(self.workspace, self.bisection, recipe, tag).address or "")
         except BuilderError as error:
             self._note_trial(Trial(candidate, skipped=f"does not start: {error.message.splitlines()[0]}"))
             return None
-
-    def _recipe_text(self, candidate: BisectCandidate) -> str:
-        """The recipe by which a candidate is served; empty for the present one. The first number has its own, all
-        others the present one."""
-        if not self.bisection.recipe_before:
-            return ""
-        if candidate.number is not None:
-            return self.bisection.recipe_before if candidate.number == self.bisection.numbers[0] else ""
-        return self.span_of(candidate).recipe_text(candidate)
 
     def _question(self, step: TryCandidate) -> str:
         tried = list(dict.fromkeys(trial.candidate for trial in self.bisection.done))

@@ -105,7 +105,8 @@ class NumberSpan:
         return frozenset(unit for unit in candidate.taken if not unit.startswith(f"{_RECIPE},"))
 
     def recipe_text(self, candidate: BisectCandidate) -> str:
-        """The recipe by which a candidate is served; empty for the present one."""
+        """The recipe by which a candidate is served; empty for the present one, which serves all but the first number
+        and what is mixed from it."""
         return "".join(segment.chosen(candidate.taken, {}) for segment in self.recipe)
 
 

@@ -277,29 +277,16 @@ def likely_next(
     return tuple(dict.fromkeys(ahead))
 
 
-@dataclass(frozen=True)
-class _Span:
-    """Two neighbouring numbers, one good and one bad, and the axes on which they differ."""
-
-    old: int
-    new: int
-    axes: tuple[Axis, ...]
-
-    def candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
-        """The candidate with these units; a number where the candidate equals one."""
-        if not taken:
-            return of_number(self.old)
-        is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not points
-        return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, points)
-
-
 class _Search:
-    """One pass over the answers."""
+    """One pass over the answers. ``old`` and ``new`` are the nearest known numbers, one good and one bad, and ``axes``
+    their difference."""
 
     def __init__(self, subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row]) -> None:
         self.subject = subject
         self.rows = {(row.unit, row.after, row.before): row.points for row in rows}
-        self.first, self.last = (of_number(subject.numbers[place]) for place in (0, -1))
+        self.old, self.new = subject.numbers[0], subject.numbers[-1]
+        self.axes: tuple[Axis, ...] = ()
+        self.first, self.last = of_number(self.old), of_number(self.new)
         ends = (self.last, self.first) if subject.find_fix else (self.first, self.last)
         self.noise = _Noise(trials, *ends)
         self.tried = self.noise.sums.keys() - {self.first, self.last}
@@ -308,18 +295,20 @@ class _Search:
         if ending := self._ending_of_ends():
             return Conclusion(ending, self.first, self.last, steps=len(self.tried))
         numbers = self.subject.numbers
-        old, new = (numbers[place] for place in edge(len(numbers), lambda at: self._verdict(of_number(numbers[at]))))
-        for number in (old, new):  # everything after stands on these two
-            self._require_sure(of_number(number))
-        span = _Span(old, new, self.subject.axes(old, new))
-        if not span.axes:
-            return Conclusion("nothing differs", of_number(old), of_number(new), steps=len(self.tried))
-        chosen, joint = self._smallest(span)
-        culprits, good, bad = self._located(span, chosen, joint=joint)
-        for each in (good, bad):
+        good, bad = edge(len(numbers), lambda place: self._verdict(of_number(numbers[place])))
+        self.old, self.new = numbers[good], numbers[bad]
+        old, new = of_number(self.old), of_number(self.new)
+        for each in (old, new):  # everything after stands on these two
             self._require_sure(each)
-        on_axis = sum(is_inside_axis(span.axes, tried) for tried in self.tried)
-        return Conclusion("found", good, bad, culprits, joint, len(self.tried), on_axis)
+        self.axes = self.subject.axes(self.old, self.new)
+        if not self.axes:
+            return Conclusion("nothing differs", old, new, steps=len(self.tried))
+        chosen, joint = self._smallest()
+        culprits, *sides = self._located(chosen, joint=joint)
+        for each in sides:
+            self._require_sure(each)
+        on_axis = sum(is_inside_axis(self.axes, tried) for tried in self.tried)
+        return Conclusion("found", sides[0], sides[1], culprits, joint, len(self.tried), on_axis)
 
     def _ending_of_ends(self) -> Ending | None:
         wanted = 1 if self.subject.single else _FEWEST_OF_ENDS if self.noise.is_clean else _MOST_OF_ENDS
@@ -335,13 +324,10 @@ class _Search:
         is_alike = not self.noise.is_clean and self.noise.failing - self.noise.passing < _LEAST_DIFFERENCE
         return "alike" if is_alike else None
 
-    def _verdict(self, tried: BisectCandidate, span: _Span | None = None) -> Word:
-        """The verdict on a candidate, seen from the direction of the search: the last number's is ``bad``. Those at the
-        ends of the ``span`` are known from before."""
-        if tried == self.first or (span and tried.number == span.old):
-            return "good"
-        if tried == self.last or (span and tried.number == span.new):
-            return "bad"
+    def _verdict(self, tried: BisectCandidate) -> Word:
+        """The verdict on a candidate, seen from the direction of the search: the last number's is ``bad``."""
+        if tried.number in {self.old, self.new}:
+            return "good" if tried.number == self.old else "bad"
         tally = self.noise.tally(tried)
         word = self.noise.verdict(tally)
         if word is None:
@@ -354,22 +340,32 @@ class _Search:
         if not self.subject.single and (times := self.noise.missing(self.noise.tally(tried), pivot=True)):
             raise _OpenQuestion(TryCandidate(tried, times))
 
-    def _smallest(self, span: _Span) -> tuple[frozenset[str], bool]:
+    def _candidate(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> BisectCandidate:
+        """The candidate with these units; a number where the candidate equals one."""
+        if not taken:
+            return of_number(self.old)
+        is_whole = taken == {unit for axis in self.axes for unit in axis.units} and not points
+        return of_number(self.new) if is_whole else mixed(self.old, self.new, taken, points)
+
+    def _word(self, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> Word:
+        """The verdict on the old number with these units of the new one."""
+        if self.subject.impossible(self.old, self.new, taken):
+            return "skip"
+        return self._verdict(self._candidate(taken, points))
+
+    def _smallest(self) -> tuple[frozenset[str], bool]:
         """The units that are enough to make the old number fail, none of which can be left out; True where some of them
         could only be tried together."""
-        groups = [frozenset(axis.units) for axis in span.axes]
-        chosen, joint = self._culprits(span, groups, frozenset())
-        for axis in span.axes:
+        chosen, joint = self._culprits([frozenset(axis.units) for axis in self.axes], frozenset())
+        for axis in self.axes:
             inside = [frozenset({unit}) for unit in axis.units if unit in chosen]
             if len(inside) > 1:
                 rest = chosen - frozenset(axis.units)
-                parts, also = self._culprits(span, inside, rest)
+                parts, also = self._culprits(inside, rest)
                 chosen, joint = rest | parts, joint or also
         return chosen, joint
 
-    def _culprits(
-        self, span: _Span, groups: Sequence[frozenset[str]], always: frozenset[str]
-    ) -> tuple[frozenset[str], bool]:
+    def _culprits(self, groups: Sequence[frozenset[str]], always: frozenset[str]) -> tuple[frozenset[str], bool]:
         """The smallest union of ``groups`` that fails together with what is ``always`` taken. All of them together do,
         and ``always`` alone does not.
 
@@ -379,14 +375,15 @@ class _Search:
         """
 
         def first_that_fails(row: Sequence[frozenset[str]], start: int) -> tuple[int, int]:
-            def word(place: int) -> Word:
-                return self._word(span, taken.union(*row[: start + place]))
-
-            good, bad = edge(len(row) - start + 1, word, _MOST_MISSES_OF_UNITS)
+            good, bad = edge(
+                len(row) - start + 1,
+                lambda place: self._word(taken.union(*row[: start + place])),
+                _MOST_MISSES_OF_UNITS,
+            )
             return start + good, start + bad
 
         taken, joint, row = always, False, list(groups)
-        while row and not (taken != always and self._word(span, taken) == "bad"):
+        while row and not (taken != always and self._word(taken) == "bad"):
             start, end = first_that_fails(row, 0)
             if end - start > 1:  # the other way round, some may be told apart
                 turned = [*row[:start], *row[start:end][::-1]]
@@ -398,38 +395,29 @@ class _Search:
             row = row[:start]
         return taken - always, joint
 
-    def _word(self, span: _Span, taken: frozenset[str], points: Mapping[str, str] = _NOWHERE) -> Word:
-        """The verdict on the old number with these units of the new one."""
-        if self.subject.impossible(span.old, span.new, taken):
-            return "skip"
-        return self._verdict(span.candidate(taken, points), span)
-
     def _located(
-        self, span: _Span, chosen: frozenset[str], *, joint: bool
+        self, chosen: frozenset[str], *, joint: bool
     ) -> tuple[tuple[Culprit, ...], BisectCandidate, BisectCandidate]:
         """The culprits, each at its point where it has some, and the candidates on either side of the first one."""
-        sides: tuple[BisectCandidate, BisectCandidate] | None = None
-        culprits = []
-        for axis in span.axes:
-            for unit in (unit for unit in axis.units if unit in chosen):
-                culprit = self._at_point(span, chosen, Culprit(axis.name, unit))
-                culprits.append(culprit)
-                if sides is None and (culprit.good or not joint):
-                    good = span.candidate(chosen, {unit: culprit.good}) if culprit.good else None
-                    bad = span.candidate(chosen, {unit: culprit.bad} if culprit.bad else {})
-                    sides = (good or span.candidate(chosen - {unit}), bad)
-        return tuple(culprits), *(sides or (of_number(span.old), span.candidate(chosen)))
+        units = [(axis.name, unit) for axis in self.axes for unit in axis.units if unit in chosen]
+        culprits = tuple(self._at_point(chosen, Culprit(axis, unit)) for axis, unit in units)
+        first = next((culprit for culprit in culprits if culprit.good or not joint), None)
+        if first is None:
+            return culprits, of_number(self.old), self._candidate(chosen)
+        good = self._candidate(chosen, {first.unit: first.good}) if first.good else None
+        bad = self._candidate(chosen, {first.unit: first.bad} if first.bad else {})
+        return culprits, good or self._candidate(chosen - {first.unit}), bad
 
-    def _at_point(self, span: _Span, chosen: frozenset[str], culprit: Culprit) -> Culprit:
+    def _at_point(self, chosen: frozenset[str], culprit: Culprit) -> Culprit:
         """The culprit between its two nearest points; between those of a merge's own commits where it is a merge."""
         key = (culprit.unit, culprit.good, culprit.bad)
         points = self.rows.get(key)
         if points is None:
-            raise _OpenQuestion(ListPoints(span.old, span.new, *key))
+            raise _OpenQuestion(ListPoints(self.old, self.new, *key))
         if not points:
             return culprit
-        last, first = edge(len(points) + 2, lambda place: self._word(span, chosen, {culprit.unit: points[place - 1]}))
+        last, first = edge(len(points) + 2, lambda place: self._word(chosen, {culprit.unit: points[place - 1]}))
         good = points[last - 1] if last else culprit.good
         bad = points[first - 1] if first <= len(points) else culprit.bad
         closer = Culprit(culprit.axis, culprit.unit, good, bad, points[last : first - 1])
-        return self._at_point(span, chosen, closer) if first == last + 1 else closer
+        return self._at_point(chosen, closer) if first == last + 1 else closer
