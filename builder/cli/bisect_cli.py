@@ -46,7 +46,7 @@ def bisect() -> None:
     verdict comes from --run SCRIPT, --probe NAME or --prove; without, from you: each candidate's server is started, and
     `good`, `bad` or `skip` goes on to the next.
 
-    It goes on where it was after ^C, a kill or a restart of the machine, when the same command is given again.
+    After ^C, a kill or a restart of the machine, the same command continues where the bisection was.
     """
 
 
@@ -82,19 +82,18 @@ def start(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Begin a bisection, or go on with one.
+    """Begin a bisection, or continue one.
 
-    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds tell
+    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds show
     it, and the disk. Then both ends are tried. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of
-    the server that is started for it (not with --no-serve). A server that does not start is gone around, unless that of
-    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end; the
-    next two are built while one is tried. The model's own server goes on, or is started again at the end where memory
-    does not suffice.
+    the server that is started for it (not with --no-serve). A candidate whose server does not start is skipped, unless
+    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end. The
+    model's own server goes on, or is started again at the end where memory does not suffice.
 
     \b
     Ends with
       0  if the change was found, or a candidate is waiting for your verdict
-      1  if it could not be told
+      1  if the change could not be found
     """
     from builder.cli import progress
     from builder.commands import bisecting as command

@@ -10,10 +10,9 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from builder.base import files, words
 from builder.base.errors import (
@@ -28,7 +27,7 @@ from builder.base.errors import (
     SourceError,
     UsageError,
 )
-from builder.base.events import Message, ignore
+from builder.base.events import Message
 from builder.building import bake, work_folder
 from builder.building.bake import BakeJob
 from builder.commands import measuring, servers
@@ -51,7 +50,7 @@ from builder.serving import beside, readiness, starting
 from builder.serving.selection import UnnumberedImage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
@@ -93,9 +92,6 @@ class RunningBisection:
             single=bisection.judge.kind in {"prove", "user"},
         )
 
-    def span_of(self, candidate: BisectCandidate) -> NumberSpan:
-        return self.spans(candidate.old, candidate.new)
-
     def next_step(self) -> Question | Conclusion:
         return search.next_step(self.subject, self.bisection.done, self.bisection.rows)
 
@@ -117,34 +113,27 @@ class RunningBisection:
 
     def answer_all(self) -> Conclusion | LookNow:
         """Answers every question, the journal written after each."""
-        quiet = replace(self.workspace, report=ignore)
-        with CandidatesAhead(
-            lambda candidate: make(self.workspace, self.span_of(candidate), candidate),
-            lambda candidate: make(quiet, self.span_of(candidate), candidate),
-        ) as ahead:
-            while True:
-                step = self.next_step()
-                if isinstance(step, Conclusion):
-                    return step
-                if isinstance(step, ListPoints):
-                    row = points.row(self.workspace, self.spans(step.old, step.new), step)
-                    self._note(rows=(*self.bisection.rows, row))
-                    continue
-                self._report(self._question(step))
-                tag, problem = ahead.image(step.candidate)
-                if problem:
-                    self._note_trial(Trial(step.candidate, skipped=problem))
-                elif self.bisection.judge.kind != "user":
-                    ahead.prepare(search.likely_next(self.subject, self.bisection.done, self.bisection.rows, step))
-                    self._try(step, tag)
-                elif look := self._show(step.candidate, tag):
-                    return look
+        while True:
+            step = self.next_step()
+            if isinstance(step, Conclusion):
+                return step
+            if isinstance(step, ListPoints):
+                row = points.row(self.workspace, self.spans(step.old, step.new), step)
+                self._note(rows=(*self.bisection.rows, row))
+                continue
+            self._report(self._question(step))
+            span = self.spans(step.candidate.old, step.candidate.new)
+            tag, problem = make(self.workspace, span, step.candidate)
+            if problem:
+                self._note_trial(Trial(step.candidate, skipped=problem))
+            elif self.bisection.judge.kind != "user":
+                self._try(step, tag, span.recipe_text(step.candidate))
+            elif look := self._show(step.candidate, tag, span.recipe_text(step.candidate)):
+                return look
 
-    def _try(self, step: TryCandidate, tag: str) -> None:
+    def _try(self, step: TryCandidate, tag: str, recipe_text: str) -> None:
         began = time.monotonic()
-        for trial in trials(
-            self.workspace, self.bisection, step, tag, self.span_of(step.candidate).recipe_text(step.candidate)
-        ):
+        for trial in trials(self.workspace, self.bisection, step, tag, recipe_text):
             # Where the end that fails does not even start, that is the fault that is looked for.
             is_end = _is_failing_end(self.bisection, trial.candidate)
             unstartable = self.bisection.unstartable or (is_end and trial.note.startswith("does not start"))
@@ -152,13 +141,13 @@ class RunningBisection:
             self._note_trial(timed, unstartable=unstartable)
             began = time.monotonic()
 
-    def _show(self, candidate: BisectCandidate, tag: str) -> LookNow | None:
+    def _show(self, candidate: BisectCandidate, tag: str, recipe_text: str) -> LookNow | None:
         """Starts the server of a candidate, for the user to look at; None where it does not start."""
         self._note(waiting=candidate)
         if not self.bisection.recipe:
             return LookNow(tag, "")
         try:
-            recipe = recipe_of(self.workspace, self.bisection, self.span_of(candidate).recipe_text(candidate))
+            recipe = recipe_of(self.workspace, self.bisection, recipe_text)
             return LookNow(tag, start(self.workspace, self.bisection, recipe, tag).address or "")
         except BuilderError as error:
             self._note_trial(Trial(candidate, skipped=f"does not start: {error.message.splitlines()[0]}"))
@@ -202,43 +191,6 @@ def answer_all(workspace: Workspace, bisection: Bisection) -> tuple[RunningBisec
     own = RunningBisection(workspace, replace(bisection, recipe_before="", present_recipe=True, done=others))
     session.write_bisection(workspace.project, own.bisection)
     return own, own.answer_all()
-
-
-class CandidatesAhead:
-    """The images of candidates, each a tag and the problem where there is none. Those that come next are made in the
-    background, one after the other, while another one is tried."""
-
-    def __init__(
-        self,
-        make_now: Callable[[BisectCandidate], tuple[str, str]],
-        make_ahead: Callable[[BisectCandidate], tuple[str, str]],
-    ) -> None:
-        self.make_now, self.make_ahead = make_now, make_ahead
-        self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="bisect")
-        self.begun: dict[BisectCandidate, Future[tuple[str, str]]] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.pool.shutdown(cancel_futures=True)
-
-    def image(self, candidate: BisectCandidate) -> tuple[str, str]:
-        """The image of a candidate: the one that is being made in the background, or one made now. It does not wait for
-        an image that is no longer needed."""
-        future = self.begun.pop(candidate, None)
-        for other in self.begun.values():
-            other.cancel()
-        self.begun.clear()
-        if future and not future.cancel():
-            return future.result()
-        return self.make_now(candidate)
-
-    def prepare(self, candidates: tuple[BisectCandidate, ...]) -> None:
-        """Begins to make the images of what may be next."""
-        for candidate in candidates:
-            if candidate not in self.begun:
-                self.begun[candidate] = self.pool.submit(self.make_ahead, candidate)
 
 
 # The images of candidates: without a number, named after what they are made of, so that each is made once.

@@ -351,8 +351,6 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
 
 # What a bisection takes: the steps, the time to build their images, and the disk.
 
-# For each answer the image that is tried, and one that was built meanwhile and is not needed.
-_IMAGES_A_STEP = 2
 _SOME_COMMIT = "0" * 40
 
 
@@ -362,15 +360,10 @@ def _outlook(running: RunningBisection) -> BisectOutlook:
     workspace, numbers = running.workspace, running.bisection.numbers
     spans = [running.spans(*pair) for pair in pairwise(numbers)]
     axes = [cost for span in spans for cost in _axes(workspace, span)]
-    to_axis = [
-        (tried, running.span_of(tried))
-        for tried in running.candidates_ahead()
-        if tried.number not in {numbers[0], numbers[-1]}
-        and not search.is_inside_axis(running.span_of(tried).axes, tried)
-    ]
-    times = [
-        _seconds(workspace, span, span.units_of_image(tried), {}) for tried, span in to_axis if tried.number is None
-    ]
+    ahead = [tried for tried in running.candidates_ahead() if tried.number not in {numbers[0], numbers[-1]}]
+    to_axis = [tried for tried in ahead if not search.is_inside_axis(running.spans(tried.old, tried.new).axes, tried)]
+    made = [(tried, running.spans(tried.old, tried.new)) for tried in to_axis if tried.number is None]
+    times = [_seconds(workspace, span, span.units_of_image(tried), {}) for tried, span in made]
     on_axis = max((steps for _, steps, _ in axes), default=0)
     longest = max((steps * seconds for _, steps, seconds in axes), default=0.0)
     is_known = math.isfinite(sum(times) + sum(seconds for _, _, seconds in axes))
@@ -381,7 +374,7 @@ def _outlook(running: RunningBisection) -> BisectOutlook:
         steps_on_axis=on_axis,
         axes=tuple(dict.fromkeys(text for text, _, _ in axes)),
         seconds=sum(times) + longest if is_known else None,
-        disk=_IMAGES_A_STEP * (len(times) + on_axis) * own,
+        disk=(len(times) + on_axis) * own,
         free=free_disk(machine.data_root) if machine else None,
     )
 
@@ -440,7 +433,7 @@ _ENDINGS = {
     ),
     "end untried": (
         "an end could not be tried",
-        "mend what it says, and give the same command again; or name other ends by --good N and --bad N",
+        "fix what it says, and give the same command again; or name other ends by --good N and --bad N",
     ),
     "nothing differs": ("nothing that is recorded differs between the two numbers", _OUTSIDE),
 }

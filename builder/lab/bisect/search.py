@@ -2,7 +2,7 @@
 
 What is searched comes first, then bisection in a row, the verdicts that trials allow, and the search. The search starts
 again from all answers each time and has no other state: a journal of the answers is enough to continue after anything,
-and the next question can be foreseen by supposing an answer.
+and supposing answers shows what is ahead.
 """
 
 from __future__ import annotations
@@ -263,18 +263,6 @@ def next_step(subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Ro
         return _Search(subject, trials, rows).conclusion()
     except _OpenQuestion as step:
         return step.question
-
-
-def likely_next(
-    subject: BisectSubject, trials: Sequence[Trial], rows: Sequence[Row], now: TryCandidate
-) -> tuple[BisectCandidate, ...]:
-    """The candidates that come next, whichever way ``now`` is answered: they can be prepared meanwhile."""
-    ahead = []
-    for passed, failed in ((0, now.times), (now.times, 0)):
-        following = next_step(subject, (*trials, Trial(now.candidate, passed, failed)), rows)
-        if isinstance(following, TryCandidate) and following.candidate != now.candidate:
-            ahead.append(following.candidate)
-    return tuple(dict.fromkeys(ahead))
 
 
 class _Search:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
-from builder.lab.bisect import mixtures, search
+from builder.lab.bisect import mixtures
 from builder.lab.bisect.mixtures import Difference, Segment
-from builder.lab.bisect.search import Axis, Conclusion, ListPoints, Row, Trial, TryCandidate
+from builder.lab.bisect.search import Axis, Conclusion
 from builder.lock.model import BasePin, GitPin, LockedPackage, PullPin, WheelPin
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan, StagedFile
@@ -419,25 +419,3 @@ def test_the_ends_are_looked_at_first() -> None:
 def test_what_mended_it_is_found_in_the_other_direction(place: int) -> None:
     found, _ = conclude(History(AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, find_fix=True))
     assert names(found)["vllm"][1] == COMMITS[place]
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 1021), st.sampled_from(AXES), st.integers(0, 1000))
-def test_one_of_the_two_that_are_prepared_is_what_comes_next(place: int, axis: Axis, seed: int) -> None:
-    fault = {"vllm": COMMITS[place]} if axis.name == "vllm" else {axis.units[0]: ""}
-    history = History(AXES, fault, {"vllm": COMMITS}, seed=seed, numbers=6, broken=4)
-    trials: tuple[Trial, ...] = ()
-    rows: tuple[Row, ...] = ()
-    for _ in range(60):
-        step = search.next_step(history.subject(), trials, rows)
-        if isinstance(step, Conclusion):
-            break
-        if isinstance(step, ListPoints):
-            rows = (*rows, history.row(step))
-            continue
-        ahead = search.likely_next(history.subject(), trials, rows, step)
-        assert len(ahead) <= 2
-        trials = (*trials, *history.answer(step))
-        following = search.next_step(history.subject(), trials, rows)
-        if isinstance(following, TryCandidate) and following.candidate != step.candidate:
-            assert following.candidate in ahead
