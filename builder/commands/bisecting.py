@@ -45,7 +45,7 @@ from builder.serving import selection
 from builder.sources import foreign_files, mirror, vllm_versions, wheels
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator
 
     from builder.base.project import Project
     from builder.definitions.recipe import Recipe
@@ -351,8 +351,6 @@ def _recipe_before(project: Project, recipe: Recipe | None, repository: Reposito
 
 # What a bisection takes: the steps, the time to build their images, and the disk.
 
-_SOME_COMMIT = "0" * 40
-
 
 def _outlook(running: RunningBisection) -> BisectOutlook:
     """The outlook of a bisection: to the axis as the search goes if every verdict is the less favourable one, and then
@@ -362,18 +360,21 @@ def _outlook(running: RunningBisection) -> BisectOutlook:
     axes = [cost for span in spans for cost in _axes(workspace, span)]
     ahead = [tried for tried in running.candidates_ahead() if tried.number not in {numbers[0], numbers[-1]}]
     to_axis = [tried for tried in ahead if not search.is_inside_axis(running.spans(tried.old, tried.new).axes, tried)]
-    made = [(tried, running.spans(tried.old, tried.new)) for tried in to_axis if tried.number is None]
-    times = [_seconds(workspace, span, span.units_of_image(tried), {}) for tried, span in made]
+    times = []
+    for tried in to_axis:
+        if tried.number is None:
+            span = running.spans(tried.old, tried.new)
+            changed = [axis.name for axis in span.axes if {*axis.units} & {*tried.taken}]
+            times.append(max(_seconds(workspace, span, axis) for axis in changed))
     on_axis = max((steps for _, steps, _ in axes), default=0)
-    longest = max((steps * seconds for _, steps, seconds in axes), default=0.0)
-    is_known = math.isfinite(sum(times) + sum(seconds for _, _, seconds in axes))
+    seconds = sum(times) + max((steps * seconds for _, steps, seconds in axes if steps), default=0.0)
     machine = read_build_machine(workspace.engine)
     own = max((_own_bytes(workspace, span) for span in spans), default=0)
     return BisectOutlook(
         steps=len(to_axis) + on_axis,
         steps_on_axis=on_axis,
         axes=tuple(dict.fromkeys(text for text, _, _ in axes)),
-        seconds=sum(times) + longest if is_known else None,
+        seconds=seconds if math.isfinite(seconds) else None,
         disk=(len(times) + on_axis) * own,
         free=free_disk(machine.data_root) if machine else None,
     )
@@ -382,24 +383,23 @@ def _outlook(running: RunningBisection) -> BisectOutlook:
 def _axes(workspace: Workspace, span: NumberSpan) -> Iterator[tuple[str, int, float]]:
     """Yields each axis in words, the steps to the place on it, and the seconds that the image of a step takes."""
     for axis in span.axes:
-        rows = ((unit, commits) for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
-        unit, commits = next(rows, (axis.units[0], None))
-        if commits is None:
-            count = len(axis.units)
-            text = f"{axis.name} ({count})" if count > 1 else axis.name
-            yield text, (count - 1).bit_length(), _seconds(workspace, span, [unit], {})
-        else:
-            some = {f"{unit} commit": _SOME_COMMIT, f"package {unit}": _SOME_COMMIT}
+        rows = (commits for unit in axis.units if (commits := points.finest(workspace, span, unit)) is not None)
+        count, seconds = len(axis.units), _seconds(workspace, span, axis.name)
+        if (commits := next(rows, None)) is not None:
             text = f"{axis.name} ({words.counted(len(commits), 'commit')} between)"
-            yield text, len(commits).bit_length(), _seconds(workspace, span, [unit], some)
+            yield text, len(commits).bit_length(), seconds
+        else:
+            yield f"{axis.name} ({count})" if count > 1 else axis.name, (count - 1).bit_length(), seconds
 
 
-def _seconds(workspace: Workspace, span: NumberSpan, taken: Collection[str], values: Mapping[str, str]) -> float:
-    """The seconds to build an image with these units, beside what the two numbers have: as long as each step took
-    before. Infinite where one that compiles was never built here."""
-    done = {key for units in ((), span.every) for key in mixtures.step_titles(span.builds, units, {})}
-    steps = mixtures.step_titles(span.builds, taken, values)
-    titles = tuple(title for key, title in steps.items() if key not in done)
+def _seconds(workspace: Workspace, span: NumberSpan, axis: str) -> float:
+    """The seconds to build an image for a change on an axis, at most: as long as its steps took before, and for mods
+    and packages those that compile nothing. Infinite where one that compiles was never built here."""
+    if axis == points.RECIPE:
+        return 0.0
+    titles = span.builds.step_titles
+    if axis == mixtures.PACKAGES or axis.startswith("mod "):
+        titles = [title for title in titles if not bake.compiles(title)]
     expected = bake.expected_steps(bake.load_step_times(workspace.project), titles)
     return math.inf if expected is None else expected
 

@@ -1,19 +1,18 @@
 """The difference of two recorded builds: units that can be taken from either, and the build directory of any mixture.
 
-The files and trees of a mixture come first, then texts side by side, the comparison of two builds, and the steps that
-BuildKit runs for a mixture. Everything is read from recorded build directories: today's templates and pins show only
-what would be built today. A value that a text takes from a source (a version, a commit, the digest of the base image)
-belongs to that source, so that the text around it belongs to the template alone.
+The files and trees of a mixture come first, then texts side by side, and the comparison of two builds. Everything is
+read from recorded build directories: today's templates and pins show only what would be built today. A value that a
+text takes from a source (a version, a commit, the digest of the base image) belongs to that source, so that the text
+around it belongs to the template alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.definitions.image import PACKAGES_BUILT_FROM
 from builder.lab.bisect.search import Axis
@@ -30,9 +29,10 @@ if TYPE_CHECKING:
 
 TEMPLATE, BASE = "template", "base image"
 PACKAGE_KEY = "package "
-_PULLS, _PACKAGES, _DISTRIBUTION = "pull requests", "Python packages", "distribution packages"
+PACKAGES = "Python packages"
+_PULLS, _DISTRIBUTION = "pull requests", "distribution packages"
 # The later a step stands in the image, the less has to be built again for it.
-_CHEAPEST_FIRST = ("mod", TEMPLATE, _PULLS, _PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE)
+_CHEAPEST_FIRST = ("mod", TEMPLATE, _PULLS, PACKAGES, "flashinfer", "vllm", _DISTRIBUTION, BASE)
 _PATCHES_MOUNT = "source=patches,target="
 
 
@@ -98,6 +98,12 @@ class Difference:
     @property
     def trees(self) -> tuple[SourceTree, ...]:
         return tuple(tree for _, trees in self.parts.values() for tree in trees)
+
+    @property
+    def step_titles(self) -> list[str]:
+        """The titles of the new build's steps, as `bake.load_step_times` has them."""
+        new = (file.new for file in self.files if file.path.rpartition("/")[2] == "Dockerfile")
+        return [title for file in new if file for title in _TITLE.findall(file.content.decode())]
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -170,7 +176,7 @@ _DATE = re.compile(r"^export SOURCE_DATE_EPOCH='?(\d+)'?$", re.MULTILINE)
 _MARK = "\0v%d\0"
 
 
-def instructions(dockerfile: str) -> list[str]:
+def _instructions(dockerfile: str) -> list[str]:
     """The instructions of a Dockerfile, each with the leading lines that belong to it; joined, they are the text."""
     tokens, current, end = [], "", ""
     for line in dockerfile.splitlines(keepends=True):
@@ -242,13 +248,13 @@ def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Seg
                 (source, f"{source} date", [_date(text, source) for text in texts]),
                 (source, f"{source} index", list(map(_index_commit, texts, commits))),
             ]
-    return tuple(Segment(*both, unit, key) for unit, key, both in found if all(both) and both[0] != both[1])
+    return tuple(Segment(both[0], both[1], unit, key) for unit, key, both in found if all(both) and both[0] != both[1])
 
 
 def _date(dockerfile: str, source: str) -> str:
     """The date of a source's tree (seconds since 1970) in the instruction that builds it."""
     mount = f"from={making.source_context(source)},"
-    dates = (_DATE.search(text) for text in instructions(dockerfile) if mount in text)
+    dates = (_DATE.search(text) for text in _instructions(dockerfile) if mount in text)
     return next((date[1] for date in dates if date), "")
 
 
@@ -383,7 +389,7 @@ class _ComparedPart:
                 yield Segment(old, new)
             else:
                 key = "" if path.endswith("/build.txt") else f"{PACKAGE_KEY}{name}"
-                yield Segment(old, new, self._source_of(name) or self._unit(key or "build packages", _PACKAGES), key)
+                yield Segment(old, new, self._source_of(name) or self._unit(key or "build packages", PACKAGES), key)
 
     def _source_of(self, package: str) -> str:
         """The source whose wheel a package is; empty where it is of none."""
@@ -396,7 +402,7 @@ class _ComparedPart:
     def _dockerfile(self, old: str, new: str) -> Iterator[Segment]:
         opened = [_STAGE_MOUNT.sub(_BELOW, _MOD_STAGE.sub(f"FROM {_BELOW} AS {_OWN}", text)) for text in (old, new)]
         before, after = (
-            [marked(token, self.values, is_new=is_new) for token in instructions(text)]
+            [marked(token, self.values, is_new=is_new) for token in _instructions(text)]
             for text, is_new in ((opened[0], False), (opened[1], True))
         )
         mounts = old.count(_PATCHES_MOUNT) != new.count(_PATCHES_MOUNT)
@@ -427,53 +433,3 @@ class _ComparedPart:
         if self.moved and (source := self.moved.search(text)):
             return self._unit(source[0])
         return next((self.lone[file] for file in self.lone if file in text), "")
-
-
-# The steps of a mixture that BuildKit has not run, by keys that are equal where it has their result already.
-
-_FROM = re.compile(r"^FROM (?:--\S+ )*(?P<below>\S+)(?: AS (?P<own>\S+))?$", re.MULTILINE)
-_STAGE = re.compile(r"(?:--mount=\S*\bfrom|--from)=(?P<name>[^,\s]+)")
-_SOURCE = re.compile(r"--mount=(?P<options>\S*\bsource=(?P<path>[^,\s]+)\S*)")
-_RUN = re.compile(r"^(?:RUN|COPY|ADD) .*", re.MULTILINE)
-_COPY = re.compile(r"^(?:COPY|ADD) (?!.*--from=)", re.MULTILINE)
-
-
-def step_titles(difference: Difference, taken: Collection[str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """The title of each step of a mixture that runs, as `bake.load_step_times` has it, by the step's key."""
-    files, titles, ends = mixed_files(difference, taken, chosen), dict[str, str](), dict[str, str]()
-    targets: Mapping[str, Any] = mixed_targets(difference, taken, chosen)
-    for name, target in targets.items():
-        inside = f"{target['context']}/".removeprefix("./")
-        own = {path.removeprefix(inside): file for path, file in files.items() if path.startswith(inside)}
-        contexts: dict[str, str] = {
-            key: ends.get(source.removeprefix("target:"), source) for key, source in target.get("contexts", {}).items()
-        }
-        stages = dict(contexts)
-        stage = key = ""
-        for text in instructions(own["Dockerfile"].content.decode()):
-            if begun := _FROM.search(text):
-                stage = begun["own"] or ""
-                key = contexts.get(stage) or _hash("", stages.get(begun["below"], begun["below"]))
-            else:
-                key = _hash(key, text, *(stages.get(used, used) for used in _STAGE.findall(text)), *_mounted(text, own))
-                if title := _title(text) or (run[0] if (run := _RUN.search(text)) else ""):
-                    titles[key] = title
-            if stage and stage not in contexts:
-                stages[stage] = key
-        ends[name] = key
-    return titles
-
-
-def _mounted(text: str, files: Files) -> Iterator[str]:
-    """Yields the digests of what an instruction takes from the build directory."""
-    if _COPY.search(text):
-        yield plan_model.files_hash(files)
-    for mount in _SOURCE.finditer(text):
-        if "from=" not in mount["options"]:
-            path = mount["path"].strip("/")
-            inside = {name: file for name, file in files.items() if name == path or name.startswith(f"{path}/")}
-            yield plan_model.files_hash(inside)
-
-
-def _hash(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 # The difference of two neighbouring numbers, read from their build directories, and from the recipe.
 
 WHOLE = "the whole image"
-_RECIPE = "recipe"
+RECIPE = "recipe"
 _CONTINUED = re.compile(r"[ \t]*\\\n[ \t]*")
 _BEFORE_FLAG = re.compile(r"(?=[ \t]--?[A-Za-z]|\n\Z)")
 _LONGEST_NAME = 40
@@ -68,7 +68,7 @@ class NumberSpan:
         """The axes, the cheapest first: a recipe is changed without a build."""
         units = tuple(dict.fromkeys(segment.unit for segment in self.recipe if segment.unit))
         image = self.builds.axes if self.builds.parts else (Axis(WHOLE, (WHOLE,)),)
-        return (*([Axis(_RECIPE, units)] if units else []), *image)
+        return (*([Axis(RECIPE, units)] if units else []), *image)
 
     @property
     def every(self) -> frozenset[str]:
@@ -102,7 +102,7 @@ class NumberSpan:
 
     def units_of_image(self, candidate: BisectCandidate) -> frozenset[str]:
         """The units of a candidate that the image has to be made for."""
-        return frozenset(unit for unit in candidate.taken if not unit.startswith(f"{_RECIPE},"))
+        return frozenset(unit for unit in candidate.taken if not unit.startswith(f"{RECIPE},"))
 
     def recipe_text(self, candidate: BisectCandidate) -> str:
         """The recipe by which a candidate is served; empty for the present one, which serves all but the first number
@@ -124,7 +124,7 @@ def span_reader(project: Project, bisection: Bisection, text: str) -> Callable[[
             pass
         before = bisection.recipe_before if old == bisection.numbers[0] else ""
         recipe = tuple(
-            Segment(left, right, "" if left == right else f"{_RECIPE}, {_flag_or_key(left or right)}")
+            Segment(left, right, "" if left == right else f"{RECIPE}, {_flag_or_key(left or right)}")
             for left, right in (mixtures.pairs(_flags(before), _flags(text), _flag_or_key) if before else ())
         )
         return NumberSpan(first, second, builds or Difference(bisection.platform, (), {}, {}), recipe)
@@ -158,7 +158,7 @@ def change_of(span: NumberSpan, unit: str) -> str:
         path: [side[path].content if path in side else None for side in (old, new)] for path in sorted({*old, *new})
     }
     # Requirements and recipes are long, and all that matters stands in a unit's own lines.
-    long = {file.path: file.segments for file in span.builds.files if "python/" in file.path} | {_RECIPE: span.recipe}
+    long = {file.path: file.segments for file in span.builds.files if "python/" in file.path} | {RECIPE: span.recipe}
     for path, segments in long.items():
         own = [segment for segment in segments if segment.unit == unit]
         contents[path] = ["".join(each.old for each in own).encode(), "".join(each.new for each in own).encode()]

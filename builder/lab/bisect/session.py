@@ -99,7 +99,9 @@ class Bisection:
             return (course,)
         own = self.outlook
         on_axis = f", {own.steps_on_axis} of them on the axis" if own.steps_on_axis else ""
-        built = "an unknown time (none was built here)" if own.seconds is None else words.duration_text(own.seconds)
+        built = "an unknown time (none was built here)"
+        if own.seconds is not None:
+            built = f"at most {words.duration_text(own.seconds)}"
         free = "" if own.free is None else f" of the {words.size_text(own.free)} free"
         cost = f"expected: {built} to build images, and each verdict, timed at the two ends; at most "
         return (

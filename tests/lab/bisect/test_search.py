@@ -264,39 +264,6 @@ def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
     assert shipped_files.project().dockerfiles.is_dir()
 
 
-# The steps of a mixture that BuildKit has not run: those of what changed, and all that stand on them.
-
-VALUES = {"vllm commit": "0" * 40}
-
-
-def steps(found: Difference, taken: set[str], values: dict[str, str] | None = None) -> dict[str, str]:
-    return mixtures.step_titles(found, taken, values or {})
-
-
-def fresh(steps: dict[str, str], *done: dict[str, str]) -> tuple[str, ...]:
-    """The titles of the steps that no other build has."""
-    return tuple(title for key, title in steps.items() if not any(key in each for each in done))
-
-
-def test_a_commit_is_compiled_and_what_stands_on_it_is_made_anew(tmp_path: Path) -> None:
-    found = between(
-        tmp_path,
-        git_plan("1" * 40, "0.19.1", "2026-10-01T10:00:00Z"),
-        git_plan("2" * 40, "0.19.2", "2026-11-01T10:00:00Z"),
-    )
-    old, new = steps(found, set()), steps(found, {"vllm"})
-    compiled = fresh(steps(found, {"vllm"}, VALUES), old, new)
-    assert compiled == ("the vllm wheel", "the built wheels", "build-metadata.yaml")
-    assert fresh(new, old, new) == ()
-
-
-def test_a_file_of_a_mod_is_baked_anew_with_the_mods_after_it(tmp_path: Path) -> None:
-    old = {"one": {"x": "1\n"}, "two": {"y": "1\n"}, "three": {"z": "1\n"}}
-    found = between(tmp_path, small_plan(tmp_path / "a", old), small_plan(tmp_path / "b", {**old, "two": {"y": "2\n"}}))
-    (axis,) = found.axes
-    assert fresh(steps(found, set(axis.units)), steps(found, set())) == ("mod two", "mod three")
-
-
 # The search over made-up histories, with noise and holes: what it finds, and in how many steps.
 
 COMMITS = tuple(f"c{number:04}" for number in range(1022))
