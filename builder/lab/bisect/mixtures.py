@@ -100,10 +100,16 @@ class Difference:
         return tuple(tree for _, trees in self.parts.values() for tree in trees)
 
     @property
+    def dockerfiles(self) -> tuple[str, str]:
+        """The Dockerfiles of all definitions in the old and in the new build."""
+        found = [file for file in self.files if file.path.rpartition("/")[2] == "Dockerfile"]
+        old, new = [file.old for file in found if file.old], [file.new for file in found if file.new]
+        return "".join(file.content.decode() for file in old), "".join(file.content.decode() for file in new)
+
+    @property
     def step_titles(self) -> list[str]:
         """The titles of the new build's steps, as `bake.load_step_times` has them."""
-        new = (file.new for file in self.files if file.path.rpartition("/")[2] == "Dockerfile")
-        return [title for file in new if file for title in _TITLE.findall(file.content.decode())]
+        return _TITLE.findall(self.dockerfiles[1])
 
     @property
     def axes(self) -> tuple[Axis, ...]:

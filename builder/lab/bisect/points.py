@@ -71,11 +71,6 @@ class NumberSpan:
         return (*([Axis(RECIPE, units)] if units else []), *image)
 
     @property
-    def every(self) -> frozenset[str]:
-        """The units of the image."""
-        return frozenset(unit for axis in self.builds.axes for unit in axis.units)
-
-    @property
     def segments(self) -> list[Segment]:
         return [segment for file in self.builds.files for segment in file.segments]
 
@@ -307,10 +302,7 @@ def _require_fitting(workspace: Workspace, span: NumberSpan, commit: str, files:
 def index(project: Project, span: NumberSpan) -> str:
     """The address of a commit's index, with ``COMMIT`` in its place: that of either number where it is of a commit;
     else the project's own, or vLLM's."""
-    old, new = span.versions(PACKAGE)
-    for taken, version in ((span.every, new), ((), old)):
-        files = mixtures.mixed_files(span.builds, taken, {})
-        text = "".join(file.content.decode() for path, file in files.items() if path.endswith("Dockerfile"))
+    for text, version in zip(span.builds.dockerfiles[::-1], span.versions(PACKAGE)[::-1], strict=True):
         if address := wheels.template(text, version):
             return address
     return configuration.load_configuration(project).commit_wheels or wheels.PUBLISHED
@@ -393,7 +385,8 @@ def build_of(
     """The build directory of a candidate, its files and targets; None for one whose image exists, a number's. Raises
     SourceError for a point that cannot be had, or that does not go with the rest."""
     taken = span.units_of_image(candidate)
-    if not taken or (taken >= span.every and not candidate.points):
+    every = {unit for axis in span.builds.axes for unit in axis.units}
+    if not taken or (taken >= every and not candidate.points):
         return None
     values: dict[str, str] = {}
     wheel_commits = []
