@@ -18,7 +18,7 @@ from builder.cli.output import print_json, print_result, styled, verbosity_optio
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.commands.bisect_trying import BisectReport, FoundCulprit
+    from builder.commands.bisecting import BisectReport, FoundCulprit
     from builder.lab.bisect.session import Bisection, Judge
 
 
@@ -30,15 +30,7 @@ _START = "start"
 class _WithModel(Group):
     """A group whose first argument, where it is no command of its own, begins a bisection of the model of that name."""
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            args = [_START, *args]
-        return super().resolve_command(ctx, args)
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Leaves options in front of the model to that command; of the group's own there is only ``--help``."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [_START, *args]
         return super().parse_args(ctx, args)
@@ -54,7 +46,7 @@ def bisect() -> None:
     verdict comes from --run SCRIPT, --probe NAME or --prove; without, from you: each candidate's server is started, and
     `good`, `bad` or `skip` goes on to the next.
 
-    It goes on where it was after ^C, a kill or a restart of the machine, when the same command is given again.
+    After ^C, a kill or a restart of the machine, the same command continues where the bisection was.
     """
 
 
@@ -90,23 +82,22 @@ def start(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Begin a bisection, or go on with one.
+    """Begin a bisection, or continue one.
 
-    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds tell
+    The plan comes first: the axes, the number of steps, the time to build their images as far as earlier builds show
     it, and the disk. Then both ends are tried. A script gets BUILDER_IMAGE, and BUILDER_ADDRESS and BUILDER_MODEL of
-    the server that is started for it (not with --no-serve). A server that does not start is gone around, unless that of
-    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end; the
-    next two are built while one is tried. The model's own server goes on, or is started again at the end where memory
-    does not suffice.
+    the server that is started for it (not with --no-serve). A candidate whose server does not start is skipped, unless
+    the bad end does not start either. Candidates are images called builder-bisect-…, which are removed at the end. The
+    model's own server goes on, or is started again at the end where memory does not suffice.
 
     \b
     Ends with
       0  if the change was found, or a candidate is waiting for your verdict
-      1  if it could not be told
+      1  if the change could not be found
     """
     from builder.cli import progress
     from builder.commands import bisecting as command
-    from builder.commands.bisect_trying import BisectRequest
+    from builder.commands.bisecting import BisectRequest
 
     judge = _judge(script, probe, prove=prove, serves=not no_serve)
     with progress.reporter() as report:
@@ -115,7 +106,7 @@ def start(
             return _print(command.bisect_images(context.workspace(report), request), as_json=as_json)
         planned = command.preview_bisect(context.workspace(report), request)
     if as_json:
-        print_json(plan(planned))
+        print_json(_plan(planned))
     else:
         for line in planned.plan:
             print_result(line, hanging=2)
@@ -191,22 +182,21 @@ _mark("bad", "is bad")
 _mark("skip", "cannot be told")
 
 
-def _print(result: BisectReport, *, as_json: bool) -> int:
-
-    if as_json:
-        print_json(document(result))
-    else:
-        for line, hanging in lines(result):
-            print_result(line, hanging=hanging)
-    return int(bool(result.problem))
-
-
 # The end of a bisection in words, and as JSON.
 
 _SHOWN_FILES, _SHOWN_LINES = 5, 40
 
 
-def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
+def _print(report: BisectReport, *, as_json: bool) -> int:
+    if as_json:
+        print_json(_document(report))
+    else:
+        for line, hanging in _lines(report):
+            print_result(line, hanging=hanging)
+    return int(bool(report.problem))
+
+
+def _lines(report: BisectReport) -> Iterator[tuple[str, int]]:
     """The lines to print, each with how far it hangs."""
     if report.look:
         at = f" at {report.look.address}" if report.look.address else ""
@@ -219,75 +209,61 @@ def lines(report: BisectReport) -> Iterator[tuple[str, int]]:
         yield from ((f"  {line}", 4) for line in rest)
         return
     word = "mended" if report.bisection.find_fix else "broken"
-    units = styled(" and ".join(culprit_found.culprit.unit for culprit_found in report.culprits), bold=True)
+    units = styled(" and ".join(culprit.unit for culprit in report.culprits), bold=True)
     together = ", which could only be tried together" if report.conclusion.joint else ""
     what = f"{styled(report.bisection.target, bold=True)} was {word} by {units}"
     yield f"{what}{together}, in {report.conclusion.steps} steps", 2
     if report.between:
         older, newer = (f"{report.bisection.repository}:{number}" for number in report.between)
         yield f"  it came between {older} and {newer}", 4
-    for culprit_found in report.culprits:
-        yield from _culprit(culprit_found)
+    for culprit in report.culprits:
+        yield from _culprit(culprit)
     if report.folder:
         yield f"  {report.folder} has the build directories of the images on either side", 4
 
 
-def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
-    culprit, commit = culprit_found.culprit, culprit_found.commit
-    if commit:
-        yield f"  {culprit.unit}: {commit.commit[:12]} {commit.title}", 4
-        yield f"    by {commit.author}, {commit.date[:10]}; the one before is {culprit.good[:12]}", 6
-        more = f" and {len(commit.files) - _SHOWN_FILES} more" if len(commit.files) > _SHOWN_FILES else ""
-        if commit.files:
-            yield f"    {', '.join(commit.files[:_SHOWN_FILES])}{more}", 6
+def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
+    if culprit.date:
+        yield f"  {culprit.unit}: {culprit.bad[:12]} {culprit.title}", 4
+        yield f"    by {culprit.author}, {culprit.date[:10]}; the one before is {culprit.good[:12]}", 6
+        more = f" and {len(culprit.files) - _SHOWN_FILES} more" if len(culprit.files) > _SHOWN_FILES else ""
+        if culprit.files:
+            yield f"    {', '.join(culprit.files[:_SHOWN_FILES])}{more}", 6
     elif culprit.good and culprit.bad:
         yield f"  {culprit.unit}: {culprit.good} → {culprit.bad}", 4
-    elif culprit_found.text:
-        changed = culprit_found.text.splitlines()
+    else:
+        changed = culprit.change.splitlines()
         yield from ((f"    {line}", 6) for line in changed[:_SHOWN_LINES])
         if len(changed) > _SHOWN_LINES:
             yield f"    … and {len(changed) - _SHOWN_LINES} more lines: --json has all", 6
     if culprit.between:
         yield f"    or one of the {len(culprit.between)} before it, which could not be tried", 6
-    if culprit_found.hint:
-        yield f"  now: {culprit_found.hint}", 4
+    if culprit.now:
+        yield f"  now: {culprit.now}", 4
 
 
-def plan(bisection: Bisection) -> dict[str, Any]:
+def _plan(bisection: Bisection) -> dict[str, Any]:
     """The plan of a bisection for programs; times in seconds, sizes in bytes."""
     outlook = asdict(bisection.outlook) if bisection.outlook else {}
     return {"repository": bisection.repository, "numbers": list(bisection.numbers), **outlook}
 
 
-def document(report: BisectReport) -> dict[str, Any]:
-    """The same for programs."""
-    conclusion = report.conclusion
+def _document(report: BisectReport) -> dict[str, Any]:
+    """The report for programs."""
+    conclusion, look = report.conclusion, report.look
+    culprits = [
+        {key: value if isinstance(value, tuple) else value or None for key, value in asdict(culprit).items()}
+        for culprit in report.culprits
+    ]
     return {
         "target": report.bisection.target,
-        "result": "waiting" if report.look else conclusion.ending if conclusion else None,
+        "result": "waiting" if look else conclusion.ending if conclusion else None,
         "why": report.problem.splitlines(),
-        "plan": plan(report.bisection),
+        "plan": _plan(report.bisection),
         "steps": conclusion.steps if conclusion else None,
         "steps_on_axis": conclusion.steps_on_axis if conclusion else None,
         "joint": bool(conclusion and conclusion.joint),
-        "culprits": [_found(each) for each in report.culprits],
+        "culprits": culprits,
         "folder": report.folder or None,
-        "look": {"image": report.look.image, "address": report.look.address or None} if report.look else None,
-    }
-
-
-def _found(culprit_found: FoundCulprit) -> dict[str, Any]:
-    culprit, commit = culprit_found.culprit, culprit_found.commit
-    return {
-        "axis": culprit.axis,
-        "unit": culprit.unit,
-        "good": culprit.good or None,
-        "bad": culprit.bad or None,
-        "between": list(culprit.between),
-        "title": commit.title if commit else None,
-        "author": commit.author if commit else None,
-        "date": commit.date if commit else None,
-        "files": list(commit.files) if commit else [],
-        "change": culprit_found.text or None,
-        "now": culprit_found.hint or None,
+        "look": {"image": look.image, "address": look.address or None} if look else None,
     }

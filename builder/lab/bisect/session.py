@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from builder.base import files, words
 from builder.base.errors import ConflictError
-from builder.lab.bisect.search import Answers, BisectCandidate, Row, Trial
+from builder.lab.bisect.search import BisectCandidate, Row, Trial
 from builder.lock import kinds
 from builder.lock.kinds import WrongError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from builder.base.project import Project
 
 
-# A bisection as data: what was asked for, and all that has come of it so far.
-
 JudgeKind = Literal["script", "probe", "prove", "user"]
-JUDGES: tuple[JudgeKind, ...] = get_args(JudgeKind)
 
 
 @dataclass(frozen=True)
@@ -43,11 +39,6 @@ class Judge:
     serves: bool = True
 
     @property
-    def is_constant(self) -> bool:
-        """True where one image always gets one verdict, so that it is tried once."""
-        return self.kind in {"prove", "user"}
-
-    @property
     def recorded(self) -> Judge:
         """The judge as the journal has it, to compare with the one that is typed again."""
         return replace(self, name=sha256(self.name.encode()).hexdigest() if self.name else "")
@@ -55,10 +46,9 @@ class Judge:
 
 @dataclass(frozen=True)
 class BisectOutlook:
-    """The outlook of a bisection before its first candidate: the ``steps`` beside the two ends, of which
-    ``steps_on_axis`` look for the place on the axis; ``seconds`` to build the images, None where nothing tells; the
-    bytes of ``disk`` that they take at most, and those that are ``free``, None where that is on another machine.
-    ``axes`` are in words."""
+    """What a bisection takes: the ``steps`` beside the two ends, of which ``steps_on_axis`` look for the place on the
+    axis; the ``seconds`` to build the images, None where they are not known; the bytes of ``disk`` that the images take
+    at most, and the bytes that are ``free``, None where the disk is on another machine. ``axes`` are in words."""
 
     steps: int
     steps_on_axis: int
@@ -67,31 +57,15 @@ class BisectOutlook:
     disk: int
     free: int | None
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The outlook in words."""
-        on_axis = f", {self.steps_on_axis} of them on the axis" if self.steps_on_axis else ""
-        built = "an unknown time (none was built here)" if self.seconds is None else words.duration_text(self.seconds)
-        free = "" if self.free is None else f" of the {words.size_text(self.free)} free"
-        cost = f"expected: {built} to build images, and each verdict, timed at the two ends; at most "
-        return (
-            f"axes: {', '.join(self.axes) or 'none'}",
-            f"about {words.counted(self.steps, 'step')} after the two ends{on_axis}",
-            f"{cost}{words.size_text(self.disk)} of disk{free}",
-        )
-
 
 @dataclass(frozen=True)
 class Bisection:
-    """A bisection as far as it is. ``target`` is the model, recipe or definition as typed; ``numbers`` are those of
+    """A bisection so far. ``target`` is the model, recipe or definition as typed; ``numbers`` are those of
     ``repository`` from the end that counts as good to the other. ``recipe`` is the path of the recipe, empty where the
-    image alone is looked at, and ``recipe_before`` its text at the time of the first number, empty where it is the
-    same, or where ``present_recipe`` says that the first number is served by the present one. ``served`` is True where
-    the model's own server ran at the beginning. ``waiting`` is the candidate that the user is looking at. ``outlook``
-    is that of its beginning. With ``unstartable`` a server that does not start is what is being looked for: the bad end
-    does not either.
-
-    The journal holds neither the judge's name, the recipe nor the platform: they are found again each time."""
+    image alone is looked at. ``recipe_before`` is its text at the time of the first number, empty where it is the same,
+    or where ``present_recipe`` says that the present one serves the first number. ``served`` is True where the model's
+    own server ran at the beginning. ``waiting`` is the candidate that the user is looking at. With ``unstartable`` the
+    bad end does not start, and that is the fault that is looked for. ``outlook`` is that of the beginning."""
 
     target: str
     repository: str
@@ -110,32 +84,41 @@ class Bisection:
     unstartable: bool = False
     outlook: BisectOutlook | None = None
 
+    def of_number(self, number: int) -> tuple[Trial, ...]:
+        """The trials of a number."""
+        return tuple(trial for trial in self.done if trial.candidate.number == number)
+
     @property
     def plan(self) -> tuple[str, ...]:
         """The plan in words."""
         first, last = (f"{self.repository}:{self.numbers[place]}" for place in (0, -1))
         between = len(self.numbers) - 2
         numbers = f", {words.counted(between, 'number')} between them" if between else ""
-        return (f"from {first} to {last}{numbers}", *(self.outlook.lines if self.outlook else ()))
-
-    @property
-    def answers(self) -> Answers:
-        return Answers(self.done, self.rows)
-
-    def with_trial(self, trial: Trial) -> Bisection:
-        return replace(self, done=(*self.done, trial), waiting=None)
-
-    def of_number(self, number: int) -> tuple[Trial, ...]:
-        """The trials of a number."""
-        return tuple(trial for trial in self.done if trial.candidate.number == number)
+        course = f"from {first} to {last}{numbers}"
+        if self.outlook is None:
+            return (course,)
+        own = self.outlook
+        on_axis = f", {own.steps_on_axis} of them on the axis" if own.steps_on_axis else ""
+        built = "an unknown time (none was built here)"
+        if own.seconds is not None:
+            built = f"at most {words.duration_text(own.seconds)}"
+        free = "" if own.free is None else f" of the {words.size_text(own.free)} free"
+        cost = f"expected: {built} to build images, and each verdict, timed at the two ends; at most "
+        return (
+            course,
+            f"axes: {', '.join(own.axes) or 'none'}",
+            f"about {words.counted(own.steps, 'step')} after the two ends{on_axis}",
+            f"{cost}{words.size_text(own.disk)} of disk{free}",
+        )
 
 
 # The journal of a bisection, in the state folder: whole on the disk after each answer, so that nothing is tried twice
-# whatever ends the program. One bisection of a project is under way at a time. Anybody may have written the file. So
-# it holds names of candidates, which keep their grammars, and verdicts. The judge, the recipe and the options of the
-# model's server are not in it: they come from what is typed again, from recipes/, and from the engine.
+# whatever ends the program. A project has one bisection at a time. Anybody may have written the file. So it holds names
+# of candidates, which keep their grammars, and verdicts. The judge, the recipe and the options of the model's server
+# come from what is typed again, from recipes/, and from the engine.
 
 _FORMAT = 3
+_FILE = "journal.json"
 _FOUND_AGAIN = ("recipe", "recipe_before", "platform")
 _LARGEST = 64 << 20
 _POINT = kinds.VERSION.read
@@ -152,19 +135,19 @@ def locked_bisection(project: Project) -> Iterator[None]:
     except files.LockHeldError as error:
         holder = f", process {error.holder}" if error.holder else ""
         raise ConflictError(
-            f"a bisection is under way{holder}", hint="`builder bisect status` tells how far it is; ^C there pauses it"
+            f"a bisection is under way{holder}", hint="`builder bisect status` shows how far it is; ^C there pauses it"
         ) from None
 
 
 def write_bisection(project: Project, bisection: Bisection) -> None:
     """Writes the journal, on the disk before this returns."""
-    files.write_atomically(_path(project), f"{text_of(bisection)}\n".encode())
+    files.write_atomically(project.bisecting / _FILE, f"{text_of(bisection)}\n".encode())
 
 
 def read_bisection(project: Project) -> Bisection | None:
-    """The bisection that is under way or was interrupted, None where there is none. Raises ConflictError for a file
-    that holds none."""
-    path = _path(project)
+    """The bisection that is under way or was interrupted, None where there is none. Raises ConflictError for a journal
+    that this version does not write."""
+    path = project.bisecting / _FILE
     try:
         return _parse(files.read_plain_file(path, _LARGEST).decode())
     except FileNotFoundError:
@@ -172,13 +155,12 @@ def read_bisection(project: Project) -> Bisection | None:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, WrongError):
         raise ConflictError(
             f"{project.relative(path)} is no journal of a bisection that this version of builder can read",
-            hint="end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin anew",
+            hint="end it with the version that wrote it, `builder bisect stop`; or remove the file, and begin again",
         ) from None
 
 
 def remove_bisection(project: Project) -> None:
-    """Forgets a bisection."""
-    _path(project).unlink(missing_ok=True)
+    (project.bisecting / _FILE).unlink(missing_ok=True)
 
 
 def text_of(bisection: Bisection) -> str:
@@ -190,8 +172,9 @@ def text_of(bisection: Bisection) -> str:
 
 def _parse(text: str) -> Bisection:
     data: dict[str, Any] = json.loads(text)
-    if data.pop("format") != _FORMAT or data["judge"]["kind"] not in JUDGES or data.keys() & {*_FOUND_AGAIN}:
+    if data.pop("format") != _FORMAT or data.keys() & {*_FOUND_AGAIN}:
         raise ValueError("of another version")
+    kinds.REPOSITORY.read(data["repository"])
     data["judge"] = Judge(**data["judge"])
     data["done"] = tuple(Trial(**{**trial, "candidate": _candidate(trial["candidate"])}) for trial in data["done"])
     data["rows"] = tuple(Row(**{**row, "points": tuple(map(_POINT, row["points"]))}) for row in data["rows"])
@@ -199,15 +182,16 @@ def _parse(text: str) -> Bisection:
     data["numbers"] = tuple(data["numbers"])
     if outlook := data.get("outlook"):
         data["outlook"] = BisectOutlook(**{**outlook, "axes": tuple(outlook["axes"])})
-    kinds.REPOSITORY.read(data["repository"])
     bisection = Bisection(platform="", **data)
+    judge, numbers = bisection.judge, bisection.numbers
     flags = (bisection.find_fix, bisection.present_recipe, bisection.served, bisection.unstartable)
     if (
-        not _DIGEST.fullmatch(bisection.judge.name)
+        judge.kind not in get_args(JudgeKind)
+        or not _DIGEST.fullmatch(judge.name)
         or not all(isinstance(word, str) for word in (bisection.target, bisection.started))
         or not all(isinstance(flag, bool) for flag in flags)
-        or len(bisection.numbers) < 2
-        or not all(type(number) is int for number in bisection.numbers)
+        or len(numbers) < 2
+        or not all(type(number) is int for number in numbers)
     ):
         raise ValueError("other kinds of values")
     return bisection
@@ -216,7 +200,3 @@ def _parse(text: str) -> Bisection:
 def _candidate(data: dict[str, Any]) -> BisectCandidate:
     points = tuple((str(unit), _POINT(point)) for unit, point in data["points"])
     return BisectCandidate(int(data["old"]), int(data["new"]), tuple(map(str, data["taken"])), points)
-
-
-def _path(project: Project) -> Path:
-    return project.bisecting / "journal.json"

@@ -11,6 +11,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from builder.base import files
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.build_directory import BuildDirectory, BuildPart
     from builder.numbers.workspace import Workspace
+    from builder.plan.plan_model import StagedFile
     from builder.sources.mirror import CommitFilter, CommitRange
 
 
@@ -101,14 +103,14 @@ class Changes:
 
 
 def changes_between(before: ImageContents, after: ImageContents) -> Changes:
-    """Returns the differences between the contents of two images."""
+    """The differences between the contents of two images."""
     sources = (
         SourceChange(name, old, new, after.git.get(name) or before.git.get(name, ""))
         for name, old, new in differing(before.sources, after.sources)
     )
     pulls = (
-        PullChange(pull.source, pull.number, kind_of(old, new), old, new)
-        for pull, old, new in differing(before.pulls, after.pulls)
+        PullChange(source, number, kind_of(old, new), old, new)
+        for (source, number), old, new in differing(before.pulls, after.pulls)
     )
     return Changes(
         sources=tuple(sources)[::-1],  # vLLM before FlashInfer: it changes most, and breaks most
@@ -127,31 +129,26 @@ def differing(before: Mapping[K, V], after: Mapping[K, V]) -> Iterator[tuple[K, 
 
 
 def values(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueChange]:
-    """Yields the texts that differ, sorted by name; an empty one is none."""
+    """Yields the texts that differ, sorted by name; an empty one counts as missing."""
     present = ({name: text for name, text in side.items() if text} for side in (before, after))
     return (ValueChange(name, old, new) for name, old, new in differing(*present))
 
 
 def kind_of(before: object, after: object) -> Kind:
-    """Returns the kind of a change between two values, of which the one that is missing is None."""
+    """The kind of a change between two values, None for one that is missing."""
     return "added" if before is None else "removed" if after is None else "changed"
 
 
 def _packages(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[PackageChange, ...]:
     changes = []
-    for change in values(before, after):
-        old, new = (identity.partition(" ")[0] if identity else None for identity in (change.before, change.after))
-        changes.append(PackageChange(change.name, _direction(old, new), old, new))
+    for name, left, right in differing(before, after):
+        old, new = (identity.partition(" ")[0] if identity else None for identity in (left, right))
+        kind: PackageKind = "in" if old is None else "out" if new is None else "other files"
+        if old and new and old != new:
+            versions = parse_version(old), parse_version(new)
+            kind = "up" if (versions[0] < versions[1] if versions[0] and versions[1] else old < new) else "down"
+        changes.append(PackageChange(name, kind, old, new))
     return tuple(sorted(changes, key=lambda change: (_ORDER.index(change.kind), change.name)))
-
-
-def _direction(old: str | None, new: str | None) -> PackageKind:
-    if old is None or new is None:
-        return "in" if old is None else "out"
-    if old == new:
-        return "other files"
-    before, after = parse_version(old), parse_version(new)
-    return "up" if (before < after if before and after else old < new) else "down"
 
 
 # The contents of an image, whether they come from a build directory or from the pins of a definition.
@@ -163,76 +160,47 @@ UPSTREAM = {
 }
 
 
-@dataclass(frozen=True, order=True)
-class PullRequest:
-    """A pull request on top of a source."""
-
-    source: str
-    number: int
-
-
 @dataclass(frozen=True)
 class ImageContents:
     """The contents of an image. ``git`` has the address of each source taken from git, ``pulls`` the SHA-256 of each
-    vendored patch, ``packages`` the version of each Python package and a digest of its files, ``build`` the same for
-    packages that are only built with."""
+    vendored patch by its source and number, ``packages`` the version of each Python package and a digest of its files,
+    ``build`` the same for packages that are only built with."""
 
     base: str = ""
     sources: Mapping[str, Version] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
-    pulls: Mapping[PullRequest, str] = field(default_factory=dict)
+    pulls: Mapping[tuple[str, int], str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     build: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_image(image: NumberedImage, directory: BuildDirectory | None, pins: Pins) -> ImageContents:
-    """Returns the contents of a numbered image. Without its build directory only the versions are known, and the
-    addresses of the sources are taken from the ``pins`` of its definition."""
-    git = _addresses(pins)
-    if directory is None:
-        return ImageContents(sources=image.versions, git=git)
-    base = ""
-    pulls: dict[PullRequest, str] = {}
-    packages: dict[str, str] = {}
-    build: dict[str, str] = {}
-    for part in directory.parts:
-        if not base and (takes := part.takes.get("base")) is not None:
-            base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
-        git |= {name: url for name, (url, _) in part.contexts.items()}
-        pulls |= {PullRequest(source, int(number)): sha256 for source, number, sha256 in _patch_hashes(part)}
-        packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
-        build |= part.takes.get("build packages", {})
-    return ImageContents(base, image.versions, git, pulls, packages, build)
-
-
 def of_pins(pins: Pins) -> ImageContents:
-    """Returns the contents of an image built with ``pins``."""
-    git = [(name, pin) for name, pin in pins.sources.items() if isinstance(pin, GitPin)]
+    """The contents of an image built with ``pins``."""
     brought = {package.name: package.version for package in pins.base.packages} if pins.base else {}
     return ImageContents(
         base=f"{pins.base.requested} {pins.base.resolved}" if pins.base else "",
         sources={name: Version(pin.version, pin.commit) for name, pin in pins.sources.items()},
-        git=_addresses(pins),
-        pulls={PullRequest(name, pull.number): pull.sha256 for name, pin in git for pull in pin.pulls},
+        git={name: pin.git for name, pin in _git_pins(pins).items()},
+        pulls={(name, pull.number): pull.sha256 for name, pin in _git_pins(pins).items() for pull in pin.pulls},
         packages={**brought, **_closure(pins.python)},
         build=_closure(pins.build),
     )
 
 
-def _addresses(pins: Pins) -> dict[str, str]:
-    return {name: pin.git for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
+def _git_pins(pins: Pins) -> dict[str, GitPin]:
+    return {name: pin for name, pin in pins.sources.items() if isinstance(pin, GitPin)}
 
 
 def _closure(pin: PythonPin | None) -> dict[str, str]:
     return {package.name: making.requirement_identity(package) for package in pin.packages} if pin else {}
 
 
-def _patch_hashes(part: BuildPart) -> Iterator[tuple[str, str, str]]:
+def _patch_hashes(part: BuildPart) -> Iterator[tuple[str, int, str]]:
     """The source, the number and the SHA-256 of each pull request that a part of a build directory takes."""
     for source, takes in part.takes.items():
         for key, sha256 in takes.items():
             if key.startswith(_PULL) and (number := key.removeprefix(_PULL)).isdecimal():
-                yield source, number, sha256.removeprefix("sha256:")
+                yield source, int(number), sha256.removeprefix("sha256:")
 
 
 # Two numbered images to be compared, and their contents as far as they are known of both.
@@ -284,12 +252,12 @@ def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) ->
         both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
         # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
         # be in both, as pip and wheel of Debian are.
-        for side, own in zip(sides, tuple(both), strict=True):
-            if side.directory and not side.knows_base:
-                both = [
-                    replace(each, packages={name: at for name, at in each.packages.items() if name in own.packages})
-                    for each in both
-                ]
+        known = [
+            each.packages for each, side in zip(both, sides, strict=True) if side.directory and not side.knows_base
+        ]
+        for own in known:
+            kept = [{name: at for name, at in each.packages.items() if name in own} for each in both]
+            both = [replace(each, packages=packages) for each, packages in zip(both, kept, strict=True)]
     return both[0], both[1]
 
 
@@ -307,12 +275,24 @@ def are_same(before: ComparedImage, after: ComparedImage) -> bool:
 
 def contents_of(lock: Lock, side: ComparedImage) -> ImageContents:
     """All that is known of the contents of an image. The sources of an adopted one are taken to be of their own
-    projects, where the commits between two of them can be looked up."""
+    projects, where the commits between two of them can be looked up. Without its build directory only the versions of
+    an image are known, and the addresses of its sources come from the pins of its definition."""
     image = side.image
     if image.adopted:
-        packages = side.adopted.packages if side.adopted else {}
-        return ImageContents(sources=image.versions, git=UPSTREAM, packages=packages)
-    return of_image(image, side.directory, lock.pins_of(image.definition, image.platform))
+        return ImageContents("", image.versions, UPSTREAM, packages=side.adopted.packages if side.adopted else {})
+    git = {name: pin.git for name, pin in _git_pins(lock.pins_of(image.definition, image.platform)).items()}
+    base = ""
+    pulls: dict[tuple[str, int], str] = {}
+    packages: dict[str, str] = {}
+    build: dict[str, str] = {}
+    for part in side.directory.parts if side.directory else ():
+        if not base and (takes := part.takes.get("base")) is not None:
+            base = f"{takes.get('image', '')} {takes.get('content', '')}".strip()
+        git |= {name: url for name, (url, _) in part.contexts.items()}
+        pulls |= {(source, number): sha256 for source, number, sha256 in _patch_hashes(part)}
+        packages |= {**part.takes.get("base packages", {}), **part.takes.get("python packages", {})}
+        build |= part.takes.get("build packages", {})
+    return ImageContents(base, image.versions, git, pulls, packages, build)
 
 
 # Comparison of a numbered image with what a build of its recipe or definition would make today.
@@ -336,23 +316,26 @@ class OriginalBuild:
 
 
 def original_build(workspace: Workspace, name: ImageName, image: NumberedImage) -> OriginalBuild:
-    """Returns the build that would make the image today. Raises EngineError, and the errors of its files."""
-    text = image.recipe or image.definition
-    build_target = find_target(workspace.project, text)
-    definition = definition_of(workspace.project, build_target)
-    chain = load_chain(workspace.project, definition, versions.platform(workspace.engine))
+    """The build that would make the image today. Raises EngineError, and the errors of its files."""
+    project, text = workspace.project, image.recipe or image.definition
+    target = find_target(project, text)
+    chain = load_chain(project, definition_of(project, target), versions.platform(workspace.engine))
     requested = {name_of(mod) for definition in chain for mod in definition.mods}
-    requested |= {name_of(mod) for mod in (build_target.recipe.mods if build_target.recipe else ())}
-    existing = mod_names(workspace.project)
-    mods = tuple(mod for mod in _baked_mods(workspace.project, name, image) if mod not in requested and mod in existing)
+    requested |= {name_of(mod) for mod in (target.recipe.mods if target.recipe else ())}
+    try:  # in the order in which they were baked, as far as the build directory shows it
+        order = [*build_directory.read_build_directory(project, name).mods, *image.mods]
+    except FileProblemsError:
+        order = [*image.mods]
+    given = (image.mods.keys() & mod_names(project)) - requested
+    mods = tuple(sorted(given, key=order.index))
     return OriginalBuild(text, mods, "" if chain[-1].platform == image.platform else image.platform)
 
 
 def rebuild_reasons(
     workspace: Workspace, name: ImageName, image: NumberedImage, build: OriginalBuild
 ) -> tuple[str, ...]:
-    """Returns the inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it
-    would make the same image. Raises what `resolve.resolve_images` and `resolve.plan_all` raise."""
+    """The inputs of ``build``, done with the pins as they are, that differ from those of the image; none if it would
+    make the same image. Raises what `resolve.resolve_images` and `resolve.plan_all` raise."""
     request = BuildRequest((build.target,), build.mods, platform=image.platform, locked=True)
     quiet = replace(workspace, report=ignore)
     (planned,) = resolve.plan_all(quiet, resolve.resolve_images(quiet, request))
@@ -363,15 +346,6 @@ def rebuild_reasons(
     except FileProblemsError:
         return ("its inputs",)
     return rules.explain_changes(before, planned.plan.steps)
-
-
-def _baked_mods(project: Project, name: ImageName, image: NumberedImage) -> tuple[str, ...]:
-    """Returns the mods of an image, in the order in which they were baked, as far as its build directory shows."""
-    try:
-        order = tuple(build_directory.read_build_directory(project, name).mods)
-    except FileProblemsError:
-        order = ()
-    return (*(mod for mod in order if mod in image.mods), *(mod for mod in image.mods if mod not in order))
 
 
 # Differences between two files, or two folders, as text for the user.
@@ -403,12 +377,13 @@ def of_folders(before: Path, after: Path) -> Iterator[FileChange]:
 
 
 def of_files(before: Path, after: Path, name: str) -> FileChange | None:
-    """Returns the difference between two files; None if there is none. A file that cannot be read counts as missing."""
+    """The difference between two files; None if there is none. A file that cannot be read counts as missing."""
     old, new = _content(before), _content(after)
     if old != new:
         return of_contents(old, new, name)
-    executable = [_executable(path) for path in (before, after)] if old is not None else []
-    return of_mode(name, executable=executable[1]) if len(set(executable)) > 1 else None
+    if old is None or _executable(before) == _executable(after):
+        return None
+    return of_mode(name, executable=_executable(after))
 
 
 def of_mode(name: str, *, executable: bool) -> FileChange:
@@ -418,14 +393,13 @@ def of_mode(name: str, *, executable: bool) -> FileChange:
 
 def of_contents(old: bytes | None, new: bytes | None, name: str) -> FileChange:
     """The difference between the contents of two files, of which at most one is missing."""
-    kind = kind_of(old, new)
     if old is None or new is None:
-        return FileChange(name, kind, (), f"{len(old or new or b''):,} bytes")
-    lines = _lines(old), _lines(new)
-    if lines[0] is None or lines[1] is None:
-        return FileChange(name, kind, (), f"{len(old):,} → {len(new):,} bytes")
-    diff = difflib.unified_diff(lines[0], lines[1], n=CONTEXT, lineterm="")
-    return FileChange(name, kind, tuple(diff)[2:], "")
+        return FileChange(name, kind_of(old, new), (), f"{len(old or new or b''):,} bytes")
+    before, after = _lines(old), _lines(new)
+    if before is None or after is None:
+        return FileChange(name, "changed", (), f"{len(old):,} → {len(new):,} bytes")
+    diff = difflib.unified_diff(before, after, n=CONTEXT, lineterm="")
+    return FileChange(name, "changed", tuple(diff)[2:], "")
 
 
 def _content(path: Path) -> bytes | None:
@@ -436,7 +410,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _lines(content: bytes) -> list[str] | None:
-    """Returns the lines of a small text file; None for anything else."""
+    """The lines of a small text file; None for anything else."""
     if len(content) > LARGEST or b"\0" in content:
         return None
     try:
@@ -468,44 +442,32 @@ class UpstreamCommits:
 def commits_of(
     project: Project, changes: Changes, commit_filter: CommitFilter, report: Report
 ) -> tuple[UpstreamCommits, ...]:
-    """Returns every source that moved, with its commits. A repository that does not answer is noted and is no error."""
+    """Every source that moved, with its commits. A repository that does not answer is noted and is no error."""
     from builder.sources import mirror
-
-    def between(change: SourceChange, start: str, end: str) -> CommitRange:
-        return mirror.commits_between(
-            project.mirrors, change.git, start, end, commit_filter, lambda text: report(Message(text))
-        )
 
     commits = []
     for change in changes.sources:
-        old, new = _commit(change.before), _commit(change.after)
-        reason, gained, lost = _unknown_reason(change, old, new), None, None
-        try:
-            if not reason:
-                gained = between(change, old, new)
-                lost = between(change, new, old) if gained.dropped else None
-        except SourceError as error:
-            reason, gained = error.message, None
+        old, new = (version.commit or "" if version else "" for version in (change.before, change.after))
+        reason, gained, lost = "", None, None
+        if change.before is None or change.after is None:
+            reason = "it is in one of the two only"
+        elif old == new:
+            reason = "both are of the same commit" if old else "neither names its commit"
+        elif not change.git:
+            reason = "it was not taken from git, so only versions are known"
+        elif not (mirror.is_commit(old) and mirror.is_commit(new)):
+            reason = "a wheel does not name its whole commit, so only versions are known"
+        else:
+            between = partial(
+                mirror.commits_between, project.mirrors, change.git, notify=lambda text: report(Message(text))
+            )
+            try:
+                gained = between(old, new, commit_filter)
+                lost = between(new, old, commit_filter) if gained.dropped else None
+            except SourceError as error:
+                reason, gained = error.message, None
         commits.append(UpstreamCommits(change, gained, lost, reason))
     return tuple(commits)
-
-
-def _unknown_reason(change: SourceChange, old: str, new: str) -> str:
-    from builder.sources.mirror import is_commit
-
-    if change.before is None or change.after is None:
-        return "it is in one of the two only"
-    if old == new:
-        return "both are of the same commit" if old else "neither names its commit"
-    if not change.git:
-        return "it was not taken from git, so only versions are known"
-    if not (is_commit(old) and is_commit(new)):
-        return "a wheel does not name its whole commit, so only versions are known"
-    return ""
-
-
-def _commit(version: Version | None) -> str:
-    return (version.commit or "") if version else ""
 
 
 # Edits in a build directory: files that are no longer what the number was built from. plan.json has the inputs of
@@ -517,16 +479,23 @@ def build_directory_edits(directory: BuildDirectory, image: NumberedImage) -> It
     """Yields a line for each file that differs, by its path in the directory; none if all is as it was built."""
     if plan_model.input_hash(directory.steps) != image.input_hash:
         yield "plan.json does not have the input hash that images.lock records"
+    try:
+        present = build_directory.read_build_files(directory)
+    except FileProblemsError as error:
+        for problem in error.problems:
+            yield f"{problem.location.file.removeprefix(f'{directory.shown}/')}: {problem.message}"
+        return
     for part in directory.parts:
         prefix = f"{part.definition}/" if part.definition else ""
-        for edit in (*_edited_texts(part), *_edited_packages(part), *_edited_mods(part)):
+        own = {path.removeprefix(prefix): file for path, file in present.items() if path.startswith(prefix)}
+        for edit in (*_edited_texts(part, own), *_edited_packages(part, own), *_edited_mods(part, own)):
             yield f"{prefix}{edit}"
     deviations = (*build_directory.deviations(directory, image.platform), *_outdated(directory))
     yield from (f"bake.json: {deviation}" for deviation in dict.fromkeys(deviations))
     yield from (f"{path} belongs to no build" for path in build_directory.strays(directory))
 
 
-def _edited_texts(part: BuildPart) -> Iterator[str]:
+def _edited_texts(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
     """The Dockerfile, the metadata, scripts and patches that are not what their step takes."""
     hashes = {
         step if key == "text" else key: sha256
@@ -535,59 +504,43 @@ def _edited_texts(part: BuildPart) -> Iterator[str]:
     }
     hashes |= {f"patches/{source}-{number}.patch": sha256 for source, number, sha256 in _patch_hashes(part)}
     for name, sha256 in hashes.items():
-        try:
-            content = files.read_plain_file(part.folder / name, plan_model.LARGEST_FILE)
-            if hashlib.sha256(content).hexdigest() != sha256:
-                yield f"{name} was edited"
-        except FileNotFoundError:
+        if name not in own:
             yield f"{name} is gone"
-        except OSError as error:
-            yield f"{name} cannot be read: {error.strerror}"
+        elif hashlib.sha256(own[name].content).hexdigest() != sha256:
+            yield f"{name} was edited"
 
 
-def _edited_packages(part: BuildPart) -> Iterator[str]:
-    runtime = part.takes.get("python packages")
+def _edited_packages(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
+    runtime, required = part.takes.get("python packages"), part.takes.get("build packages", {})
     if runtime is None:
         return
     listed: dict[str, dict[str, str]] = {}
-    for path in sorted((part.folder / "python").glob("*.txt")):
+    for path in sorted(path for path in own if path.startswith("python/")):
         try:
-            packages = making.read_requirements(files.read_plain_file(path, plan_model.LARGEST_FILE).decode())
-        except (OSError, ValueError) as error:
-            yield f"python/{path.name} was edited: {error}"
+            packages = making.read_requirements(own[path].content.decode())
+        except ValueError as error:
+            yield f"{path} was edited: {error}"
             return
-        listed[path.name] = {package.name: making.requirement_identity(package) for package in packages}
-    to_build, usual = listed.pop("build.txt", {}), listed.pop("packages.txt", {})
+        listed[path] = {package.name: making.requirement_identity(package) for package in packages}
+    to_build, usual = listed.pop("python/build.txt", {}), listed.pop("python/packages.txt", {})
     # Packages with a requirements file of their own are installed from that one before a build, too.
     elsewhere = {name: at for packages in listed.values() for name, at in packages.items()}
-    if names := _differences(runtime, {**usual, **elsewhere}):
-        yield f"python/ was edited: {names}"
-    required = part.takes.get("build packages", {})
-    own = {name: at for name, at in elsewhere.items() if name in required}
-    if names := _differences(required, {**own, **to_build}):
-        yield f"python/build.txt was edited: {names}"
+    also = {name: at for name, at in elsewhere.items() if name in required}
+    for shown, takes, now in (
+        ("python/", runtime, {**usual, **elsewhere}),
+        ("python/build.txt", required, {**also, **to_build}),
+    ):
+        if names := [name for name, _, _ in differing(takes, now)]:
+            more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+            yield f"{shown} was edited: {', '.join(names[:5])}{more}"
 
 
-def _differences(takes: Mapping[str, str], now: Mapping[str, str]) -> str:
-    names = sorted(name for name in takes.keys() | now.keys() if takes.get(name) != now.get(name))
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-def _edited_mods(part: BuildPart) -> Iterator[str]:
+def _edited_mods(part: BuildPart, own: Mapping[str, StagedFile]) -> Iterator[str]:
     for name in part.mods:
-        folder = part.mod(name)
-        try:
-            staged = {
-                path.relative_to(folder).as_posix(): plan_model.StagedFile(
-                    files.read_plain_file(path, plan_model.LARGEST_FILE), _executable(path)
-                )
-                for path in build_directory.build_directory_files(folder)
-            }
-        except OSError as error:
-            yield f"mods/{name} cannot be read: {error.strerror}"
-            continue
+        folder = f"mods/{name}/"
+        staged = {path.removeprefix(folder): file for path, file in own.items() if path.startswith(folder)}
         if plan_model.files_hash(staged) != part.takes[f"mod {name}"].get("files"):
-            yield f"mods/{name} was edited" if folder.is_dir() else f"mods/{name} is gone"
+            yield f"mods/{name} was edited" if staged else f"mods/{name} is gone"
 
 
 def _outdated(directory: BuildDirectory) -> Iterator[str]:
@@ -603,7 +556,5 @@ def _outdated(directory: BuildDirectory) -> Iterator[str]:
             yield f"`args` of target {name}"
         # The sources whose trees the Dockerfile mounts.
         mounted = set(re.findall(rb"from=([^\s,]+)", _content(part.folder / "Dockerfile") or b""))
-        if any(
-            making.source_context(source).encode() in mounted and source not in part.contexts for source in part.takes
-        ):
+        if any(making.source_context(each).encode() in mounted for each in part.takes.keys() - part.contexts.keys()):
             yield f"`contexts` of target {name}"

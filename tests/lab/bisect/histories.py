@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from builder.lab.bisect import search
 from builder.lab.bisect.search import (
-    Answers,
     Axis,
     BisectCandidate,
     BisectSubject,
@@ -76,15 +75,16 @@ class History:
         return Row(question.unit, question.after, question.before, points)
 
 
-def conclude(history: History, most: int = 4000) -> tuple[Conclusion, Answers]:
-    """The conclusion, and all answers that led there. Each step starts from the answers alone."""
-    answers = Answers()
+def conclude(history: History, most: int = 4000) -> tuple[Conclusion, tuple[Trial, ...]]:
+    """The conclusion, and all trials that led there. Each step starts from the answers alone."""
+    trials: tuple[Trial, ...] = ()
+    rows: tuple[Row, ...] = ()
     for _ in range(most):
-        step = search.next_step(history.subject(), answers)
+        step = search.next_step(history.subject(), trials, rows)
         if isinstance(step, Conclusion):
-            return step, answers
+            return step, trials
         if isinstance(step, ListPoints):
-            answers = Answers(answers.trials, (*answers.rows, history.row(step)))
+            rows = (*rows, history.row(step))
         else:
-            answers = Answers((*answers.trials, *history.answer(step)), answers.rows)
+            trials = (*trials, *history.answer(step))
     raise AssertionError("it does not end")

