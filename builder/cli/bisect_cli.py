@@ -5,12 +5,12 @@ The commands come first, then the result as text and as JSON.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_result, styled, verbosity_options
@@ -145,9 +145,8 @@ def status(context: Context, as_json: bool) -> None:
     state = command.bisection_status(context.workspace())
     waiting = state.bisection.waiting is not None
     if as_json:
-        document = {"target": state.bisection.target, "started": state.bisection.started, "tried": list(state.tried)}
-        more = {"next": state.next or None, "steps_left": state.steps_left, "seconds_left": state.seconds_left}
-        print_json({**document, **more, "waiting": waiting})
+        keys = "target=bisection.target started=bisection.started tried next? steps_left seconds_left"
+        print_json({**data(state, keys), "waiting": waiting})
         return
     ends = f"{state.bisection.repository} {state.bisection.numbers[0]} to {state.bisection.numbers[-1]}"
     print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
@@ -255,8 +254,7 @@ def _culprit(culprit_found: FoundCulprit) -> Iterator[tuple[str, int]]:
 
 def plan(bisection: Bisection) -> dict[str, Any]:
     """The plan of a bisection for programs; times in seconds, sizes in bytes."""
-    outlook = asdict(bisection.outlook) if bisection.outlook else {}
-    return {"repository": bisection.repository, "numbers": list(bisection.numbers), **outlook}
+    return {**data(bisection, "repository numbers"), **(data(bisection.outlook) or {})}
 
 
 def document(report: BisectReport) -> dict[str, Any]:
@@ -267,27 +265,17 @@ def document(report: BisectReport) -> dict[str, Any]:
         "result": "waiting" if report.look else conclusion.ending if conclusion else None,
         "why": report.problem.splitlines(),
         "plan": plan(report.bisection),
-        "steps": conclusion.steps if conclusion else None,
-        "steps_on_axis": conclusion.steps_on_axis if conclusion else None,
+        **data(report, "steps=conclusion.steps steps_on_axis=conclusion.steps_on_axis"),
         "joint": bool(conclusion and conclusion.joint),
-        "culprits": [_found(each) for each in report.culprits],
+        "culprits": [
+            {
+                **data(each.culprit, "axis unit good? bad? between"),
+                **data(each, "title=commit.title author=commit.author date=commit.date"),
+                "files": each.commit.files if each.commit else [],
+                **data(each, "change=text? now=hint?"),
+            }
+            for each in report.culprits
+        ],
         "folder": report.folder or None,
-        "look": {"image": report.look.image, "address": report.look.address or None} if report.look else None,
-    }
-
-
-def _found(culprit_found: FoundCulprit) -> dict[str, Any]:
-    culprit, commit = culprit_found.culprit, culprit_found.commit
-    return {
-        "axis": culprit.axis,
-        "unit": culprit.unit,
-        "good": culprit.good or None,
-        "bad": culprit.bad or None,
-        "between": list(culprit.between),
-        "title": commit.title if commit else None,
-        "author": commit.author if commit else None,
-        "date": commit.date if commit else None,
-        "files": list(commit.files) if commit else [],
-        "change": culprit_found.text or None,
-        "now": culprit_found.hint or None,
+        "look": data(report.look, "image address?"),
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.base import words
 from builder.cli import evidence_cli, output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_message
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from builder.commands.diff import ImageDifference, LockDifference, NumberChange
     from builder.evidence.matrix import RunPair
-    from builder.evidence.records import Figure
-    from builder.evidence.standing import JudgedRun
     from builder.lab.compare.changes import (
         Changes,
         ComparedImage,
@@ -95,35 +93,27 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         "before": _side(difference.before),
         "after": _side(difference.after),
         **_changes(difference.changes, difference.sources),
-        "mods": [
-            {"name": change.name, "kind": change.kind, "files": [_file(file) for file in change.files]}
-            for change in difference.mods
-        ],
-        "dockerfiles": [_file(file) for file in difference.dockerfiles],
-        "args": [asdict(change) for change in difference.args],
-        "unknown": list(difference.unknown),
+        "mods": [{**data(each, "name kind"), "files": list(map(_file, each.files))} for each in difference.mods],
+        "dockerfiles": list(map(_file, difference.dockerfiles)),
+        "args": difference.args,
+        "unknown": difference.unknown,
         "evidence": [_runs(pair) for pair in difference.runs],
     }
 
 
 def _runs(pair: RunPair) -> dict[str, Any]:
     """The last runs of one kind and name on both images as JSON, with their figures side by side."""
+    run, measured = "verdict=run.verdict started=run.started stale foreign=run.foreign?", "mean std values"
     return {
-        "kind": pair.kind,
-        "name": pair.name,
-        "model": pair.model,
-        "before": _run(pair.before),
-        "after": _run(pair.after),
-        "unlike": list(pair.unlike),
-        "other_tokens": list(pair.goldens),
+        **data(pair, "kind name model"),
+        "before": data(pair.before, run),
+        "after": data(pair.after, run),
+        **data(pair, "unlike other_tokens=goldens"),
         "figures": [
             {
-                "name": each.figure.name,
-                "at": dict(each.figure.at),
-                "unit": each.figure.unit,
-                "better": each.figure.better,
-                "before": _measured(each.before),
-                "after": _measured(each.after),
+                **data(each.figure, "name at unit better"),
+                "before": data(each.before, measured),
+                "after": data(each.after, measured),
                 "change": each.change,
             }
             for each in pair.figures
@@ -131,67 +121,28 @@ def _runs(pair: RunPair) -> dict[str, Any]:
     }
 
 
-def _run(judged: JudgedRun | None) -> dict[str, Any] | None:
-    if judged is None:
-        return None
-    run = judged.run
-    return {"verdict": run.verdict, "started": run.started, "stale": list(judged.stale), "foreign": run.foreign or None}
-
-
-def _measured(figure: Figure | None) -> dict[str, Any] | None:
-    return {"mean": figure.mean, "std": figure.std, "values": list(figure.values)} if figure else None
-
-
 def _side(side: ComparedImage) -> dict[str, Any]:
-    image = side.image
+    pairings = side.pairings.items()
     return {
-        "image": str(side.name),
-        **{key: getattr(image, key) for key in ("built", "status", "note", "size", "platform")},
-        "input_hash": image.input_hash or None,
-        "fingerprint": image.fingerprint,
-        "models": [
-            {"model": name, "status": pairing.status, "note": pairing.note} for name, pairing in side.pairings.items()
-        ],
+        "image": side.name,
+        **data(side.image, "built status note size platform input_hash? fingerprint"),
+        "models": [{"model": name, **data(pairing, "status note")} for name, pairing in pairings],
     }
 
 
 def _changes(changes: Changes, sources: tuple[UpstreamCommits, ...]) -> dict[str, Any]:
-    moved = [
-        {
-            **asdict(source.change),
-            "gained": asdict(source.gained) if source.gained else None,
-            "lost": asdict(source.lost) if source.lost else None,
-            "untold": source.unknown_reason,
-        }
-        for source in sources
-    ]
-    return {**asdict(changes), "sources": moved}
+    moved = [{**data(each.change), **data(each, "gained lost untold=unknown_reason")} for each in sources]
+    return {**data(changes), "sources": moved}
 
 
 def _file(file: FileChange) -> dict[str, Any]:
-    return {"path": file.path, "kind": file.kind, "said": file.note, "diff": "\n".join(file.lines)}
+    return {**data(file, "path kind said=note"), "diff": "\n".join(file.lines)}
 
 
 def _lock_document(difference: LockDifference) -> dict[str, Any]:
     """The difference between two revisions of images.lock as JSON."""
-    return {
-        "before": difference.before,
-        "after": difference.after,
-        "pairings": [
-            {"model": change.model, "before": _pairing(change.before), "after": _pairing(change.after)}
-            for change in difference.pairings
-        ],
-        "current": [asdict(change) for change in difference.current],
-        "pins": [
-            {"definition": pin.definition, "platform": pin.platform, **_changes(pin.changes, pin.sources)}
-            for pin in difference.pins
-        ],
-        "numbers": [{**asdict(change), "image": str(change.image)} for change in difference.numbers],
-    }
-
-
-def _pairing(pairing: Pairing | None) -> dict[str, Any] | None:
-    return {**asdict(pairing), "image": str(pairing.image)} if pairing else None
+    pins = ({**data(pin, "definition platform"), **_changes(pin.changes, pin.sources)} for pin in difference.pins)
+    return {**data(difference, "before after pairings current"), "pins": list(pins), "numbers": difference.numbers}
 
 
 # Differences as text: a section for each kind, shortened where it is long.

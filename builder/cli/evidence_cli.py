@@ -11,6 +11,7 @@ import click
 from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_note, print_result
 
@@ -249,17 +250,16 @@ def print_matrix(matrix: Matrix) -> None:
 
 def document(matrix: Matrix) -> dict[str, Any]:
     """The table as JSON: every cell, with the file of its run."""
-    return {
-        "images": [str(image) for image in matrix.images],
-        "models": list(matrix.models),
-        "proofs": list(matrix.proofs),
-        "cells": [
-            _cell(matrix.cell(image, model, proof))
-            for image in matrix.images
-            for model in matrix.models
-            for proof in matrix.proofs
-        ],
-    }
+    cells = (
+        matrix.cell(image, model, proof)
+        for image in matrix.images
+        for model in matrix.models
+        for proof in matrix.proofs
+    )
+    keys = "image model proof word why run=file? started? seconds?"
+    others = "word=others run=others_file"
+    shown = [{**data(cell, keys), "others": data(cell, others) if cell.others else None} for cell in cells]
+    return {**data(matrix, "images models proofs"), "cells": shown}
 
 
 def _first_missing(matrix: Matrix) -> MatrixCell | None:
@@ -297,20 +297,6 @@ def _letter(place: int) -> str:
     """A, B … Z, AA, AB …"""
     before, last = divmod(place, 26)
     return (_letter(before - 1) if before else "") + chr(ord("A") + last)
-
-
-def _cell(cell: MatrixCell) -> dict[str, Any]:
-    return {
-        "image": str(cell.image),
-        "model": cell.model,
-        "proof": cell.proof,
-        "word": cell.word,
-        "why": cell.why,
-        "run": cell.file or None,
-        "started": cell.started or None,
-        "seconds": cell.seconds or None,
-        "others": {"word": cell.others, "run": cell.others_file} if cell.others else None,
-    }
 
 
 # ``builder report``.

@@ -9,19 +9,19 @@ import click
 from builder.base import words
 from builder.base.words import ago_text, size_text
 from builder.cli import output, upgrade_cli
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.commands.showing import ShownImage
     from builder.evidence.standing import ImageEvidence
-    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
     from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Status
-    from builder.numbers.status import ImageOverview, ImageRow
+    from builder.numbers.status import ImageRow
 
 
 # ``builder list``.
@@ -50,7 +50,13 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         cached = listing.cached_models(workspace, lock)
         evidence = listing.whole_evidence(workspace, target, lock, overview)
         upgrades = listing.interrupted_upgrades(workspace, lock)
-        print_json(_document(lock, overview, cached, evidence, upgrades))
+        print_json(
+            {
+                "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
+                "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
+                "interrupted_upgrades": list(map(upgrade_cli.document, upgrades)),
+            }
+        )
         return
     if overview.engine_error:
         print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
@@ -79,21 +85,6 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
     else:
         rows = [shown for row in overview.rows for shown in _image_rows(row, lock, evidence.get(row.name))]
         output.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
-
-
-def _document(
-    lock: Lock,
-    overview: ImageOverview,
-    cached: Mapping[str, CachedModel],
-    evidence: Mapping[ImageName, ImageEvidence],
-    upgrades: Sequence[InterruptedUpgrade],
-) -> dict[str, Any]:
-    """The list as JSON."""
-    return {
-        "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
-        "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
-        "interrupted_upgrades": [upgrade_cli.document(upgrade) for upgrade in upgrades],
-    }
 
 
 def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
@@ -170,59 +161,36 @@ def _cached(cached: CachedModel | None) -> str:
     return f"  {size_text(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
 
 
+_ROW = (
+    "image=name repository=name.repository number=name.number definition=image.definition? adopted=image.adopted.image "
+    "current pinned=image.pinned state"
+)
+_IMAGE = "status note unchecked built pruned platform size fingerprint digest"
+
+
 def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, Any]:
     """One numbered image as JSON, with its evidence where the project has any."""
-    image = row.image
+    versions = {source: data(row.image.versions.get(source), "version commit") for source in ("vllm", "flashinfer")}
     return {
-        "image": str(row.name),
-        "repository": row.name.repository,
-        "number": row.name.number,
-        "definition": image.definition or None,
-        "adopted": image.adopted.image if image.adopted else None,
-        "current": row.current,
-        "pinned": image.pinned,
-        "state": row.state,
-        "status": image.status,
-        "note": image.note,
-        "unchecked": image.unchecked,
-        "built": image.built,
-        "pruned": image.pruned,
-        "platform": image.platform,
-        "size": image.size,
-        "fingerprint": image.fingerprint,
-        "digest": image.digest,
-        "vllm": _version(row, "vllm"),
-        "flashinfer": _version(row, "flashinfer"),
-        "mods": list(image.mods),
-        "models": list(row.models),
+        **data(row, _ROW),
+        **data(row.image, _IMAGE),
+        **versions,
+        "mods": list(row.image.mods),
+        "models": row.models,
         "evidence": evidence.json if evidence else None,
     }
 
 
-def _version(row: ImageRow, source: str) -> dict[str, str | None] | None:
-    version = row.image.versions.get(source)
-    return {"version": version.version, "commit": version.commit} if version else None
-
-
 def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any]:
+    pairing = "revision image recipe status note"
     return {
         "model": name,
-        **_pairing(model.pairing),
-        "previous": [str(before.image) for before in model.previous],
-        "history": [_pairing(before) for before in model.previous],
+        **data(model.pairing, pairing),
+        "previous": [before.image for before in model.previous],
+        "history": data(model.previous, pairing),
         "cached": cached is not None and not cached.incomplete,
         "cached_size": cached.size if cached else None,
         "cached_revision": cached.revision if cached else None,
-    }
-
-
-def _pairing(pairing: Pairing) -> dict[str, Any]:
-    return {
-        "revision": pairing.revision,
-        "image": str(pairing.image),
-        "recipe": pairing.recipe,
-        "status": pairing.status,
-        "note": pairing.note,
     }
 
 
@@ -322,18 +290,12 @@ def _mods(image: NumberedImage) -> str:
 
 
 def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:
-
     return {
         **image_document(shown.row, shown.evidence),
-        "recipe": shown.row.image.recipe,
-        "gpu": shown.row.image.gpu,
-        "input_hash": shown.row.image.input_hash or None,
+        **data(shown.row.image, "recipe gpu input_hash?"),
         "base": _takes(shown, "base"),
         "mod_hashes": shown.row.image.mods,
-        "packages": shown.packages,
-        "compiles_kernels": shown.compiles_kernels,
-        "labels": dict(shown.adopted.labels) if shown.adopted else None,
-        "build_metadata": dict(shown.adopted.metadata) if shown.adopted else None,
+        **data(shown, "packages compiles_kernels labels=adopted.labels build_metadata=adopted.metadata"),
         "build_directory": project.relative(shown.directory) if shown.steps or shown.adopted else None,
     }
 

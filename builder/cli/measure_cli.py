@@ -8,6 +8,7 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_note, print_result, styled, verbosity_options
 
@@ -74,10 +75,10 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
             else command.run_bench(workspace, what, profile, image)
         )
     if isinstance(result, command.KeptOutcome):
-        _show([result], document(result), context, as_json=as_json)
+        _show([result], result.json, context, as_json=as_json)
         return int(result.outcome.verdict != "pass")
     if as_json:
-        print_json(comparison_document(result))
+        print_json(_comparison(result))
     else:
         print_comparison(result)
     return int(result.judgement == "worse" or bool(result.failures))
@@ -135,33 +136,17 @@ def print_comparison(compared: ComparedNumbers) -> None:
     print_line()
 
 
-def document(kept: KeptOutcome) -> dict[str, Any]:
-    """A measurement as JSON."""
-    return kept.json
-
-
-def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
-    """A comparison as JSON."""
-    return {
-        "first": str(compared.first),
-        "second": str(compared.second),
-        "rounds": compared.rounds,
-        "verdict": compared.judgement,
-        "failures": list(compared.failures),
-        "figures": [
-            {
-                "name": figure.name,
-                "at": dict(figure.at),
-                "unit": figure.unit,
-                "means": list(figure.means),
-                "change": figure.comparison.change,
-                "band": [figure.comparison.low, _finite(figure.comparison.high)],
-                "values": list(figure.comparison.values),
-                "verdict": figure.comparison.verdict,
-            }
-            for figure in compared.figures
-        ],
-    }
+def _comparison(compared: ComparedNumbers) -> dict[str, Any]:
+    keys = "name at unit means change=comparison.change"
+    figures = [
+        {
+            **data(each, keys),
+            "band": [each.comparison.low, _finite(each.comparison.high)],
+            **data(each.comparison, "values verdict"),
+        }
+        for each in compared.figures
+    ]
+    return {**data(compared, "first second rounds verdict=judgement failures"), "figures": figures}
 
 
 def _name(name: str, at: Mapping[str, int | str]) -> str:
@@ -227,7 +212,7 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     with progress.reporter() as report:
         results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
-    _show(results, {"probes": [document(kept) for kept in results]}, context, as_json=as_json)
+    _show(results, {"probes": [kept.json for kept in results]}, context, as_json=as_json)
     return int(any(kept.outcome.verdict != "pass" for kept in results))
 
 
@@ -237,6 +222,11 @@ _PROOF_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "uncle
 _PROOF_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
 _COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
 _SHOWN = 10
+_PROOF = (
+    "model=evidence.subject.model verdict=evidence.verdict version=evidence.version recipe=evidence.subject.recipe "
+    "revision=evidence.subject.revision template=evidence.subject.template stand_in compared_with=reference "
+    "counts=evidence.counts seconds=evidence.seconds~ accepted=evidence.accepted findings=evidence.findings file"
+)
 
 
 @click.command()
@@ -269,7 +259,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
     else:
         results = command.prove_image(context.workspace(), image, models)
     if as_json:
-        print_json({"image": str(results[0].image), "proofs": [_document(result) for result in results]})
+        print_json({"image": results[0].image, "proofs": data(results, _PROOF)})
     else:
         for result in results:
             print_proof(result)
@@ -309,22 +299,3 @@ def summary(evidence: Evidence) -> str:
     left_out = f", {too_long} longer than the context" if too_long else ""
     own = f", {words.counted(limits, 'limit')} of the template" if limits else ""
     return f", {rendered} and {parsed} in {words.duration_text(evidence.seconds)}{compared}{left_out}{own}"
-
-
-def _document(result: ProvedImage) -> dict[str, Any]:
-    evidence = result.evidence
-    return {
-        "model": evidence.subject.model,
-        "verdict": evidence.verdict,
-        "version": evidence.version,
-        "recipe": evidence.subject.recipe,
-        "revision": evidence.subject.revision,
-        "template": evidence.subject.template,
-        "stand_in": result.stand_in,
-        "compared_with": result.reference,
-        "counts": dict(evidence.counts),
-        "seconds": round(evidence.seconds, 1),
-        "accepted": evidence.accepted,
-        "findings": [vars(finding) for finding in evidence.findings],
-        "file": result.file,
-    }

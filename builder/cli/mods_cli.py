@@ -14,6 +14,7 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result, styled
@@ -322,92 +323,51 @@ def new(context: Context, name: str) -> None:
 
 def _listed_json(listed: ListedMod) -> dict[str, Any]:
     """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
-    mod, origin = listed.mod, listed.origin
+    mod = listed.mod
     changes = mod and {
-        "packages": list(mod.packages),
-        "files": [
-            {"from": copy.source, "to": copy.to, **({"sha256": copy.sha256} if copy.sha256 else {})}
-            for copy in mod.copies
-        ],
-        "patches": [
-            {
-                "file": patch.file,
-                "package": patch.package,
-                "strip": patch.strip,
-                **({"version": patch.version} if patch.version else {}),
-            }
-            for patch in mod.patches
-        ],
-        "run": mod.run,
-        "network": mod.network,
-        "env": mod.env,
+        "packages": mod.packages,
+        "files": [_filled(data(copy, "from=source to sha256")) for copy in mod.copies],
+        "patches": [_filled(data(patch, "file package strip version")) for patch in mod.patches],
+        **data(mod, "run network env"),
     }
-    keys = ("url", "path", "ref", "commit", "content")
     return {
-        "mod": listed.name,
-        "problem": listed.problem,
+        **data(listed, "mod=name problem"),
         "description": mod.description if mod else "",
         "changes": changes,
         "requires": mod.requires if mod else {},
-        "conflicts": list(mod.conflicts) if mod else [],
-        "after": list(mod.after) if mod else [],
-        "content_hash": mod.content_hash if mod else None,
-        "definitions": list(listed.definitions),
-        "recipes": list(listed.recipes),
-        "images": list(listed.images),
-        "source": {key: getattr(origin, key) for key in keys} if origin else None,
-        "edited": list(listed.edited),
+        "conflicts": mod.conflicts if mod else [],
+        "after": mod.after if mod else [],
+        **data(listed, "content_hash=mod.content_hash definitions recipes images"),
+        "source": data(listed.origin, "url path ref commit content"),
+        "edited": listed.edited,
     }
+
+
+def _filled(entry: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if value not in {"", None}}
 
 
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
+    keys = "target state holds hint=is_hint excluded_by=excluded missing"
     script = verdicts[0].script
     return {
-        "mod": mod.name,
-        "requires": mod.requires,
-        "checks": [
-            {
-                "target": verdict.target,
-                "state": verdict.state,
-                "holds": verdict.holds,
-                "hint": verdict.is_hint,
-                "excluded_by": verdict.excluded,
-                "missing": verdict.missing,
-                "patches": [_tried_json(tried) for tried in verdict.tried],
-            }
-            for verdict in verdicts
-        ],
-        "script": script
-        and {
-            "file": script.name,
-            "applies_patches": script.applies_patches,
-            "patches": list(script.patches),
-            "downloads": list(script.downloads),
-            "run_time": [{"does": use.does, "instead": use.instead} for use in script.run_time],
-        },
+        **data(mod, "mod=name requires"),
+        "checks": [{**data(each, keys), "patches": list(map(_tried_json, each.tried))} for each in verdicts],
+        "script": data(script, "file=name applies_patches patches downloads run_time"),
     }
 
 
 def _tried_json(tried: TriedPatch) -> dict[str, Any]:
-    return {
-        "file": tried.file,
-        "package": tried.package,
-        "against": tried.against,
-        "state": tried.outcome.state,
-        "problem": tried.outcome.problem,
-        "shifts": [
-            {
-                "file": shift.file,
-                "hunk": shift.hunk or None,
-                "hunks": shift.hunks,
-                "line": shift.line,
-                "offset": shift.offset if shift.context is None else None,
-                "context": list(shift.context) if shift.context else None,
-            }
-            for shift in tried.outcome.shifts
-        ],
-    }
+    shifts = [
+        {
+            **data(shift, "file hunk? hunks line"),
+            "offset": shift.offset if shift.context is None else None,
+            "context": shift.context or None,
+        }
+        for shift in tried.outcome.shifts
+    ]
+    return {**data(tried, "file package against state=outcome.state problem=outcome.problem"), "shifts": shifts}
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import confirm, print_json, print_line, print_message, print_result, styled
@@ -23,6 +24,7 @@ _timeout_option = click.option(
     metavar="SECONDS",
     help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
 )
+_DISCOVERED = "node engine=host error? link=choice.shape address=choice.address? interface=choice.interface?"
 _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
@@ -86,7 +88,14 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
         command.write_nodes(context.project, discovery)
         written = True
     if as_json:
-        print_json(_discovery(discovery, written=written))
+        shown = [
+            {
+                **data(node, _DISCOVERED),
+                **(data(node.choice, "rdma env problems") or {"rdma": [], "env": {}, "problems": []}),
+            }
+            for node in discovery.nodes
+        ]
+        print_json({"nodes": shown, "difference": list(discovery.difference()), "written": written})
     elif written:
         print_result("builder.yaml is written; `builder nodes check` tries it")
     elif discovery.changed:
@@ -117,7 +126,7 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
 
     findings = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
     if as_json:
-        print_json({"findings": [_finding(finding) for finding in findings]})
+        print_json({"findings": data(findings, "node check=subject verdict message remedy?")})
     else:
         _print_findings(findings)
     return 1 if any(finding.verdict == "error" for finding in findings) else 0
@@ -149,27 +158,6 @@ def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
     return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
 
 
-def _discovery(discovery: Discovery, *, written: bool) -> dict[str, Any]:
-    return {
-        "nodes": [
-            {
-                "node": node.node,
-                "engine": node.host,
-                "error": node.error or None,
-                "link": node.choice.shape if node.choice else None,
-                "address": node.choice.address or None if node.choice else None,
-                "interface": node.choice.interface or None if node.choice else None,
-                "rdma": list(node.choice.rdma) if node.choice else [],
-                "env": dict(node.choice.env) if node.choice else {},
-                "problems": list(node.choice.problems) if node.choice else [],
-            }
-            for node in discovery.nodes
-        ],
-        "difference": list(discovery.difference()),
-        "written": written,
-    }
-
-
 def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
     headings = ("NODE", "CHECK", "STATE", "")
     cells = [headings, *((finding.node, finding.subject, finding.verdict, "") for finding in findings)]
@@ -193,16 +181,6 @@ def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
             )
         if finding.remedy:
             print_result(f"  → {finding.remedy}", hanging=4)
-
-
-def _finding(finding: NodeFinding) -> dict[str, Any]:
-    return {
-        "node": finding.node,
-        "check": finding.subject,
-        "verdict": finding.verdict,
-        "message": finding.message,
-        "remedy": finding.remedy or None,
-    }
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:
@@ -236,27 +214,7 @@ def _server_words(server: NodeServer) -> str:
 
 def _node(state: NodeState) -> dict[str, Any]:
     return {
-        "node": state.node,
-        "engine": state.host,
-        "error": state.error or None,
-        "images": [
-            {
-                "image": str(image.image),
-                "state": image.state,
-                "latest": image.latest,
-                "current": image.current,
-                "stale": image.stale,
-            }
-            for image in state.images
-        ],
-        "serving": [
-            {
-                "name": server.name,
-                "image": server.image,
-                "model": server.model or None,
-                "state": server.state,
-                "stale": server.stale,
-            }
-            for server in state.serving
-        ],
+        **data(state, "node engine=host error?"),
+        "images": data(state.images, "image state latest current stale"),
+        "serving": data(state.serving, "name image model? state stale"),
     }

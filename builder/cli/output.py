@@ -18,6 +18,7 @@ import click
 
 from builder.base import redaction
 from builder.base.events import Message
+from builder.cli.json_data import data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -319,9 +320,9 @@ def _print_error_lines(label: str, message: str) -> None:
         _print(line, err=True, hanging=4)
 
 
-def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
-    """Prints a command's result as JSON, on one line if ``indent`` is None."""
-    document = json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False)
+def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
+    """Prints a command's result as JSON, as `json_data.data` makes it, on one line if ``indent`` is None."""
+    document = json.dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
     _echo(of_json(document))
 
 
@@ -444,16 +445,6 @@ def print_finding(finding: Diagnosis) -> None:
         word = line[: len(finding.verdict)]
         verdict = styled(word, fg=_COLOURS[finding.verdict]) if word == finding.verdict else word
         print_line(verdict + line[len(word) :])
-
-
-def document(finding: Diagnosis) -> dict[str, str]:
-    """A finding for programs."""
-    return {
-        "subject": finding.subject,
-        "verdict": finding.verdict,
-        "said": finding.message,
-        "remedy": finding.remedy,
-    }
 
 
 # The standing of images and the verdict of findings in one word, which is coloured beside: the word alone says it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import click
 
 from builder.base import words
 from builder.cli import mods_cli, output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import (
     Context,
@@ -33,7 +33,6 @@ from builder.commands.recipes import FORMATS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.base.errors import Problem
     from builder.commands.recipes import CheckedRecipe, RecipeRow
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
@@ -59,7 +58,7 @@ def list_(context: Context, as_json: bool) -> None:
 
     rows, engine_error = recipes.list_recipes(context.workspace())
     if as_json:
-        print_json({"recipes": [_row_document(row) for row in rows]})
+        print_json({"recipes": list(map(_row_document, rows))})
         return
     if engine_error:
         print_note(f"no engine answers, so states are unknown: {engine_error}")
@@ -88,8 +87,8 @@ def show(
     request = recipes.ShowRequest(recipe, overrides(options), extra, nodes, backend(options["ray"]))
     shown, engine_error = recipes.show_recipe(context.workspace(), request)
     if as_json:
-        document = {**_row_document(shown.row), "note": shown.note, "command": _command_document(shown.command)}
-        print_json({**document, "nodes": [asdict(node) for node in shown.nodes]})
+        command = data(shown.command, "argv env port host model script=is_script served_names=served")
+        print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
         return
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
@@ -176,7 +175,7 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
 
     checked = recipes.check_recipes(context.project, paths)
     if as_json:
-        print_json({"recipes": [_checked_document(recipe) for recipe in checked]})
+        print_json({"recipes": list(map(_checked_document, checked))})
         return BROKEN if any(recipe.problems for recipe in checked) else 0
     return _print_checked(checked)
 
@@ -272,28 +271,21 @@ def _shell_lines(argv: tuple[str, ...]) -> str:
     return " \\\n  ".join(" ".join(line) for line in lines if line)
 
 
+_RECIPE = "name description model revision draft_model container mods volumes cluster solo_only cluster_only"
+_PROBLEM = "line=location.line column=location.column message"
+
+
 def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
-    def written(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-        return [
-            {"line": each.location.line, "column": each.location.column, "message": each.message} for each in problems
-        ]
-
-    return {"file": checked.file, "problems": written(checked.problems), "notes": written(checked.notes)}
-
-
-_KEYS = ("name", "description", "model", "revision", "draft_model", "container", "mods", "volumes", "cluster")
+    return {
+        "file": checked.file,
+        "problems": data(checked.problems, _PROBLEM),
+        "notes": data(checked.notes, _PROBLEM),
+    }
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:
-    recipe = row.checked.recipe
-    facts = {key: getattr(recipe, key) for key in (*_KEYS, "solo_only", "cluster_only")} if recipe else {}
-    serving = {"image": str(row.image) if row.image else None, "paired": row.paired, "state": row.state}
-    return {**_checked_document(row.checked), **facts, **serving}
-
-
-def _command_document(command: ServeCommand) -> dict[str, Any]:
-    own = {key: getattr(command, key) for key in ("argv", "env", "port", "host", "model")}
-    return {**own, "script": command.is_script, "served_names": command.served}
+    facts = data(row.checked.recipe, _RECIPE) or {}
+    return {**_checked_document(row.checked), **facts, **data(row, "image paired state")}
 
 
 _WIDTH = max(map(len, FORMATS))

@@ -15,6 +15,7 @@ import click
 
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
+from builder.cli.json_data import data
 from builder.cli.options import (
     Context,
     backend,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.base.events import Report
-    from builder.commands.servers import ServeResult, Stopped
-    from builder.commands.up import UpPart, UpResult
+    from builder.commands.servers import ServeResult
+    from builder.commands.up import UpPart
     from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
 
@@ -170,15 +171,9 @@ def print_prepared(prepared: PreparedServer) -> None:
 
 def document(result: ServeResult) -> dict[str, Any]:
     """The server for programs."""
-    server = result.server
     return {
-        "name": server.name,
-        "model": server.model or None,
-        "image": server.image,
-        "address": server.address or None,
-        "already": result.already,
-        "ready_seconds": None if result.seconds is None else round(result.seconds, 1),
-        "put_back_from": str(result.put_back.origin) if result.put_back else None,
+        **data(result.server, "name model? image address?"),
+        **data(result, "already ready_seconds=seconds~ put_back_from=put_back.origin"),
     }
 
 
@@ -203,7 +198,10 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         overview = watching.server_status(context.workspace(), what)
         if as_json:
-            print_json(_document(overview), indent=None if watch else 1)
+            services = [_service(state) for state in overview.states]
+            upgrades = [upgrade_cli.document(upgrade) for upgrade in overview.interrupted]
+            content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
+            print_json(content, indent=None if watch else 1)
         else:
             if watch and sys.stdout.isatty():
                 click.clear()
@@ -213,15 +211,6 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         if not as_json and not sys.stdout.isatty():
             print_line()
         time.sleep(_PAUSE_SECONDS)
-
-
-def _document(overview: ServingOverview) -> dict[str, Any]:
-    """The state of the servers as JSON."""
-    return {
-        "services": [_service(state) for state in overview.states],
-        "silent_nodes": list(overview.silent),
-        "interrupted_upgrades": [upgrade_cli.document(upgrade) for upgrade in overview.interrupted],
-    }
 
 
 def _print(overview: ServingOverview) -> None:
@@ -274,36 +263,30 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "KV cache", f"{state.numbers.cache_used:.1%} used"
 
 
+_RUNNING = (
+    "name=running.name model=running.model? image=running.image paired_with_now=superseded.paired "
+    "address=running.address? started_by=running.started_by? state phase? up_seconds=up~ "
+    "started=running.head.service.started restarts"
+)
+_METRICS = (
+    "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "
+    "cache_used=numbers.cache_used"
+)
+
+
 def _service(state: ServerState) -> dict[str, Any]:
-    numbers, rates = state.numbers, state.rates
+    rates = state.rates
     return {
-        "name": state.running.name,
-        "model": state.running.model or None,
-        "image": state.running.image,
-        "paired_with_now": str(state.superseded.paired) if state.superseded else None,
-        "address": state.running.address or None,
-        "started_by": state.running.started_by or None,
-        "state": state.state,
-        "phase": state.phase or None,
-        "up_seconds": None if state.up is None else round(state.up, 1),
-        "started": state.running.head.service.started,
-        "restarts": state.restarts,
+        **data(state, _RUNNING),
         "nodes": [node for node in map(state.running.node_of, state.running.members) if node],
-        "missing_nodes": list(state.running.missing),
-        "put_back": ({"from": str(state.put_back.image), "note": state.put_back.note} if state.put_back else None),
-        "ended_nodes": [
-            {"node": ended.node, "exit_code": ended.exit_code, "lines": list(ended.lines)} for ended in state.ended
-        ],
-        "requests_running": numbers.running if numbers else None,
-        "requests_waiting": numbers.waiting if numbers else None,
-        "prompt_tokens": numbers.prompt_tokens if numbers else None,
-        "generated_tokens": numbers.generated_tokens if numbers else None,
+        "missing_nodes": state.running.missing,
+        "put_back": data(state.put_back, "from=image note"),
+        "ended_nodes": data(state.ended, "node exit_code lines"),
+        **data(state, "requests_running=numbers.running requests_waiting=numbers.waiting"),
+        **data(state, "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens"),
         "prompt_tokens_per_second": round(rates.prompt, 2) if rates else None,
         "generated_tokens_per_second": round(rates.generated, 2) if rates else None,
-        "draft_tokens": numbers.drafted if numbers else None,
-        "accepted_tokens": numbers.accepted if numbers else None,
-        "acceptance": numbers.acceptance if numbers else None,
-        "cache_used": numbers.cache_used if numbers else None,
+        **data(state, _METRICS),
     }
 
 
@@ -333,22 +316,13 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     with progress.showing("stopping"):
         result = command.stop_server(context.workspace(), what, seconds)
     if as_json:
-        print_json({"server": _stopped_json(result)})
+        keys = "name=server.name model=server.model? image=server.image seconds~ killed"
+        print_json({"server": data(result, keys)})
         return
     for name in result.killed:
         print_note(f"{name} was killed: it had not ended in {seconds} seconds")
     took = words.duration_text(result.seconds)
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
-
-
-def _stopped_json(stopped: Stopped) -> dict[str, Any]:
-    return {
-        "name": stopped.server.name,
-        "model": stopped.server.model or None,
-        "image": stopped.server.image,
-        "seconds": round(stopped.seconds, 1),
-        "killed": list(stopped.killed),
-    }
 
 
 # ``builder up``.
@@ -401,7 +375,8 @@ def up(
     with _reporter() as report:
         result = command.bring_up(context.workspace(report), request, detach=detach)
     if as_json:
-        print_json(_up_json(result))
+        parts = data(result.parts, "part subject outcome seconds~ note?")
+        print_json({"parts": parts, "server": document(result.served)})
     else:
         print_served(result.served)
 
@@ -433,19 +408,3 @@ def _print_part(part: UpPart) -> None:
     took = "" if part.outcome in {"here", "left"} else f" in {words.duration_text(part.seconds)}"
     note = f": {part.note}" if part.note and part.outcome == "left" else ""
     print_note(f"{part.part}: {part.subject} {_DONE[part.outcome]}{took}{note}")
-
-
-def _up_json(result: UpResult) -> dict[str, Any]:
-    return {
-        "parts": [
-            {
-                "part": part.part,
-                "subject": part.subject,
-                "outcome": part.outcome,
-                "seconds": round(part.seconds, 1),
-                "note": part.note or None,
-            }
-            for part in result.parts
-        ],
-        "server": document(result.served),
-    }

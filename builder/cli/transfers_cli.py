@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_result, verbosity_options
 
 if TYPE_CHECKING:
-    from builder.commands.transfers import Downloaded, PushedImage
+    from builder.commands.transfers import PushedImage
 
 
 # ``builder copy``.
@@ -71,7 +72,7 @@ def export_image(context: Context, image: str, file: Path, force: bool, as_json:
     with progress.reporter() as report:
         result = command.export_image(context.workspace(report), image, file, replace=force)
     if as_json:
-        print_json({"image": str(result.image), "file": str(file), "size": result.size, "layers": result.layers})
+        print_json({"image": result.image, "file": file, "size": result.size, "layers": result.layers})
         return
     print_result(
         f"{result.image} is in {file}: {words.counted(result.layers, 'layer')}, {words.size_text(result.size)}"
@@ -97,17 +98,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     with progress.reporter() as report:
         result = command.import_image(context.workspace(report), file)
     if as_json:
-        print_json(
-            {
-                "image": str(result.image),
-                "already": result.already,
-                "layers": result.layers,
-                "size": result.bytes,
-                "current": result.current,
-                "models": list(result.models),
-                "evidence": result.evidence,
-            }
-        )
+        print_json(result, "image already layers size=bytes current models evidence")
         return
     outcome = (
         "is here already"
@@ -201,7 +192,8 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     with progress.reporter() as report:
         downloads = command.download_model(context.workspace(report), command.DownloadRequest(what, revision, nodes))
     if as_json:
-        print_json({"models": [_document(model) for model in downloads], "copied_to": list(nodes)})
+        models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
+        print_json({"models": models, "copied_to": nodes})
         return
     for model in downloads:
         took = (
@@ -213,14 +205,3 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         print_result(f"  {model.folder}")
     if nodes:
         print_result(f"copied to {', '.join(nodes)}")
-
-
-def _document(model: Downloaded) -> dict[str, Any]:
-    return {
-        "model": model.model,
-        "commit": model.commit,
-        "folder": str(model.folder),
-        "size": model.size or None,
-        "fetched_bytes": model.fetched,
-        "seconds": round(model.seconds, 1),
-    }
