@@ -48,7 +48,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         if lost:
             print_note(lost)
         cached = listing.cached_models(workspace, lock)
-        evidence = listing.whole_evidence(workspace, target, lock, overview)
+        evidence = listing.evidence(workspace, target, lock, overview, whole=True)
         upgrades = listing.interrupted_upgrades(workspace, lock)
         print_json(
             {
@@ -71,7 +71,7 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         empty = "no images yet: `builder build TARGET` makes the first, `builder adopt IMAGE` takes one"
         print_result(lost or empty)
         return
-    evidence = listing.evidence(workspace, target, lock, overview)
+    evidence = listing.evidence(workspace, target, lock, overview, whole=False)
     for problem in (problem for each in evidence.values() for problem in each.problems):
         print_note(f"not counted: {problem}")
     if models:

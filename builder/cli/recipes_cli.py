@@ -17,15 +17,14 @@ from builder.cli.main import Group
 from builder.cli.options import (
     Context,
     WordChoice,
-    backend,
     container_options,
+    extra_argument,
     json_option,
     names,
     node_options,
-    overrides,
     pass_context,
-    requested,
     serve_options,
+    serve_request,
 )
 from builder.cli.output import confirm, print_document, print_json, print_line, print_message, print_note, print_result
 from builder.commands.recipes import FORMATS
@@ -70,22 +69,19 @@ def list_(context: Context, as_json: bool) -> None:
 
 @recipes.command()
 @click.argument("recipe", shell_complete=names("recipes"))
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@extra_argument
 @serve_options
 @node_options
 @json_option
 @pass_context
-def show(
-    context: Context, /, recipe: str, extra: tuple[str, ...], nodes: tuple[str, ...], as_json: bool, **options: Any
-) -> None:
+def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
     With --node, what each node starts; a NAME that builder.yaml does not have is the address of a node.
     """
     from builder.commands import recipes
 
-    request = recipes.ShowRequest(recipe, overrides(options), extra, nodes, backend(options["ray"]))
-    shown, engine_error = recipes.show_recipe(context.workspace(), request)
+    shown, engine_error = recipes.show_recipe(context.workspace(), serve_request(recipe, options))
     if as_json:
         command = data(shown.command, "argv env port host model script=is_script served_names=served")
         print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
@@ -305,7 +301,7 @@ folder of --output. Start those of the further nodes first, that of the first no
 
 @click.command(help=_HELP)
 @click.argument("what", required=False, metavar="[RECIPE|MODEL]", shell_complete=names("recipes", "models"))
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@extra_argument
 @click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True)
 @click.option(
     "--output",
@@ -318,22 +314,11 @@ folder of --output. Start those of the further nodes first, that of the first no
 @node_options
 @container_options
 @pass_context
-def export(
-    context: Context,
-    /,
-    what: str | None,
-    extra: tuple[str, ...],
-    kind: str,
-    output: Path | None,
-    address: str,
-    nodes: tuple[str, ...],
-    **options: Any,
-) -> None:
+def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **options: Any) -> None:
     """Exports, as the help says."""
     from builder.commands import recipes as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(what or "", overrides(options), extra, nodes, backend(options["ray"]), requested(options))
+    request = serve_request(what or "", options)
     exported = command.export_recipe(context.project, kind, request, os.environ, address)
     for warning in exported.warnings:
         print_note(warning)

@@ -16,16 +16,7 @@ import click
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
 from builder.cli.json_data import data
-from builder.cli.options import (
-    Context,
-    backend,
-    json_option,
-    names,
-    overrides,
-    pass_context,
-    requested,
-    serving_options,
-)
+from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
 from builder.cli.output import print_json, print_line, print_log, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
@@ -65,28 +56,15 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
 @serving_options
 @json_option
 @pass_context
-def restart(
-    context: Context,
-    /,
-    what: str,
-    extra: tuple[str, ...],
-    nodes: tuple[str, ...],
-    detach: bool,
-    force: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Restart a server, from the image that is paired now.
 
     After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
     here.
     """
     from builder.commands import servers as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(
-        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
-    )
+    request = serve_request(what, options)
     with progress.reporter() as report:
         result = command.restart_server(context.workspace(report), request, detach=detach)
     if as_json:
@@ -103,29 +81,15 @@ def restart(
 @serving_options
 @json_option
 @pass_context
-def run_command(
-    context: Context,
-    /,
-    what: str,
-    extra: tuple[str, ...],
-    nodes: tuple[str, ...],
-    detach: bool,
-    force: bool,
-    dry_run: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Serve a model with the image that it is paired with.
 
     Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
     when the machine starts. With several --node they serve it together, and the first one answers.
     """
     from builder.commands import servers as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(
-        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
-    )
+    request = serve_request(what, options)
     if dry_run and as_json:
         raise click.UsageError("--dry-run goes with no --json")
     with progress.reporter() as report:
@@ -343,17 +307,7 @@ _DONE = {
 @serving_options
 @json_option
 @pass_context
-def up(
-    context: Context,
-    /,
-    what: str,
-    extra: tuple[str, ...],
-    nodes: tuple[str, ...],
-    detach: bool,
-    force: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a model up: its image, its weights, its server.
 
     Builds the image of a recipe that has none yet; a number that is missing here is pulled from the registry of
@@ -365,11 +319,8 @@ def up(
     them, and shows its scripts before it is taken. Nothing is fetched unasked.
     """
     from builder.commands import up as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(
-        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
-    )
+    request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
         mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
     with _reporter() as report:

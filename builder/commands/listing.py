@@ -40,33 +40,21 @@ def lost_lock(workspace: Workspace) -> str:
 
 
 def evidence(
-    workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
+    workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview, *, whole: bool
 ) -> dict[ImageName, ImageEvidence]:
-    """The standing of each listed image by its last runs; empty where the project has no evidence of any."""
-    project, names = workspace.project, [row.name for row in overview.rows]
+    """The standing of each listed image by its last runs, with ``whole`` by all of them; empty where the project has no
+    evidence of any."""
+    project = workspace.project
     if not project.evidence.is_dir():
         return {}
-    from builder.evidence import standing as evidence_overview
+    from builder.evidence import standing
     from builder.lab.measure import probes
 
-    sets = probes.present_sets(project)
-    return evidence_overview.evidence_glance(project, _whole(project, target, lock), names, workspace.environment, sets)
-
-
-def whole_evidence(
-    workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
-) -> dict[ImageName, ImageEvidence]:
-    """The same with every run of each listed image."""
-    project, names = workspace.project, [row.name for row in overview.rows]
-    if not project.evidence.is_dir():
-        return {}
-    from builder.evidence import standing as evidence_overview
-    from builder.lab.measure import probes
-
-    sets = probes.present_sets(project)
-    return evidence_overview.evidence_overview(
-        project, _whole(project, target, lock), names, workspace.environment, sets
-    )
+    if target is not None:
+        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
+    read_evidence = standing.evidence_overview if whole else standing.evidence_glance
+    names = [row.name for row in overview.rows]
+    return read_evidence(project, lock, names, workspace.environment, probes.present_sets(project))
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
@@ -91,11 +79,6 @@ def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
     from builder.serving import model_revision
 
     return model_revision.cached(workspace.environment, lock)
-
-
-def _whole(project: Project, target: str | None, lock: Lock) -> Lock:
-    """The whole lock: one that is limited to ``target`` lacks earlier pairings of other models."""
-    return lock if target is None else lock_file.read_project_lock(project)
 
 
 def _only(project: Project, lock: Lock, text: str) -> Lock:

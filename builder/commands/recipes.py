@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.definitions.command import Backend, ServeCommand
+    from builder.definitions.command import ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
     from builder.definitions.recipe_problems import ImageFacts
@@ -345,18 +345,6 @@ def _rows(workspace: Workspace, lock: Lock, recipes: Iterable[CheckedRecipe]) ->
 
 
 @dataclass(frozen=True)
-class ShowRequest:
-    """A request to show the recipe called ``text``; ``overrides`` and ``extra`` change its command, ``nodes`` serve it.
-    A node that builder.yaml does not have is one at the address that it is called by."""
-
-    text: str
-    overrides: Mapping[str, str]
-    extra: Sequence[str] = ()
-    nodes: Sequence[str] = ()
-    backend: Backend | None = None
-
-
-@dataclass(frozen=True)
 class ShownNode:
     """A node and what runs on it: ``argv``, beside it ``ray`` on the head of Ray, in a container with the variables
     ``env`` and these devices and capabilities."""
@@ -380,9 +368,10 @@ class ShownRecipe:
     note: str
 
 
-def show_recipe(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe, str]:
-    """Reads a recipe and renders its command, for one machine and for the nodes. The second value says why the state of
-    its image is unknown, and is empty where it is known.
+def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
+    """Reads a recipe and renders its command, for one machine and for the nodes; a node that builder.yaml does not have
+    is one at the address that it is called by. The second value says why the state of its image is unknown, and is
+    empty where it is known.
 
     Raises UsageError where there is no such recipe, FileProblemsError for an error in its file or the overrides.
     """
@@ -397,7 +386,7 @@ def show_recipe(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe
 
 
 def _nodes(
-    project: Project, recipe: Recipe, rendered: ServeCommand, request: ShowRequest
+    project: Project, recipe: Recipe, rendered: ServeCommand, request: ServeRequest
 ) -> tuple[tuple[ShownNode, ...], str]:
     configured = {node.name: node for node in configuration.load_configuration(project).nodes} if request.nodes else {}
     nodes = [configured.get(name, Node(name, name, address=name)) for name in dict.fromkeys(request.nodes)]
