@@ -13,13 +13,15 @@ from typing import Literal
 
 # The result of one check of a machine or a project.
 
+Verdict = Literal["ok", "warning", "error"]
+
 
 @dataclass(frozen=True)
 class Diagnosis:
     """The result of one check. ``remedy`` is what to do, empty where all is well."""
 
     subject: str
-    verdict: Literal["ok", "warning", "error"]
+    verdict: Verdict
     message: str
     remedy: str = ""
 

@@ -15,7 +15,10 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import confirm, print_json, print_line, print_message, print_result, styled
 
 if TYPE_CHECKING:
-    from builder.commands.nodes import DiscoveredNode, Discovery, NodeFinding, NodeImage, NodeServer, NodeState
+    from collections.abc import Iterator, Sequence
+
+    from builder.base.events import Diagnosis
+    from builder.commands.nodes import DiscoveredNode, NodeImage, NodeState
 
 
 _timeout_option = click.option(
@@ -83,7 +86,12 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
     discovery = command.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
     written = False
     if not as_json:
-        _print_discovery(discovery)
+        rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
+        output.print_table(("NODE", "SETTING", "VALUE"), rows)
+        if discovery.changed:
+            print_line()
+        for line in discovery.difference() if discovery.changed else ():
+            print_line(output.line(line))
     if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and confirm("write builder.yaml?"))):
         command.write_nodes(context.project, discovery)
         written = True
@@ -126,20 +134,12 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
 
     findings = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
     if as_json:
-        print_json({"findings": data(findings, "node check=subject verdict message remedy?")})
+        keys = "check=subject verdict message remedy?"
+        print_json({"findings": [{"node": node, **data(each, keys)} for node in findings for each in findings[node]]})
     else:
-        _print_findings(findings)
-    return 1 if any(finding.verdict == "error" for finding in findings) else 0
-
-
-def _print_discovery(discovery: Discovery) -> None:
-    rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
-    output.print_table(("NODE", "SETTING", "VALUE"), rows)
-    if discovery.changed:
-        print_line()
-        for line in discovery.difference():
-            colour = {"+": "green", "-": "red"}.get(line[:1])
-            print_line(styled(line, fg=colour) if colour else line)
+        rows = [row for node, own in findings.items() for row in _finding_rows(node, own)]
+        output.print_table(("NODE", "CHECK", "STATE", ""), rows)
+    return 1 if any(each.verdict == "error" for own in findings.values() for each in own) else 0
 
 
 def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
@@ -158,29 +158,11 @@ def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
     return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
 
 
-def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
-    headings = ("NODE", "CHECK", "STATE", "")
-    cells = [headings, *((finding.node, finding.subject, finding.verdict, "") for finding in findings)]
-    # The widest of each column, so that the rows of all nodes stand in line.
-    widest = tuple(max(column, key=len) for column in zip(*cells, strict=True))
-    print_line(
-        styled(
-            "  ".join(heading.ljust(len(word)) for heading, word in zip(headings, widest, strict=True)).rstrip(),
-            bold=True,
-        )
-    )
-    before = ""
-    for finding in findings:
-        name = finding.node if finding.node != before else ""
-        before = finding.node
-        for line in output.lines(
-            widest, [(name, finding.subject, finding.verdict, finding.message)], output.text_width()
-        )[1:]:
-            print_line(
-                line.replace(f" {finding.verdict} ", f" {styled(finding.verdict, fg=_COLOURS[finding.verdict])} ", 1)
-            )
-        if finding.remedy:
-            print_result(f"  → {finding.remedy}", hanging=4)
+def _finding_rows(node: str, findings: Sequence[Diagnosis]) -> Iterator[tuple[str, str, str, str]]:
+    for each in findings:
+        verdict = styled(each.verdict, fg=_COLOURS[each.verdict])
+        yield node, each.subject, verdict, each.message + (f"\n→ {each.remedy}" if each.remedy else "")
+        node = ""
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:
@@ -198,18 +180,17 @@ def _rows(state: NodeState) -> list[tuple[str, ...]]:
 
 def _state_words(image: NodeImage) -> str:
     latest = "stale latest" if image.stale else "latest" if image.latest else ""
-    words = (image.state if image.state != "present" else "", latest)
-    return ", ".join(word for word in words if word) or "present"
+    return ", ".join(filter(None, (image.state if image.state != "present" else "", latest))) or "present"
 
 
 def _serving_words(state: NodeState, image: str) -> str:
-    return ", ".join(_server_words(server) for server in state.serving if server.image == image) or "-"
-
-
-def _server_words(server: NodeServer) -> str:
-    words = [server.state if server.state != "running" else "", "stale" if server.stale else ""]
-    more = ", ".join(word for word in words if word)
-    return server.name + (f" ({more})" if more else "")
+    texts = []
+    for server in state.serving:
+        if server.image == image:
+            words = (server.state if server.state != "running" else "", "stale" if server.stale else "")
+            more = ", ".join(filter(None, words))
+            texts.append(server.name + (f" ({more})" if more else ""))
+    return ", ".join(texts) or "-"
 
 
 def _node(state: NodeState) -> dict[str, Any]:

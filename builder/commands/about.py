@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from builder.base import files
 from builder.base.errors import BuilderError, EngineError, FileProblemsError, TransferError, UsageError
-from builder.base.events import Diagnosis, ignore
+from builder.base.events import Diagnosis, Verdict, ignore
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.building import mod_choice
@@ -321,7 +321,7 @@ def _disk(folder: str) -> Iterator[Diagnosis]:
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # the engine is on another machine, or its folder is not readable
-    verdict: Literal["ok", "warning", "error"] = "ok"
+    verdict: Verdict = "ok"
     remedy = ""
     if free < ROOM_FOR_ANY_IMAGE:
         verdict, remedy = "error", "free some space: even the cpu image needs 12 GB while it is built"
