@@ -100,8 +100,7 @@ def schema(name: str | None) -> None:
         return
     rows = [(each, about.title(each), str(about.FILES[each])) for each in NAMES]
     for each, title, path in rows:
-        for line in output.lines(("builder", ""), [(each, title), ("", path)], output.text_width())[1:]:
-            print_line(line)
+        output.print_facts([(each, title), ("", path)], widest=("builder", ""))
 
 
 # ``builder verify``.
@@ -140,13 +139,9 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
     if as_json:
         print_json({"findings": data(findings, "subject kind said=message remedy")})
     else:
-        rows = [
-            (each.kind, f"{each.subject}: {each.message}" + (f" → {each.remedy}" if each.remedy else ""))
-            for each in findings
-        ]
-        for line in output.lines(("missing", ""), rows, output.text_width())[1:]:
-            word, gap, rest = line.partition(" ")
-            print_line(styled(word, fg=_KINDS.get(word, (0, None))[1]) + gap + rest)
+        for each in findings:
+            text = f"{each.subject}: {each.message}" + (f" → {each.remedy}" if each.remedy else "")
+            output.print_facts([(styled(each.kind, fg=_KINDS[each.kind][1]), text)], widest=("missing", ""))
         if not findings:
             print_result("all is as images.lock has it")
     return next((code for kind, (code, _) in _KINDS.items() if any(each.kind == kind for each in findings)), 0)

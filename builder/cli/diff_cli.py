@@ -157,7 +157,7 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     rows = [row for side in (before, after) for row in _rows(side)]
-    yield from output.lines(("", "", "", ""), rows, output.text_width())[1:]
+    yield from output.lines(("", "", "", ""), rows, output.width())[1:]
     yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
     if difference.is_same:
         yield "nothing differs: both are the same image, byte for byte"
@@ -207,7 +207,7 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
     counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
     shown = changes if full else changes[:SHOWN_PACKAGES]
     rows = [(output.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in shown]
-    lines = output.lines(("", "", ""), rows, output.text_width() - 2)[1:]
+    lines = output.lines(("", "", ""), rows, output.width() - 2)[1:]
     if len(shown) < len(changes):
         lines.append(f"… and {len(changes) - len(shown)} more: --full lists them")
     yield from _section(f"{title}: {counts}", lines)
@@ -228,7 +228,7 @@ def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
     """Folds lines of prose to the terminal; the lines of files in diffs are never folded."""
-    return (folded for line in lines for folded in output.fold(line, output.text_width() - indent))
+    return (folded for line in lines for folded in output.fold(line, output.width() - indent))
 
 
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
@@ -265,7 +265,7 @@ def _version(version: Version | None) -> str:
 def _commits(between: CommitRange, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
     yield f"{words.counted(between.total, 'upstream commit')} that {output.word(which)}{matching}"
-    room = output.text_width() - 4
+    room = output.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
         yield f"  {line if len(line) <= room else line[: room - 1] + '…'}"

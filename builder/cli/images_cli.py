@@ -11,7 +11,7 @@ from builder.base.words import ago_text, size_text
 from builder.cli import output, upgrade_cli
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result, styled
+from builder.cli.output import print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 # ``builder list``.
-
-_COLOURS = {"current": "green", "good": "green", "bad": "red", "missing": "red", "moved": "red"}
 
 
 @click.command("list")
@@ -99,23 +97,19 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
         output.mark(row.image.status) if shows_status else "",
     ]
     words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
-    words.append(output.standing_word(evidence.standing if evidence else None))
+    words.append(output.word(evidence.standing if evidence else None))
     image = (
         str(row.name),
         ago_text(row.image.built),
         size_text(row.image.size),
         vllm.version if vllm else "-",
-        ", ".join(map(_coloured, filter(None, words))),
+        ", ".join(map(output.word, filter(None, words))),
         ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
     )
     notes = [f"note: {row.image.note}"] if row.image.note else []
     notes += [f"not checked: {name}: {reason}" for name, reason in row.image.unchecked.items()]
     notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
     return [image, *(("", "", "", "", "", note) for note in notes)]
-
-
-def _coloured(word: str) -> str:
-    return styled(word, fg=_COLOURS[word]) if word in _COLOURS else word
 
 
 def _put_back(name: ImageName, lock: Lock) -> Iterator[tuple[str, str]]:
@@ -148,7 +142,7 @@ def _model_rows(
 
     def status(pairing: Pairing) -> str:
         standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None
-        return ", ".join(word for word in (output.mark(pairing.status), output.standing_word(standing)) if word)
+        return ", ".join(word for word in (output.mark(pairing.status), output.word(standing)) if word)
 
     now, *before = ((str(p.image), status(p), p.note or "-") for p in (model.pairing, *model.previous))
     return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]

@@ -13,7 +13,7 @@ from builder.base import words
 from builder.cli import output
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, pass_context
-from builder.cli.output import confirm, print_error, print_json, print_line, print_note, print_result, styled
+from builder.cli.output import agreed, confirm, print_error, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,7 +219,7 @@ def migrate(
     if not as_json:
         _print_plan(planned)
     result = None
-    if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and confirm("do this?"))):
+    if planned.changes_something and agreed("do this?", yes=yes, as_json=as_json):
         result = command.migrate(workspace, planned)
     if as_json:
         print_json(_migration_json(planned, result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from builder.base import words
 from builder.cli import output, progress
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, parse_age, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_note, print_result, styled
+from builder.cli.output import agreed, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from builder.commands.keeping import AdoptedImage, Pruned, PrunePlan
@@ -118,11 +117,7 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     if not as_json:
         _print_plan(pruning)
     result = None
-    if (
-        not pruning.is_empty
-        and not dry_run
-        and (yes or (not as_json and sys.stdin.isatty() and confirm("remove these?")))
-    ):
+    if not pruning.is_empty and not dry_run and agreed("remove these?", yes=yes, as_json=as_json):
         with progress.showing("removing"):
             result = command.prune_images(context.workspace(), pruning)
     if as_json:

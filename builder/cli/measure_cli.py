@@ -10,7 +10,7 @@ from builder.base import words
 from builder.cli import output
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result, styled, verbosity_options
+from builder.cli.output import print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -94,7 +94,6 @@ def _show(results: Sequence[KeptOutcome], content: dict[str, Any], context: Cont
 
 # Measurements as tables and as JSON.
 
-_COLOURS = {"pass": "green", "fail": "red", "unclear": "yellow", "better": "green", "worse": "red"}
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
 # A finding that passed is no fault: it reports what the figures leave out.
 _FINDING_WORDS = {**_WORDS, "pass": "note"}
@@ -104,7 +103,7 @@ _MOST_FINDINGS = 6
 def print_outcome(kept: KeptOutcome, folder: str) -> None:
     """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
     outcome = kept.outcome
-    verdict = styled(_WORDS.get(outcome.verdict, outcome.verdict), fg=_COLOURS.get(outcome.verdict), bold=True)
+    verdict = output.word(outcome.verdict, _WORDS.get(outcome.verdict, outcome.verdict), bold=True)
     print_result(
         f"{outcome.name} of {kept.server} from {kept.image}: {verdict} ({words.duration_text(outcome.seconds)})"
     )
@@ -125,7 +124,7 @@ def print_outcome(kept: KeptOutcome, folder: str) -> None:
 
 def print_comparison(compared: ComparedNumbers) -> None:
     """Prints how the second number compares with the first."""
-    word = styled(compared.judgement, fg=_COLOURS.get(compared.judgement), bold=True)
+    word = output.word(compared.judgement, bold=True)
     rounds = words.counted(compared.rounds, "round")
     print_result(f"{compared.second} against {compared.first}: {word}, by {rounds} of each in turn")
     rows = [(_name(figure.name, figure.at), *_compared(figure)) for figure in compared.figures]
@@ -219,7 +218,6 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 # ``builder prove``.
 
 _PROOF_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
-_PROOF_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
 _COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
 _SHOWN = 10
 _PROOF = (
@@ -269,7 +267,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
 def print_proof(result: ProvedImage) -> None:
     """Prints the verdict for one model, and what it rests on."""
     evidence = result.evidence
-    word = styled(_PROOF_WORDS[evidence.verdict], fg=_PROOF_COLOURS[evidence.verdict], bold=True)
+    word = output.word(evidence.verdict, _PROOF_WORDS[evidence.verdict], bold=True)
     print_result(f"{word}: {evidence.subject.model} on {result.image}{summary(evidence)}")
     if evidence.accepted:
         print_result(f"  accepted: {evidence.accepted}")

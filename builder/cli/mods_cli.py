@@ -17,7 +17,7 @@ from builder.cli import output
 from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result, styled
+from builder.cli.output import agreed, confirm, print_json, print_line, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -144,7 +144,7 @@ def make_copies(
         if not confirm(f"take {taken}?", default=True):
             print_result("nothing was changed")
             return 1
-    if replacing and not yes and not (sys.stdin.isatty() and confirm("replace them?")):
+    if replacing and not agreed("replace them?", yes=yes):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
     _put_in_place(context.project, planned, make)
@@ -224,9 +224,8 @@ def list_(context: Context, as_json: bool) -> None:
         print_result(styled(listed.name, bold=True))
         if listed.mod and listed.mod.description:
             print_result(f"  {listed.mod.description}", hanging=0)
-        headings = ("", "conflicts", "")  # the widest name, so that the facts of all mods line up
-        for line in output.lines(headings, _facts(listed), output.text_width())[1:]:
-            print_line(line)
+        # The widest name, so that the facts of all mods line up.
+        output.print_facts(_facts(listed), widest=("", "conflicts", ""))
 
 
 def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
@@ -283,7 +282,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
         own = groupby(verdicts, lambda verdict: verdict.mod)
         print_json({"mods": [_checked_json(mod, list(of_mod)) for mod, of_mod in own]})
     else:
-        for line in lines(verdicts, output.text_width()):
+        for line in lines(verdicts, output.width()):
             print_line(line)
     if not mods:
         require_valid(context.project)

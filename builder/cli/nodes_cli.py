@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from builder.cli import output
 from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_message, print_result, styled
+from builder.cli.output import agreed, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +27,6 @@ _timeout_option = click.option(
     help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
 )
 _DISCOVERED = "node engine=host error? link=choice.shape address=choice.address? interface=choice.interface?"
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -92,7 +90,7 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
             print_line()
         for line in discovery.difference() if discovery.changed else ():
             print_line(output.line(line))
-    if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and confirm("write builder.yaml?"))):
+    if discovery.changed and agreed("write builder.yaml?", yes=yes, as_json=as_json):
         command.write_nodes(context.project, discovery)
         written = True
     if as_json:
@@ -160,8 +158,8 @@ def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
 
 def _finding_rows(node: str, findings: Sequence[Diagnosis]) -> Iterator[tuple[str, str, str, str]]:
     for each in findings:
-        verdict = styled(each.verdict, fg=_COLOURS[each.verdict])
-        yield node, each.subject, verdict, each.message + (f"\n→ {each.remedy}" if each.remedy else "")
+        text = each.message + (f"\n→ {each.remedy}" if each.remedy else "")
+        yield node, each.subject, output.word(each.verdict), text
         node = ""
 
 

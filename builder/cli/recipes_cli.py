@@ -26,7 +26,16 @@ from builder.cli.options import (
     serve_options,
     serve_request,
 )
-from builder.cli.output import confirm, print_document, print_json, print_line, print_message, print_note, print_result
+from builder.cli.output import (
+    agreed,
+    confirm,
+    print_document,
+    print_json,
+    print_line,
+    print_message,
+    print_note,
+    print_result,
+)
 from builder.commands.recipes import FORMATS
 
 if TYPE_CHECKING:
@@ -199,7 +208,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     shown = context.project.relative(mended.path)
     if mended.replaces and not mended.change:
         print_result(f"{shown}: there is nothing to correct")
-    elif mended.replaces and not yes and not (sys.stdin.isatty() and confirm("write this?")):
+    elif mended.replaces and not agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1
     checked = recipes.put_mended(context.project, mended)
