@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.commands.build import Rebuilt
     from builder.commands.transfers import PushedImage
-    from builder.evidence.store import ProvedImage
-    from builder.plan.plan_model import Step
 
 
 # ``builder build``.
@@ -252,7 +250,8 @@ def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
     plan, comparison = image.plan, image.comparison
     rows = []
     for number, step in enumerate(plan.steps):
-        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
+        taken = (f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
+        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else ", ".join(taken)
         rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
     output.print_table(("", "STEP", "TAKES"), rows)
     for warning in plan.warnings:
@@ -266,10 +265,6 @@ def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
         print_result(f"would build the next number of {plan.repository}, because")
         for reason in comparison.reasons:
             print_result(f"  {reason}")
-
-
-def _takes(step: Step) -> str:
-    return ", ".join(f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
 
 
 def _print_built(built: Built) -> None:
@@ -288,7 +283,12 @@ def _print_built(built: Built) -> None:
         a_job = memory.mib / memory.jobs / 1024
         print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
     for proof in built.proofs:
-        _print_proof(proof)
+        from builder.cli import measure_cli
+
+        if proof.evidence.verdict == "pass":
+            print_result(f"  proven for {proof.evidence.subject.model}{measure_cli.summary(proof.evidence)}")
+        else:
+            measure_cli.print_proof(proof)
         if proof.evidence.verdict == "changed" and proof.reference:
             back = f"`builder rollback {proof.evidence.subject.model}` goes back"
             print_result(f"  `builder diff {proof.reference} {built.image}` shows what changed; {back}")
@@ -296,15 +296,6 @@ def _print_built(built: Built) -> None:
         print_result(f"  {change}")
     if output.level() != "quiet":
         print_note(f"  log: {built.log}")
-
-
-def _print_proof(result: ProvedImage) -> None:
-    from builder.cli import measure_cli
-
-    if result.evidence.verdict == "pass":
-        print_result(f"  proven for {result.evidence.subject.model}{measure_cli.summary(result.evidence)}")
-    else:
-        measure_cli.print_proof(result)
 
 
 # The results of a build, and its plan, as JSON.

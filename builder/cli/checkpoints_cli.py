@@ -175,7 +175,12 @@ def list_(context: Context, as_json: bool) -> None:
     elif not listed:
         print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
     else:
-        rows = [(each.name, _revision_text(each), words.size_text(each.size_here), _about(each)) for each in listed]
+        rows = []
+        for each in listed:
+            revision = each.revisions[0].revision[:12] if each.revisions else "not made"
+            if each.revisions and not each.revisions[0].folder:
+                revision += ", not here"
+            rows.append((each.name, revision, words.size_text(each.size_here), _about(each)))
         output.print_table(("NAME", "REVISION", "HERE", "WHAT IT IS"), rows)
 
 
@@ -223,13 +228,6 @@ def _about(listed: ListedCheckpoint) -> str:
     if listed.problem:
         return f"broken: {listed.problem.splitlines()[0]}"
     return listed.definition.description if listed.definition else "made, and defined no longer"
-
-
-def _revision_text(listed: ListedCheckpoint) -> str:
-    if not listed.revisions:
-        return "not made"
-    latest = listed.revisions[0]
-    return latest.revision[:12] if latest.folder else f"{latest.revision[:12]}, not here"
 
 
 @checkpoints.command()

@@ -15,7 +15,7 @@ from builder.cli.output import print_json, print_line, print_message
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference, LockDifference, NumberChange
+    from builder.commands.diff import ImageDifference, LockDifference
     from builder.evidence.matrix import RunPair
     from builder.lab.compare.changes import (
         Changes,
@@ -196,7 +196,11 @@ def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
         for line in (*_sources(pin.sources), *pulls, *_contents(pin.changes, full)):
             if line:
                 yield f"  {line}"
-    yield from _listing("numbered images", (line for change in difference.numbers for line in _number(change)))
+    numbers = []
+    for number in difference.numbers:
+        numbers.append(f"{number.image}  {output.word(number.kind)}")
+        numbers += [f"  {_value(value)}" for value in number.values]
+    yield from _listing("numbered images", numbers)
 
 
 def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
@@ -206,7 +210,10 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
     kinds = [change.kind for change in changes]
     counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
     shown = changes if full else changes[:SHOWN_PACKAGES]
-    rows = [(output.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in shown]
+    rows = []
+    for change in shown:
+        versions = " → ".join(dict.fromkeys(filter(None, (change.before, change.after))))
+        rows.append((output.word(_PACKAGES[change.kind]), change.name, versions))
     lines = output.lines(("", "", ""), rows, output.width() - 2)[1:]
     if len(shown) < len(changes):
         lines.append(f"… and {len(changes) - len(shown)} more: --full lists them")
@@ -300,12 +307,6 @@ def _contents(changes: Changes, full: bool) -> Iterator[str]:
         yield from _listing("base", [_image(changes.base.before), f"→ {_image(changes.base.after)}"])
 
 
-def _versions(change: PackageChange) -> str:
-    if change.before is None or change.after is None or change.before == change.after:
-        return change.after or change.before or ""
-    return f"{change.before} → {change.after}"
-
-
 def _image(text: str | None) -> str:
     """A base image with its digest shortened."""
     return " ".join(words.short_digest(word) for word in text.split(" ")) if text else "none"
@@ -318,8 +319,3 @@ def _value(change: ValueChange) -> str:
 
 def _paired(pairing: Pairing | None) -> str:
     return f"{pairing.image} {output.mark(pairing.status)}" if pairing else "not paired"
-
-
-def _number(change: NumberChange) -> Iterator[str]:
-    yield f"{change.image}  {output.word(change.kind)}"
-    yield from (f"  {_value(value)}" for value in change.values)

@@ -14,13 +14,13 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.commands.showing import ShownImage
     from builder.evidence.standing import ImageEvidence
-    from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Status
+    from builder.lock.model import ImageName, Lock, Model, Pairing, Status
     from builder.numbers.status import ImageRow
 
 
@@ -91,13 +91,17 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
     shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
+    place: str = row.state if row.state != "present" else ""
+    if row.image.digest and row.state in {"present", "missing"}:  # the registry is not asked
+        place = "pushed" if row.state == "present" else "in registry"
     words = [
-        _where(row),
+        place,
         "current" if row.current else "",
         output.mark(row.image.status) if shows_status else "",
+        "pinned" if row.image.pinned else "",
+        "adopted" if row.image.adopted else "",
+        (evidence.standing if evidence else "") or "",
     ]
-    words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
-    words.append(output.word(evidence.standing if evidence else None))
     image = (
         str(row.name),
         ago_text(row.image.built),
@@ -108,16 +112,11 @@ def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> li
     )
     notes = [f"note: {row.image.note}"] if row.image.note else []
     notes += [f"not checked: {name}: {reason}" for name, reason in row.image.unchecked.items()]
-    notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
-    return [image, *(("", "", "", "", "", note) for note in notes)]
-
-
-def _put_back(name: ImageName, lock: Lock) -> Iterator[tuple[str, str]]:
-    """The models that were put back from an image by themselves, with the note of that."""
     for model, record in sorted(lock.models.items()):
         before = record.previous[0] if record.previous else None
-        if before and before.image == name and before.note.startswith("put back on "):
-            yield model, before.note
+        if before and before.image == row.name and before.note.startswith("put back on "):
+            notes.append(f"{model} was {before.note}")
+    return [image, *(("", "", "", "", "", note) for note in notes)]
 
 
 def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence | None) -> str:
@@ -125,13 +124,6 @@ def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence |
     own = [status] if status not in {"untested", row.image.status} else []
     words = ", ".join(word for word in (*own, output.beside_model(evidence, model)) if word)
     return f"{model} ({words})" if words else model
-
-
-def _where(row: ImageRow) -> str:
-    """The place of the image in words; the registry is not queried."""
-    if row.image.digest is None or row.state not in {"present", "missing"}:
-        return row.state if row.state != "present" else ""
-    return "pushed" if row.state == "present" else "in registry"
 
 
 def _model_rows(
@@ -145,14 +137,11 @@ def _model_rows(
         return ", ".join(word for word in (output.mark(pairing.status), output.word(standing)) if word)
 
     now, *before = ((str(p.image), status(p), p.note or "-") for p in (model.pairing, *model.previous))
-    return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]
-
-
-def _cached(cached: CachedModel | None) -> str:
-    if cached is None:
-        return "  not downloaded"
-    revision = f" at {cached.revision[:7]}" if cached.revision else ""
-    return f"  {size_text(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
+    state = "  not downloaded"
+    if cached:
+        revision = f" at {cached.revision[:7]}" if cached.revision else ""
+        state = f"  {size_text(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
+    return [(name, *now), (state, "", "", ""), *(("  before", *pairing) for pairing in before)]
 
 
 _ROW = (
@@ -223,7 +212,11 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
 
 def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
+    from builder.cli.evidence_cli import standings
+
     row, image = shown.row, shown.row.image
+    mods = [f"{name} ({digest[7:19]})" for name, digest in image.mods.items()]
+    made, signed = len(shown.witnesses.statements), shown.witnesses.signed
     base = _takes(shown, "base")
     count = len(shown.packages)
     kept = shown.steps or shown.adopted
@@ -233,7 +226,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("status", output.mark(image.status) + (f": {image.note}" if image.note else "")),
         ("pruned", f"{image.pruned} ({words.ago_text(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
-        ("evidence", _standings(shown)),
+        ("evidence", standings(shown.evidence) if shown.evidence else ""),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),
         ("adopted from", ", ".join((image.adopted.image, *image.adopted.digests)) if image.adopted else ""),
@@ -244,31 +237,17 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         *(("not checked", f"{name}: {reason}") for name, reason in image.unchecked.items()),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
-        ("mods", "" if image.adopted and not image.mods else _mods(image)),
+        ("mods", ", ".join(mods) or ("" if image.adopted else "none")),
         ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
         ("first start", _FIRST_START if shown.compiles_kernels else ""),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
-        ("witnesses", _witnesses(shown)),
+        ("witnesses", f"{words.counted(made, 'machine')} made the same content, {signed} signed" if made else ""),
         ("built again", image.rebuilt or ""),
         ("input hash", image.input_hash),
         ("build folder", project.relative(shown.directory) if kept else "gone"),
     ]
     return [(name, value) for name, value in facts if value]
-
-
-def _standings(shown: ShownImage) -> str:
-    if shown.evidence is None:
-        return ""
-    from builder.cli import evidence_cli
-
-    return evidence_cli.standings(shown.evidence)
-
-
-def _witnesses(shown: ShownImage) -> str:
-    if not (count := len(shown.witnesses.statements)):
-        return ""
-    return f"{words.counted(count, 'machine')} made the same content, {shown.witnesses.signed} signed"
 
 
 def _gpu_checks(shown: ShownImage) -> str:
@@ -277,10 +256,6 @@ def _gpu_checks(shown: ShownImage) -> str:
         return f"passed on {image.gpu}"
     never = shown.uses_gpu and not image.adopted and "gpu" not in image.unchecked
     return "never run: it was built beside no GPU" if never else ""
-
-
-def _mods(image: NumberedImage) -> str:
-    return ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"
 
 
 def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:

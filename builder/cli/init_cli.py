@@ -82,7 +82,12 @@ def init(
     _print_made(result)
     for finding in command.machine_findings(result.project, os.environ):
         output.print_finding(finding)
-    _print_next(result)
+    go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
+    if result.first:
+        print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
+        print_result("  `builder recipes list` shows every recipe")
+    else:
+        print_result(f"next: {go}write dockerfiles/NAME/image.yaml, or `builder adopt IMAGE`")
     return 0
 
 
@@ -104,15 +109,6 @@ def _parts(result: InitResult) -> dict[str, list[str]]:
     selected = result.selection
     recipes = [Path(file).stem for file in selected.recipes]
     return {"definitions": list(selected.definitions), "mods": list(selected.mods), "recipes": recipes}
-
-
-def _print_next(result: InitResult) -> None:
-    go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
-    if result.first:
-        print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
-        print_result("  `builder recipes list` shows every recipe")
-    else:
-        print_result(f"next: {go}write dockerfiles/NAME/image.yaml, or `builder adopt IMAGE`")
 
 
 def _update(context: Context, contents: Contents | None, *, yes: bool, force: bool, as_json: bool) -> int:

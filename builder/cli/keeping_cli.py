@@ -155,22 +155,19 @@ def _print_plan(pruning: PrunePlan) -> None:
             print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
     if pruning.nameless:
         print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
-    for cache in pruning.compiled:
-        print_result(f"and what {cache.name} compiled when it served: {words.size_text(cache.size)} in {cache.folder}")
-    _print_caches(pruning)
+    further = [
+        *((f"what {each.name} compiled when it served", each.size, f" in {each.folder}") for each in pruning.compiled),
+        *((each.title, each.size, "") for each in pruning.checkpoints),
+        ("what was read of wheels that are pinned no longer", pruning.wheels_size if pruning.wheels else None, ""),
+        ("downloads that no mod names any more", pruning.downloads_size if pruning.downloads else None, ""),
+    ]
+    for what, size, place in further:
+        if size is not None:
+            print_result(f"and {what}: {words.size_text(size)}{place}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
     print_result(
         f"frees {words.size_text(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else "")
     )
-
-
-def _print_caches(pruning: PrunePlan) -> None:
-    for checkpoint in pruning.checkpoints:
-        print_result(f"and {checkpoint.title}: {words.size_text(checkpoint.size)}")
-    if pruning.wheels:
-        print_result(f"and what was read of wheels that are pinned no longer: {words.size_text(pruning.wheels_size)}")
-    if pruning.downloads:
-        print_result(f"and downloads that no mod names any more: {words.size_text(pruning.downloads_size)}")
 
 
 def _print_removed(result: Pruned) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.commands.measuring import KeptOutcome
-    from builder.evidence.records import Evidence, Figure
+    from builder.evidence.records import Evidence
     from builder.evidence.store import ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 
@@ -110,7 +110,12 @@ def print_outcome(kept: KeptOutcome, folder: str) -> None:
     if outcome.counts and outcome.kind == "probe":
         print_result("  " + ", ".join(f"{count} {name}" for name, count in outcome.counts.items()), hanging=4)
     if outcome.figures:
-        rows = [(_name(figure.name, figure.at), *_numbers(figure)) for figure in outcome.figures]
+        rows = []
+        for figure in outcome.figures:
+            size, count = figure.unit == "bytes", len(figure.values)
+            mean = words.size_text(round(figure.mean)) if size else _number(figure.mean)
+            spread = _number(figure.std) if count > 1 and not size else ""
+            rows.append((_name(figure.name, figure.at), mean, spread, str(count), "" if size else figure.unit))
         output.print_table(("figure", "mean", "± std", "runs", "unit"), rows)
     for finding in outcome.findings[:_MOST_FINDINGS]:
         place = f" ({finding.at})" if finding.at else ""
@@ -156,13 +161,6 @@ def _name(name: str, at: Mapping[str, int | str]) -> str:
     share = f" @ {at['share']} %" if "share" in at else ""
     prompt = f" pp{at['pp']}" if name in {"ttfr", "ttft"} and "pp" in at else ""
     return f"{name}{size}{prompt}{depth}{several}{share}"
-
-
-def _numbers(figure: Figure) -> tuple[str, str, str, str]:
-    if figure.unit == "bytes":
-        return words.size_text(round(figure.mean)), "", str(len(figure.values)), ""
-    spread = _number(figure.std) if len(figure.values) > 1 else ""
-    return _number(figure.mean), spread, str(len(figure.values)), figure.unit
 
 
 def _compared(figure: ComparedFigure) -> tuple[str, ...]:

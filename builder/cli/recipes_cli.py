@@ -333,16 +333,13 @@ def export(context: Context, /, what: str | None, kind: str, output: Path | None
         print_note(warning)
     several = len(exported.texts) > 1
     if output is None:
+        # A stream of YAML has several documents.
+        heading = "---\n# node {}\n" if kind == "compose" else "# ---- node {} ----\n"
         for node, text in exported.texts.items():
-            print_document((_heading(node, kind) if several else "") + text)
+            print_document((heading.format(node) if several else "") + text)
         return
     files = command.write_export(output, exported, kind)
     for file, node in zip(files, exported.texts, strict=True):
         print_result(f"{file}: {exported.image}" + (f" on {node}" if several else ""))
     if several:
         print_result(f"start {files[0]} last")
-
-
-def _heading(node: str, kind: str) -> str:
-    """Stands between the texts of several nodes: a stream of YAML has several documents."""
-    return f"---\n# node {node}\n" if kind == "compose" else f"# ---- node {node} ----\n"
