@@ -12,8 +12,6 @@ from builder.cli.json_data import data
 from builder.cli.options import Context, WordChoice, json_option, pass_context
 from builder.cli.output import print_document, print_json, print_line, print_result, styled
 
-# ``builder doctor``.
-
 
 @click.command()
 @click.option(
@@ -38,9 +36,6 @@ def doctor(context: Context, releases: str | None, as_json: bool) -> int:
         for finding in findings:
             output.print_finding(finding)
     return 1 if any(finding.verdict == "error" for finding in findings) else 0
-
-
-# ``builder explain``.
 
 
 @click.command()
@@ -72,8 +67,6 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
             print_result(f"  {line}", hanging=4)
 
 
-# ``builder schema``.
-
 FILES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
 OUTPUTS = (
     *("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json"),
@@ -102,8 +95,6 @@ def schema(name: str | None) -> None:
     for each, title, path in rows:
         output.print_facts([(each, title), ("", path)], widest=("builder", ""))
 
-
-# ``builder verify``.
 
 # The exit code and the colour of each kind, the gravest first: it decides how the command ends.
 _KINDS = {

@@ -1,7 +1,4 @@
-"""This page defines the command line of builder bisect and its subcommands.
-
-The commands come first, then the result as text and as JSON.
-"""
+"""This page defines the command line of builder bisect and its subcommands."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from builder.commands.bisect_trying import BisectReport, FoundCulprit
     from builder.lab.bisect.session import Bisection, Judge
 
-
-# ``builder bisect``, with ``status``, ``stop``, ``good``, ``bad`` and ``skip``.
 
 _START = "start"
 

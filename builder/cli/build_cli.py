@@ -1,7 +1,4 @@
-"""This page defines the command line of builder build and builder rebuild.
-
-The build comes first, then its JSON, then the rebuild.
-"""
+"""This page defines the command line of builder build and builder rebuild."""
 
 from __future__ import annotations
 
@@ -37,9 +34,6 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.commands.build import Rebuilt
     from builder.commands.transfers import PushedImage
-
-
-# ``builder build``.
 
 
 @click.command()
@@ -298,9 +292,6 @@ def _print_built(built: Built) -> None:
         print_note(f"  log: {built.log}")
 
 
-# The results of a build, and its plan, as JSON.
-
-
 def document(
     results: Sequence[AlreadyBuilt | Built | PushedImage] = (),
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
@@ -383,8 +374,6 @@ def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
         "free_bytes": outlook.free,
     }
 
-
-# ``builder rebuild``.
 
 _MOST_PATHS = 20
 _KINDS: dict[Kind, str] = {

@@ -147,9 +147,6 @@ def _beside(figure: Figure | None) -> str:
     return f"{mean} ± {words.amount_text(figure.std, figure.unit)}" if len(figure.values) > 1 else mean
 
 
-# ``builder matrix``.
-
-
 @click.command()
 @click.option(
     "--models", multiple=True, metavar="MODEL,…", shell_complete=names("models", "recipes"), help="Only these models."
@@ -192,8 +189,6 @@ def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
     """The names of an option that may be given several times, or once with commas."""
     return tuple(name for text in texts for name in text.split(",") if name)
 
-
-# The table of numbers, models and proofs as text and as JSON.
 
 # One character each, for tables with more models than words fit beside each other.
 _MARKS: Mapping[CellWord, str] = {
@@ -281,8 +276,6 @@ def _letter(place: int) -> str:
     before, last = divmod(place, 26)
     return (_letter(before - 1) if before else "") + chr(ord("A") + last)
 
-
-# ``builder report``.
 
 _FILE, _FOLDER = "report.html", "report"
 

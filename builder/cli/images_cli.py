@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from builder.numbers.status import ImageRow
 
 
-# ``builder list``.
-
-
 @click.command("list")
 @click.argument("target", required=False, shell_complete=names("definitions", "models", "recipes"))
 @click.option("--models", is_flag=True, help="A row for each model, what the cache has of it, and the images before.")
@@ -176,8 +173,6 @@ def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any
         "cached_revision": cached.revision if cached else None,
     }
 
-
-# ``builder show``.
 
 _FIRST_START = (
     "compiles FlashInfer's kernels, which this image lacks: minutes, and up to 8 GiB for each of MAX_JOBS compilers"

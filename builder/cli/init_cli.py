@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from builder.moving.taking import ContainerState
 
 
-# ``builder init``.
-
-
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path), metavar="[FOLDER]")
 @click.option("--spark", "contents", flag_value="spark", help="What a DGX Spark serves with.")
@@ -166,8 +163,6 @@ def _print_update(update: InitUpdate) -> None:
         edited = f"note: {each.path} was edited here, or did not come with this program"
         print_note(f"{edited}: only a yes of yours, or --yes --force, writes over it")
 
-
-# ``builder migrate``.
 
 _MOST_NAMED = 12
 

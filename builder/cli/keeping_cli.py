@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from builder.commands.keeping import AdoptedImage, Pruned, PrunePlan
 
 
-# ``builder adopt``.
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE[:TAG]")
 @click.option(
@@ -84,8 +81,6 @@ def _contents(result: AdoptedImage) -> str:
     parts = (words.size_text(result.record.size), result.record.platform, *sources, packages)
     return ", ".join(part for part in parts if part)
 
-
-# ``builder prune``.
 
 KEEP = 3
 

@@ -1,7 +1,6 @@
 """This page is the command line as a whole: its commands, its help and its errors.
 
-The bug report comes first, then the table of commands, the help, the message for ^C, and the main program.
-System errors come last. A command's module is imported only when the command runs or shows its own help.
+A command's module is imported only when the command runs or shows its own help.
 """
 
 from __future__ import annotations
@@ -213,9 +212,6 @@ class Commands(click.Group):
         for group, commands in GROUPS.items():
             with formatter.section(group):
                 formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in commands.items()])
-
-
-# ``builder help``.
 
 
 def _complete_words(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

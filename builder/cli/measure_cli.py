@@ -92,8 +92,6 @@ def _show(results: Sequence[KeptOutcome], content: dict[str, Any], context: Cont
         print_outcome(kept, str(context.project.root))
 
 
-# Measurements as tables and as JSON.
-
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
 # A finding that passed is no fault: it reports what the figures leave out.
 _FINDING_WORDS = {**_WORDS, "pass": "note"}
@@ -179,9 +177,6 @@ def _finite(value: float) -> float | None:
     return value if abs(value) < 1e6 else None
 
 
-# ``builder probe``.
-
-
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.argument("wanted", metavar="[NAME…]", nargs=-1, shell_complete=names("probes"))
@@ -212,8 +207,6 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
     _show(results, {"probes": [kept.json for kept in results]}, context, as_json=as_json)
     return int(any(kept.outcome.verdict != "pass" for kept in results))
 
-
-# ``builder prove``.
 
 _PROOF_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
 _COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one

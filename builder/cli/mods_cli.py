@@ -1,7 +1,4 @@
-"""This page defines the command line of builder mods.
-
-Copies from other repositories come first, for mods and for recipes. The commands, their JSON and their text follow.
-"""
+"""This page defines the command line of builder mods."""
 
 from __future__ import annotations
 

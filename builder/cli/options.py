@@ -1,6 +1,5 @@
 """This page has the options that several commands share.
 
-The context of a command comes first, then completions, general options, and the options for serving.
 A completion reads the project's files and never contacts the engine.
 """
 

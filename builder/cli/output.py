@@ -1,9 +1,7 @@
 """This page prints everything that the program shows.
 
-Safe terminal text comes first, then colours, folding, the amount of output, and printing.
-Tables and the text of checks, standings, transfers and waiting follow.
-Results go to standard output, everything else to standard error.
-Control characters in foreign text are shown and never obeyed.
+Results go to standard output, everything else to standard error. Control characters in foreign text are shown and never
+obeyed.
 """
 
 from __future__ import annotations

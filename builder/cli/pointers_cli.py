@@ -1,7 +1,4 @@
-"""This page defines the command line of builder pair, mark, pin, unpin, promote and rollback.
-
-The moved pointers as text and JSON come first, then the commands.
-"""
+"""This page defines the command line of builder pair, mark, pin, unpin, promote and rollback."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Status
     from builder.numbers.pointers import PointerMove
 
-
-# Pointers that moved, as text and as JSON.
 
 SHOWN_DIFFERENCES = 8
 
@@ -57,8 +52,6 @@ def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
         for move in moves
     ]
 
-
-# ``builder pair`` and ``builder mark``.
 
 STATUSES = ("good", "bad", "unmarked", "untested")
 
@@ -138,9 +131,6 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
         print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
 
 
-# ``builder pin`` and ``builder unpin``.
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions", "models", "recipes"))
 @json_option
@@ -172,9 +162,6 @@ def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
     print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was {word} already")
 
 
-# ``builder promote``.
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered"))
 @click.option("--force", is_flag=True, help="Do it even though the image is marked bad, or lacks required evidence.")
@@ -196,8 +183,6 @@ def promote(context: Context, image: str, force: bool, note: str, as_json: bool)
     else:
         print_result(f"{result.image} was current already")
 
-
-# ``builder rollback``.
 
 _STAYS = {False: "still serves from", True: "would still serve from"}
 

@@ -1,7 +1,4 @@
-"""This page defines the command line of builder logs, restart, run, status, stop and up.
-
-The commands follow in this order, with the JSON of a started server between run and status.
-"""
+"""This page defines the command line of builder logs, restart, run, status, stop and up."""
 
 from __future__ import annotations
 
@@ -29,9 +26,6 @@ if TYPE_CHECKING:
     from builder.serving.preparation import PreparedServer
 
 
-# ``builder logs``.
-
-
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option("--follow", "-f", is_flag=True, help="Keep printing what comes.")
@@ -47,9 +41,6 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
     lines = command.follow_server_log if follow else command.server_logs
     for line in lines(context.workspace(), what, node, tail):
         print_log(line)
-
-
-# ``builder restart``.
 
 
 @click.command()
@@ -71,9 +62,6 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
         print_json({"server": document(result)})
     else:
         print_served(result)
-
-
-# ``builder run``.
 
 
 @click.command()
@@ -130,9 +118,6 @@ def print_prepared(prepared: PreparedServer) -> None:
         print_note(prepared.note)
 
 
-# A server that was started as JSON, for the commands that start one.
-
-
 def document(result: ServeResult) -> dict[str, Any]:
     """The server for programs."""
     return {
@@ -140,8 +125,6 @@ def document(result: ServeResult) -> dict[str, Any]:
         **data(result, "already ready_seconds=seconds~ put_back_from=put_back.origin"),
     }
 
-
-# ``builder status``.
 
 _PAUSE_SECONDS = 1.0
 _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
@@ -254,9 +237,6 @@ def _service(state: ServerState) -> dict[str, Any]:
     }
 
 
-# ``builder stop``.
-
-
 @click.command()
 @click.argument("what", metavar="[RECIPE|MODEL]", required=False, shell_complete=names("recipes", "models"))
 @click.option(
@@ -288,8 +268,6 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     took = words.duration_text(result.seconds)
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
 
-
-# ``builder up``.
 
 _DONE = {
     "here": "is here already",

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from builder.commands.transfers import PushedImage
 
 
-# ``builder copy``.
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE:N", shell_complete=names("numbered", "definitions"))
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE…", shell_complete=names("nodes"))
@@ -46,8 +43,6 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
         output.print_error(error, f"{result.image} is not on {node}:")
     return 1 if failed else 0
 
-
-# ``builder export-image`` and ``builder import-image``.
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -114,9 +109,6 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
         print_result(f"`builder promote {result.image}` makes it current")
 
 
-# ``builder pull``.
-
-
 @click.command()
 @click.argument("image", metavar="IMAGE:N|RECIPE", shell_complete=names("numbered", "recipes", "models"))
 @verbosity_options
@@ -134,9 +126,6 @@ def pull(context: Context, image: str) -> None:
         result = command.pull_image(context.workspace(report), image)
     outcome = f"pulled, {result.layers}" if result.layers else "is here already"
     print_result(f"{result.image} {outcome}")
-
-
-# ``builder push``.
 
 
 @click.command()
@@ -166,9 +155,6 @@ def print_pushed(pushed: PushedImage) -> None:
     )
     if not pushed.already:
         print_result(f"  sign it with: `cosign sign {pushed.reference.rpartition(':')[0]}@{pushed.digest}`")
-
-
-# ``builder download``.
 
 
 @click.command()

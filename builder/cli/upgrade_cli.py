@@ -1,7 +1,4 @@
-"""This page defines the command line of builder upgrade.
-
-The command comes first, then interrupted upgrades as JSON.
-"""
+"""This page defines the command line of builder upgrade."""
 
 from __future__ import annotations
 
@@ -19,8 +16,6 @@ if TYPE_CHECKING:
     from builder.commands.upgrade import UpgradeReport
     from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
 
-
-# ``builder upgrade``.
 
 _KEYS = (
     "subject=upgrade.subject result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
@@ -113,9 +108,6 @@ def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
         print_result(f"  {label}: {line}", hanging=4)
     if len(lines) > most:
         print_result(f"  {label}: and {len(lines) - most} more")
-
-
-# Interrupted upgrades as JSON, for `status` and `list`.
 
 
 def document(interrupted: InterruptedUpgrade) -> dict[str, Any]:

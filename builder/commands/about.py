@@ -1,7 +1,4 @@
-"""These commands check a project and explain the program.
-
-Shell completion comes first, then explain, the JSON Schemas, the version, doctor and verify.
-"""
+"""These commands check a project and explain the program."""
 
 from __future__ import annotations
 

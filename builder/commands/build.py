@@ -1,7 +1,4 @@
-"""The build command makes a numbered image, and the rebuild command repeats a recorded build.
-
-The build comes first: resolve, plan, bake, verify, commit. The rebuild follows and compares the content.
-"""
+"""The build command makes a numbered image, and the rebuild command repeats a recorded build."""
 
 from __future__ import annotations
 

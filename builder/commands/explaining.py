@@ -1,6 +1,6 @@
 """This page explains exit codes, keys of files, and messages about recipes.
 
-The explanations follow in this order. They come from the docstrings of errors and from the schemas.
+The explanations come from the docstrings of errors and from the schemas.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""These commands move a numbered image between machines as a file.
-
-The export comes first, then the import.
-"""
+"""These commands move a numbered image between machines as a file."""
 
 from __future__ import annotations
 

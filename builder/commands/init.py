@@ -1,6 +1,5 @@
 """The init and migrate commands make a project of a folder or of an existing checkout.
 
-The description of this machine comes first, then init, the update of a project, and migrate.
 Files that the user has edited stay unchanged, unless the user asks for a replacement.
 """
 

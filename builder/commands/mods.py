@@ -1,7 +1,7 @@
 """The mods commands add, check, list, create, pin and update mods.
 
-The commands follow in this order. The check tries versions that the user names, or the versions of images.lock.
-The update also moves copied recipes to the current version of their repository.
+The check tries versions that the user names, or the versions of images.lock. The update also moves copied recipes to
+the current version of their repository.
 """
 
 from __future__ import annotations
@@ -56,9 +56,6 @@ if TYPE_CHECKING:
     from builder.lock.model import Lock
     from builder.moving.copies import Kind, Origin, PlannedCopy
     from builder.pins.packages import Access
-
-
-# ``mods add``
 
 
 def plan_copies(
@@ -331,9 +328,6 @@ def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_P
     )
 
 
-# ``mods list``
-
-
 @dataclass(frozen=True)
 class ListedMod:
     """A mod with the definitions, recipes and numbered images that use it. ``mod`` is None where its files are wrong,
@@ -404,8 +398,6 @@ def changes(mod: Mod) -> tuple[str, ...]:
     )
 
 
-# ``mods new``
-
 _SKELETON = Path(definitions.__file__).parent / "skeleton"
 _FOR_EDITORS = "# yaml-language-server: $schema="
 
@@ -432,9 +424,6 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
         (unfinished / source.name).write_text(text, encoding="utf-8")
     files.put_folder_in_place(unfinished, folder)
     return tuple(sorted(folder.iterdir()))
-
-
-# ``mods pin``
 
 
 @dataclass(frozen=True)

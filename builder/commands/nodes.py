@@ -1,7 +1,4 @@
-"""The nodes commands show, check and discover the machines of a project.
-
-The overview of images and servers comes first, then the check of a common link, then the discovery of settings.
-"""
+"""The nodes commands show, check and discover the machines of a project."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """These commands transfer numbered images and models between machines, registries and the hub.
 
-The order is push, copy, pull and download. images.lock records the digest of each pushed image.
+images.lock records the digest of each pushed image.
 """
 
 from __future__ import annotations
