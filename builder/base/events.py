@@ -56,6 +56,11 @@ class TaskFinished:
     seconds: float
 
 
+def as_messages(report: Report) -> Callable[[str], None]:
+    """Returns a function that reports each text which it is given as a message."""
+    return lambda text: report(Message(text))
+
+
 @contextmanager
 def task(report: Report, text: str) -> Iterator[None]:
     """Reports the block as a task; one that fails is reported as ended, too."""

@@ -20,7 +20,7 @@ from builder.base.errors import (
     SourceError,
     UsageError,
 )
-from builder.base.events import Message
+from builder.base.events import as_messages
 from builder.base.words import did_you_mean
 from builder.building import vllm_choices
 from builder.commands import mods
@@ -203,20 +203,10 @@ def plan_recipe_copies(
 ) -> RecipeCopies:
     """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
     ``everything`` is wanted. Raises what `mods.plan_copies` does."""
-    if name and everything:
-        raise UsageError("`--as` names one recipe, and `--all` takes several: give one of them")
-
-    def notify(line: str) -> None:
-        report(Message(line))
-
-    upstream = copies.find_repository(project, copies.parse_address(text), notify)
-    paths = copies.recipes_at(upstream)
-    chosen = paths if everything else (copies.require_one(upstream, "recipe", paths),)
-    planned = []
-    for path in chosen:
-        own_name = name.removesuffix(".yaml") if name else copies.name_of(upstream, "recipe", path)
-        planned.append(copies.plan_copy(project, upstream, "recipe", path, own_name, notify))
-    return RecipeCopies(tuple(planned), *_named_mods(project, upstream, planned, notify))
+    notify = as_messages(report)
+    name = name and name.removesuffix(".yaml")
+    upstream, planned = mods.copies_at(project, "recipe", text, name, notify, everything=everything)
+    return RecipeCopies(planned, *_named_mods(project, upstream, planned, notify))
 
 
 def _named_mods(
