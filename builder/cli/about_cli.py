@@ -11,6 +11,7 @@ from builder.cli import output, progress
 from builder.cli.json_data import data
 from builder.cli.options import Context, WordChoice, json_option, pass_context
 from builder.cli.output import print_document, print_json, print_line, print_result, styled
+from builder.commands.explaining import OUTPUTS, SCHEMAS
 
 
 @click.command()
@@ -67,16 +68,10 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
             print_result(f"  {line}", hanging=4)
 
 
-FILES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
-OUTPUTS = (
-    *("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json"),
-    *("status-json", "list-json"),
-)
-NAMES = FILES + OUTPUTS
-
-
 @click.command()
-@click.argument("name", required=False, type=WordChoice(NAMES), metavar=f"[{'|'.join(FILES)}|COMMAND-json]")
+@click.argument(
+    "name", required=False, type=WordChoice((*SCHEMAS, *OUTPUTS)), metavar=f"[{'|'.join(SCHEMAS)}|COMMAND-json]"
+)
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 
@@ -91,9 +86,8 @@ def schema(name: str | None) -> None:
     if name is not None:
         print_document(about.text(name))
         return
-    rows = [(each, about.title(each), str(about.FILES[each])) for each in NAMES]
-    for each, title, path in rows:
-        output.print_facts([(each, title), ("", path)], widest=("builder", ""))
+    for each, path in about.FILES.items():
+        output.print_facts([(each, about.title(each)), ("", str(path))], widest=("builder", ""))
 
 
 # The exit code and the colour of each kind, the gravest first: it decides how the command ends.

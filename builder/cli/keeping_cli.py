@@ -37,9 +37,8 @@ def adopt(
     """
     from builder.commands import keeping as command
 
-    request = command.AdoptRequest(image, repository, models, promote=not no_promote)
     with progress.showing(f"reading {image}"):
-        result = command.adopt_image(context.workspace(), request)
+        result = command.adopt_image(context.workspace(), image, repository, models, promote=not no_promote)
     if not as_json:
         _print(image, result)
         return

@@ -65,13 +65,11 @@ def export_image(context: Context, image: str, file: Path, force: bool, as_json:
     from builder.commands import image_files as command
 
     with progress.reporter() as report:
-        result = command.export_image(context.workspace(report), image, file, replace=force)
+        name, size, layers = command.export_image(context.workspace(report), image, file, replace=force)
     if as_json:
-        print_json({"image": result.image, "file": file, "size": result.size, "layers": result.layers})
+        print_json({"image": name, "file": file, "size": size, "layers": layers})
         return
-    print_result(
-        f"{result.image} is in {file}: {words.counted(result.layers, 'layer')}, {words.size_text(result.size)}"
-    )
+    print_result(f"{name} is in {file}: {words.counted(layers, 'layer')}, {words.size_text(size)}")
 
 
 @click.command("import-image")
@@ -123,9 +121,8 @@ def pull(context: Context, image: str) -> None:
     from builder.commands import transfers as command
 
     with progress.reporter() as report:
-        result = command.pull_image(context.workspace(report), image)
-    outcome = f"pulled, {result.layers}" if result.layers else "is here already"
-    print_result(f"{result.image} {outcome}")
+        name, layers = command.pull_image(context.workspace(report), image)
+    print_result(f"{name} pulled, {layers}" if layers else f"{name} is here already")
 
 
 @click.command()

@@ -439,7 +439,7 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
             errors.append((configuration.FILE, error))
     for image in migration.images:
         try:
-            adopted.append(keeping.adopt_image(workspace, keeping.AdoptRequest(image.tag, promote=image.promote)))
+            adopted.append(keeping.adopt_image(workspace, image.tag, promote=image.promote))
         except BuilderError as error:
             errors.append((f"image {image.tag}", error))
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))

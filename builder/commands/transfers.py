@@ -243,25 +243,18 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
 # The pull command: gets a numbered image from the registry, by the digest that images.lock records.
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """The image, and the layers that were lacking; None where it was here already."""
-
-    image: ImageName
-    layers: PulledLayers | None
-
-
-def pull_image(workspace: Workspace, text: str) -> Pulled:
-    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name.
+def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers | None]:
+    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name; returns
+    it with the layers that were lacking, None where it was here already.
 
     Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
     """
     lock = lock_file.read_project_lock(workspace.project)
     name = _image_named(workspace.project, lock, text)
     if retrieval.is_present(workspace.engine, lock, name):
-        return Pulled(name, None)
+        return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
-    return Pulled(name, retrieval.pull_number(workspace, address, lock, name))
+    return name, retrieval.pull_number(workspace, address, lock, name)
 
 
 def _image_named(project: Project, lock: Lock, text: str) -> ImageName:
@@ -287,14 +280,6 @@ class DownloadRequest:
     text: str
     revision: str | None = None
     nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RequestedModel:
-    """A model at a branch, a tag or a commit."""
-
-    model: str
-    revision: str
 
 
 @dataclass(frozen=True)
@@ -324,7 +309,7 @@ def download_model(workspace: Workspace, request: DownloadRequest) -> tuple[Down
     if (recipe := _recipe(workspace.project, lock, request.text)) and recipe.checkpoint and not request.revision:
         return _checkpoint(workspace, lock, recipe, destinations)
     models = _requested_models(workspace.project, lock, request)
-    snapshots = [find_snapshot(workspace.environment, model.model, model.revision) for model in models]
+    snapshots = [find_snapshot(workspace.environment, model, revision) for model, revision in models]
     _require_room(workspace.environment, snapshots)
     downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
     for download in downloads:
@@ -361,19 +346,19 @@ def _checkpoint(
     return (Downloaded(name.name, name.revision, place.folder(name.revision), made.size, 0, 0.0),)
 
 
-def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:
-    """The model and its draft model. A revision that the user gives wins over the recipe's, and that over the one which
-    the pairing recorded."""
+def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> list[tuple[str, str]]:
+    """The model and its draft model, each with a branch, tag or commit: the user's, else the recipe's, else the one
+    that the pairing recorded."""
     recipe = _recipe(project, lock, request.text)
     model = _model(recipe, request.text)
     if not hub_cache.is_id(model):
         raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
     in_recipe = recipe.revision if recipe else None
-    models = [RequestedModel(model, request.revision or in_recipe or paired or hub_cache.MAIN)]
+    models = [(model, request.revision or in_recipe or paired or hub_cache.MAIN)]
     if recipe and recipe.draft_model and hub_cache.is_id(recipe.draft_model):
-        models.append(RequestedModel(recipe.draft_model, hub_cache.MAIN))
-    return tuple(models)
+        models.append((recipe.draft_model, hub_cache.MAIN))
+    return models
 
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:
