@@ -58,10 +58,7 @@ def restart(context: Context, /, what: str, detach: bool, as_json: bool, **optio
     request = serve_request(what, options)
     with progress.reporter() as report:
         result = command.restart_server(context.workspace(report), request, detach=detach)
-    if as_json:
-        print_json({"server": document(result)})
-    else:
-        print_served(result)
+    print_served(result, as_json=as_json)
 
 
 @click.command()
@@ -85,14 +82,14 @@ def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_
             print_prepared(command.preview_run(context.workspace(report), request))
             return
         result = command.run_server(context.workspace(report), request, detach=detach)
+    print_served(result, as_json=as_json)
+
+
+def print_served(result: ServeResult, *, as_json: bool = False) -> None:
+    """Prints the server's address, or its state if it does not answer yet."""
     if as_json:
         print_json({"server": document(result)})
-    else:
-        print_served(result)
-
-
-def print_served(result: ServeResult) -> None:
-    """Prints the server's address, or its state if it does not answer yet."""
+        return
     server = result.server
     if back := result.put_back:
         print_result(f"{back.model}: {back.origin} → {back.to}, because {back.why}")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builder.building.work_folder import WorkFolder
     from builder.engine.images import ImageDetails, Layer
     from builder.lab.checkpoints.conversion import RemovableCheckpoint
-    from builder.numbers.claims import Holding, ProjectIdentity
+    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
     from builder.serving.model_revision import PairingSource
     from builder.serving.starting import CompileCache
@@ -293,12 +293,15 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     states, tags = status.image_states(workspace, lock)
     every = {image.id: image for image in images.all_images(workspace.engine)}
     others_have = claims.of_others(workspace.engine, own_id)
+    # Pruned here before, and here because another project has them.
+    pruned = [name for name in states if (record := lock.image(name)) and record.pruned]
+    left = {name for name in pruned if claims.holder_of(others_have, name)}
     # A number that was pruned and is back (a container used it, or it was pulled) is present as well. One that was
     # removed since its state was read is not.
     numbered = {
         name: every[tags[str(name)]]
         for name, state in states.items()
-        if state == "present" and tags[str(name)] in every and not _is_left(lock, others_have, name)
+        if state == "present" and tags[str(name)] in every and name not in left
     }
     nameless = retention.nameless_images(
         workspace.engine, lock, every, claims.contents_of_others(workspace.engine, own_id)
@@ -345,12 +348,6 @@ def _paired_revisions(lock: Lock) -> set[str]:
     """The revisions of all models' pairings: the present ones, and those that a rollback may return to."""
     pairings = (pairing for model in lock.models.values() for pairing in (model.pairing, *model.previous))
     return {pairing.revision for pairing in pairings if pairing.revision}
-
-
-def _is_left(lock: Lock, others_have: Iterable[Holding], name: ImageName) -> bool:
-    """True for a number that was pruned here before, and is here because another project has it."""
-    image = lock.image(name)
-    return image is not None and image.pruned is not None and claims.holder_of(others_have, name) is not None
 
 
 def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:

@@ -392,13 +392,14 @@ def changes(mod: Mod) -> tuple[str, ...]:
     remote = f" (from {', '.join(hosts)}, pinned)" if hosts else ""
     patched = ", ".join(dict.fromkeys(patch.package for patch in mod.patches))
     patch_count = f"{len(mod.patches)} {'patch' if len(mod.patches) == 1 else 'patches'}"
-    return (
-        *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
-        *([words.counted(len(mod.copies), "file") + remote] if mod.copies else []),
-        *([f"{patch_count} to {patched}"] if mod.patches else []),
-        *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
-        *([f"environment {', '.join(mod.env)}"] if mod.env else []),
+    texts = (
+        mod.packages and f"packages {', '.join(mod.packages)}",
+        mod.copies and words.counted(len(mod.copies), "file") + remote,
+        mod.patches and f"{patch_count} to {patched}",
+        mod.run and f"{mod.run} {'with' if mod.network else 'without'} the network",
+        mod.env and f"environment {', '.join(mod.env)}",
     )
+    return tuple(str(text) for text in texts if text)
 
 
 _SKELETON = Path(definitions.__file__).parent / "skeleton"

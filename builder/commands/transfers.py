@@ -72,20 +72,14 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
     recorded = repository.numbers[name.number]
     pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
     if recorded.digest != pushed.digest:
-        _record(workspace, name, pushed.digest)
+        with images_lock.transaction(workspace) as transaction:
+            if image := transaction.lock.image(name):  # it was not removed from images.lock meanwhile
+                transaction.commit(transaction.lock.with_image(name, replace(image, digest=pushed.digest)))
     latest = repository.current == name.number and named_registry.set_latest(
         workspace.engine, target, name, pushed.digest, workspace.report
     )
     reference = f"{target.repository(name)}:{name.number}"
     return PushedImage(name, reference, pushed.digest, pushed.already, latest)
-
-
-def _record(workspace: Workspace, name: ImageName, digest: str) -> None:
-    with images_lock.transaction(workspace) as transaction:
-        image = transaction.lock.image(name)
-        if image is None:  # the number was removed from images.lock meanwhile
-            return
-        transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
 
 
 # The copy command: sends a numbered image to other machines, each of which gets the layers that it lacks.
@@ -250,20 +244,16 @@ def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers
     Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
     """
     lock = lock_file.read_project_lock(workspace.project)
-    name = _image_named(workspace.project, lock, text)
+    try:
+        name, _ = status.named_number(workspace.project, lock, text)
+    except BuilderError:
+        if ":" in text:
+            raise
+        name = selection.select_image(workspace.project, lock, text).image
     if retrieval.is_present(workspace.engine, lock, name):
         return name, None
     address = configuration.load_configuration(workspace.project).required_registry()
     return name, retrieval.pull_number(workspace, address, lock, name)
-
-
-def _image_named(project: Project, lock: Lock, text: str) -> ImageName:
-    try:
-        return status.named_number(project, lock, text)[0]
-    except BuilderError:
-        if ":" in text:
-            raise
-    return selection.select_image(project, lock, text).image
 
 
 # The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.
