@@ -317,7 +317,7 @@ def _existing(result: AlreadyBuilt) -> dict[str, Any]:
         "current": None if result.current == "nothing" else result.current or result.image,
         "bad": result.bad,
         "models": [
-            _model(each.model, each.state, result.image if each.state == "paired" else each.image)
+            _model(each.model, each.state, result.image if each.state == "paired" else each.image or None)
             for each in result.models
             if each.state != "waiting"
         ],
@@ -331,8 +331,8 @@ def _existing(result: AlreadyBuilt) -> dict[str, Any]:
     }
 
 
-def _model(model: str, state: str, image: str, taken_from: str | None = None) -> dict[str, str | None]:
-    return {"model": model, "state": state, "image": image or None, "taken_from": taken_from}
+def _model(model: str, state: str, image: str | None, taken_from: str | None = None) -> dict[str, str | None]:
+    return {"model": model, "state": state, "image": image, "taken_from": taken_from}
 
 
 def _built(built: Built) -> dict[str, Any]:

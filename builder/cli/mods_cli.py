@@ -322,8 +322,11 @@ def _listed_json(listed: ListedMod) -> dict[str, Any]:
     mod = listed.mod
     changes = mod and {
         "packages": mod.packages,
-        "files": [_filled(data(copy, "from=source to sha256")) for copy in mod.copies],
-        "patches": [_filled(data(patch, "file package strip version")) for patch in mod.patches],
+        "files": [data(copy, "from=source to sha256" if copy.sha256 else "from=source to") for copy in mod.copies],
+        "patches": [
+            data(patch, "file package strip version" if patch.version else "file package strip")
+            for patch in mod.patches
+        ],
         **data(mod, "run network env"),
     }
     return {
@@ -337,10 +340,6 @@ def _listed_json(listed: ListedMod) -> dict[str, Any]:
         "source": data(listed.origin, "url path ref commit content"),
         "edited": listed.edited,
     }
-
-
-def _filled(entry: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in entry.items() if value not in {"", None}}
 
 
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
