@@ -14,7 +14,7 @@ from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import agreed, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from builder.base.events import Diagnosis
     from builder.commands.nodes import DiscoveredNode, NodeImage, NodeState
@@ -130,14 +130,14 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
     """
     from builder.commands import nodes as command
 
-    findings = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
+    by_node = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
+    findings = [(node, each) for node, own in by_node.items() for each in own]
     if as_json:
         keys = "check=subject verdict message remedy?"
-        print_json({"findings": [{"node": node, **data(each, keys)} for node in findings for each in findings[node]]})
+        print_json({"findings": [{"node": node, **data(each, keys)} for node, each in findings]})
     else:
-        rows = [row for node, own in findings.items() for row in _finding_rows(node, own)]
-        output.print_table(("NODE", "CHECK", "STATE", ""), rows)
-    return 1 if any(each.verdict == "error" for own in findings.values() for each in own) else 0
+        _print_findings(findings)
+    return 1 if any(each.verdict == "error" for _, each in findings) else 0
 
 
 def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
@@ -156,11 +156,19 @@ def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
     return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
 
 
-def _finding_rows(node: str, findings: Sequence[Diagnosis]) -> Iterator[tuple[str, str, str, str]]:
-    for each in findings:
-        text = each.message + (f"\n→ {each.remedy}" if each.remedy else "")
-        yield node, each.subject, output.word(each.verdict), text
-        node = ""
+def _print_findings(findings: Sequence[tuple[str, Diagnosis]]) -> None:
+    headings = ("NODE", "CHECK", "STATE", "")
+    cells = [headings, *((node, each.subject, each.verdict, "") for node, each in findings)]
+    # The widest of each column, so that the rows of all nodes stand in line.
+    widest = [max(column, key=len) for column in zip(*cells, strict=True)]
+    output.print_facts([[output.styled(heading, bold=True) if heading else "" for heading in headings]], widest=widest)
+    before = ""
+    for node, each in findings:
+        row = ("" if node == before else node, each.subject, output.word(each.verdict), each.message)
+        output.print_facts([row], widest=widest)
+        before = node
+        if each.remedy:
+            print_result(f"  → {each.remedy}", hanging=4)
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:
