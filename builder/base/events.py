@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
+Verdict = Literal["ok", "warning", "error"]
+
 
 @dataclass(frozen=True)
 class Diagnosis:
     """The result of one check of a machine or a project. ``remedy`` is what to do, empty where all is well."""
 
     subject: str
-    verdict: Literal["ok", "warning", "error"]
+    verdict: Verdict
     message: str
     remedy: str = ""
 
@@ -44,6 +46,11 @@ class TaskFinished:
 
     text: str
     seconds: float
+
+
+def as_messages(report: Report) -> Callable[[str], None]:
+    """Returns a function that reports each text which it is given as a message."""
+    return lambda text: report(Message(text))
 
 
 @contextmanager

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from builder.base.errors import ConflictError, EngineError, ImageStateError
 from builder.cli import output, progress
+from builder.cli.json_data import data
 from builder.cli.options import Context, WordChoice, json_option, pass_context
 from builder.cli.output import print_document, print_json, print_line, print_result, styled
-
-if TYPE_CHECKING:
-    from builder.commands.about import Discrepancy
-
-
-# ``builder doctor``.
+from builder.commands.explaining import OUTPUTS, SCHEMAS
 
 
 @click.command()
@@ -37,14 +32,11 @@ def doctor(context: Context, releases: str | None, as_json: bool) -> int:
     with progress.showing("looking at machine and project"):
         findings = command.run_doctor(context.project, os.environ, releases=releases)
     if as_json:
-        print_json({"findings": [output.document(finding) for finding in findings]})
+        print_json({"findings": data(findings, "subject verdict said=message remedy")})
     else:
         for finding in findings:
             output.print_finding(finding)
     return 1 if any(finding.verdict == "error" for finding in findings) else 0
-
-
-# ``builder explain``.
 
 
 @click.command()
@@ -66,13 +58,7 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
 
     explanations = command.explain_text(" ".join(words))
     if as_json:
-        print_json(
-            {
-                "explanations": [
-                    {"kind": each.kind, "subject": each.subject, "text": list(each.lines)} for each in explanations
-                ]
-            }
-        )
+        print_json({"explanations": data(explanations, "kind subject text=lines")})
         return
     for number, each in enumerate(explanations):
         if number:
@@ -82,18 +68,10 @@ def explain(words: tuple[str, ...], as_json: bool) -> None:
             print_result(f"  {line}", hanging=4)
 
 
-# ``builder schema``.
-
-FILES = ("image", "mod", "recipe", "builder", "probe", "checkpoint", "lock", "evidence")
-OUTPUTS = (
-    *("build-json", "run-json", "stop-json", "download-json", "up-json", "init-json", "explain-json"),
-    *("status-json", "list-json"),
-)
-NAMES = FILES + OUTPUTS
-
-
 @click.command()
-@click.argument("name", required=False, type=WordChoice(NAMES), metavar=f"[{'|'.join(FILES)}|COMMAND-json]")
+@click.argument(
+    "name", required=False, type=WordChoice((*SCHEMAS, *OUTPUTS)), metavar=f"[{'|'.join(SCHEMAS)}|COMMAND-json]"
+)
 def schema(name: str | None) -> None:
     """Print the JSON Schema of a file, for editors.
 
@@ -108,30 +86,18 @@ def schema(name: str | None) -> None:
     if name is not None:
         print_document(about.text(name))
         return
-    rows = [(each, about.title(each), str(about.FILES[each])) for each in NAMES]
-    for each, title, path in rows:
-        for line in output.lines(("builder", ""), [(each, title), ("", path)], output.text_width())[1:]:
-            print_line(line)
+    for each, path in about.FILES.items():
+        output.print_facts([(each, about.title(each)), ("", str(path))], widest=("builder", ""))
 
 
-# ``builder verify``.
-
-# The gravest first: it decides how the command ends.
-_CODES = {
-    "missing": ImageStateError.exit_code,
-    "moved": ImageStateError.exit_code,
-    "unknown": EngineError.exit_code,
-    "edited": ConflictError.exit_code,
-    "changed": 0,
-    "foreign": 0,
-}
-_COLOURS = {
-    "missing": "red",
-    "moved": "red",
-    "unknown": "yellow",
-    "edited": "red",
-    "changed": "cyan",
-    "foreign": "cyan",
+# The exit code and the colour of each kind, the gravest first: it decides how the command ends.
+_KINDS = {
+    "missing": (ImageStateError.exit_code, "red"),
+    "moved": (ImageStateError.exit_code, "red"),
+    "unknown": (EngineError.exit_code, "yellow"),
+    "edited": (ConflictError.exit_code, "red"),
+    "changed": (0, "cyan"),
+    "foreign": (0, "cyan"),
 }
 
 
@@ -156,21 +122,11 @@ def verify(context: Context, registry: bool, as_json: bool) -> int:
         if registry:
             findings = (*findings, *command.compare_registry(context.workspace()))
     if as_json:
-        print_json({"findings": [_document(finding) for finding in findings]})
+        print_json({"findings": data(findings, "subject kind said=message remedy")})
     else:
-        rows = [(finding.kind, _line(finding)) for finding in findings]
-        for line in output.lines(("missing", ""), rows, output.text_width())[1:]:
-            word, gap, rest = line.partition(" ")
-            print_line(styled(word, fg=_COLOURS.get(word)) + gap + rest)
+        for each in findings:
+            text = f"{each.subject}: {each.message}" + (f" → {each.remedy}" if each.remedy else "")
+            output.print_facts([(styled(each.kind, fg=_KINDS[each.kind][1]), text)], widest=("missing", ""))
         if not findings:
             print_result("all is as images.lock has it")
-    return next((code for kind, code in _CODES.items() if any(f.kind == kind for f in findings)), 0)
-
-
-def _document(finding: Discrepancy) -> dict[str, str]:
-    """A finding for programs."""
-    return {"subject": finding.subject, "kind": finding.kind, "said": finding.message, "remedy": finding.remedy}
-
-
-def _line(finding: Discrepancy) -> str:
-    return f"{finding.subject}: {finding.message}" + (f" → {finding.remedy}" if finding.remedy else "")
+    return next((code for kind, (code, _) in _KINDS.items() if any(each.kind == kind for each in findings)), 0)

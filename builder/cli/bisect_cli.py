@@ -1,16 +1,13 @@
-"""This page defines the command line of builder bisect and its subcommands.
-
-The commands come first, then the result as text and as JSON.
-"""
+"""This page defines the command line of builder bisect and its subcommands."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_result, styled, verbosity_options
@@ -21,8 +18,6 @@ if TYPE_CHECKING:
     from builder.commands.bisecting import BisectReport, FoundCulprit
     from builder.lab.bisect.session import Bisection, Judge
 
-
-# ``builder bisect``, with ``status``, ``stop``, ``good``, ``bad`` and ``skip``.
 
 _START = "start"
 
@@ -136,9 +131,8 @@ def status(context: Context, as_json: bool) -> None:
     state = command.bisection_status(context.workspace())
     waiting = state.bisection.waiting is not None
     if as_json:
-        document = {"target": state.bisection.target, "started": state.bisection.started, "tried": list(state.tried)}
-        more = {"next": state.next or None, "steps_left": state.steps_left, "seconds_left": state.seconds_left}
-        print_json({**document, **more, "waiting": waiting})
+        keys = "target=bisection.target started=bisection.started tried next? steps_left seconds_left"
+        print_json({**data(state, keys), "waiting": waiting})
         return
     ends = f"{state.bisection.repository} {state.bisection.numbers[0]} to {state.bisection.numbers[-1]}"
     print_result(f"bisection of {state.bisection.target}, {ends}, begun {state.bisection.started}")
@@ -244,8 +238,7 @@ def _culprit(culprit: FoundCulprit) -> Iterator[tuple[str, int]]:
 
 def _plan(bisection: Bisection) -> dict[str, Any]:
     """The plan of a bisection for programs; times in seconds, sizes in bytes."""
-    outlook = asdict(bisection.outlook) if bisection.outlook else {}
-    return {"repository": bisection.repository, "numbers": list(bisection.numbers), **outlook}
+    return {**data(bisection, "repository numbers"), **(data(bisection.outlook) or {})}
 
 
 def _document(report: BisectReport) -> dict[str, Any]:

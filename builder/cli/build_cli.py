@@ -1,7 +1,4 @@
-"""This page defines the command line of builder build and builder rebuild.
-
-The build comes first, then its JSON, then the rebuild.
-"""
+"""This page defines the command line of builder build and builder rebuild."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import click
 from builder.base import words
 from builder.building.request import AlreadyBuilt, Built, HeldPointer
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import (
     Context,
     json_option,
@@ -30,17 +28,12 @@ from builder.cli.output import print_json, print_note, print_result, styled, ver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.building.outlook import BuildOutlook, Expectation
+    from builder.building.outlook import BuildOutlook
     from builder.building.repeating import Kind
     from builder.building.request import BuildRequest, ModelOutcome
     from builder.building.resolve import PlannedImage
     from builder.commands.build import Rebuilt
     from builder.commands.transfers import PushedImage
-    from builder.evidence.store import ProvedImage
-    from builder.plan.plan_model import Step
-
-
-# ``builder build``.
 
 
 @click.command()
@@ -193,25 +186,18 @@ def _preview(context: Context, request: BuildRequest, folder: Path | None, *, as
 def _print_results(results: Sequence[AlreadyBuilt | Built | PushedImage], *, as_json: bool) -> None:
     if as_json and results:
         print_json(document(results))
-    elif not as_json:
-        for result in results:
-            _print_outcome(result)
+    for result in () if as_json else results:
+        if isinstance(result, AlreadyBuilt):
+            _print_already_built(result)
+        elif isinstance(result, Built):
+            _print_built(result)
+        else:
+            from builder.cli.transfers_cli import print_pushed
 
-
-def _print_outcome(result: AlreadyBuilt | Built | PushedImage) -> None:
-
-    if isinstance(result, AlreadyBuilt):
-        _print_already_built(result)
-    elif isinstance(result, Built):
-        _print_built(result)
-    else:
-        from builder.cli.transfers_cli import print_pushed
-
-        print_pushed(result)
+            print_pushed(result)
 
 
 def _print_already_built(result: AlreadyBuilt) -> None:
-
     repository, _, number = result.image.rpartition(":")
     print_result(
         f"already built as {result.image}" + (", which is marked bad: --force builds it again" if result.bad else "")
@@ -230,13 +216,17 @@ def _print_already_built(result: AlreadyBuilt) -> None:
         if outcome.state == "paired":
             print_result(f"{model} is now paired with {result.image}")
         elif outcome.state == "waiting":
-            _print_held(HeldPointer(model, True, outcome.image, outcome.missing, outcome.failed), result.image)
+            _print_held(_waiting(outcome), result.image)
         elif outcome.state == "unpaired":
             print_result(f"{model} is not paired with it; `builder pair {model} {result.image} --force` does that")
         else:
             is_here = outcome.image.rpartition(":")[0] == repository
             go = f"builder rollback {model} --to {number}" if is_here else f"builder pair {model} {result.image}"
             print_result(f"{model} stays paired with {outcome.image}; `{go}` moves it")
+
+
+def _waiting(outcome: ModelOutcome) -> HeldPointer:
+    return HeldPointer(outcome.model, True, outcome.image, outcome.missing, outcome.failed)
 
 
 def _print_held(waiting: HeldPointer, image: str) -> None:
@@ -254,7 +244,8 @@ def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
     plan, comparison = image.plan, image.comparison
     rows = []
     for number, step in enumerate(plan.steps):
-        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else _takes(step)
+        taken = (f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
+        takes = f"{len(step.takes)} locked" if step.name.endswith("packages") else ", ".join(taken)
         rows.append(("built" if number < image.kept_steps else "to build", step.name, takes))
     output.print_table(("", "STEP", "TAKES"), rows)
     for warning in plan.warnings:
@@ -268,10 +259,6 @@ def print_plan(image: PlannedImage, outlook: BuildOutlook, force: bool) -> None:
         print_result(f"would build the next number of {plan.repository}, because")
         for reason in comparison.reasons:
             print_result(f"  {reason}")
-
-
-def _takes(step: Step) -> str:
-    return ", ".join(f"{key} {words.short_digest(value)}" for key, value in step.takes.items())
 
 
 def _print_built(built: Built) -> None:
@@ -290,7 +277,12 @@ def _print_built(built: Built) -> None:
         a_job = memory.mib / memory.jobs / 1024
         print_result(f"  {memory.source} was compiled by {jobs} in {memory.mib / 1024:.1f} GiB: {a_job:.1f} GiB a job")
     for proof in built.proofs:
-        _print_proof(proof)
+        from builder.cli import measure_cli
+
+        if proof.evidence.verdict == "pass":
+            print_result(f"  proven for {proof.evidence.subject.model}{measure_cli.summary(proof.evidence)}")
+        else:
+            measure_cli.print_proof(proof)
         if proof.evidence.verdict == "changed" and proof.reference:
             back = f"`builder rollback {proof.evidence.subject.model}` goes back"
             print_result(f"  `builder diff {proof.reference} {built.image}` shows what changed; {back}")
@@ -300,62 +292,47 @@ def _print_built(built: Built) -> None:
         print_note(f"  log: {built.log}")
 
 
-def _print_proof(result: ProvedImage) -> None:
-    from builder.cli import measure_cli
-
-    if result.evidence.verdict == "pass":
-        print_result(f"  proven for {result.evidence.subject.model}{measure_cli.summary(result.evidence)}")
-    else:
-        measure_cli.print_proof(result)
-
-
-# The results of a build, and its plan, as JSON.
-
-
 def document(
     results: Sequence[AlreadyBuilt | Built | PushedImage] = (),
     planned: Iterable[tuple[PlannedImage, BuildOutlook]] = (),
     written: Path | None = None,
 ) -> dict[str, Any]:
     """The results of a build, or with ``--dry-run`` what it would build, and the folder that it was written to."""
-    return {
-        "images": [_image(each) for each in results if isinstance(each, AlreadyBuilt | Built)],
-        "pushed": [_pushed(each) for each in results if not isinstance(each, AlreadyBuilt | Built)],
-        "planned": [_planned(image, outlook) for image, outlook in planned],
-        "written": str(written) if written else None,
-    }
-
-
-def _image(result: AlreadyBuilt | Built) -> dict[str, Any]:
-    return _built(result) if isinstance(result, Built) else _existing(result)
+    images = [each for each in results if isinstance(each, AlreadyBuilt | Built)]
+    content: dict[str, Any] = data(
+        {
+            "images": [_built(each) if isinstance(each, Built) else _existing(each) for each in images],
+            "pushed": data(each for each in results if each not in images),
+            "planned": [_planned(image, outlook) for image, outlook in planned],
+            "written": written,
+        }
+    )
+    return content
 
 
 def _existing(result: AlreadyBuilt) -> dict[str, Any]:
-    waiting = [each for each in result.models if each.state == "waiting"]
     return {
         "image": result.image,
         "outcome": "existing",
         "current": None if result.current == "nothing" else result.current or result.image,
         "bad": result.bad,
-        "models": [_model(each, result.image) for each in result.models if each.state != "waiting"],
-        "waiting": [_held(HeldPointer(each.model, True, each.image, each.missing, each.failed)) for each in waiting],
-        "unchecked": dict(result.unchecked),
+        "models": [
+            _model(each.model, each.state, result.image if each.state == "paired" else each.image or None)
+            for each in result.models
+            if each.state != "waiting"
+        ],
+        "waiting": [_held(_waiting(each)) for each in result.models if each.state == "waiting"],
+        "unchecked": result.unchecked,
         "changes": [],
-        "seconds": None,
-        "size": None,
-        "layers": None,
-        "new_layers": None,
-        "steps": None,
-        "cached_steps": None,
+        **dict.fromkeys(("seconds", "size", "layers", "new_layers", "steps", "cached_steps")),
         "compiled": [],
         "proofs": [],
         "log": None,
     }
 
 
-def _model(outcome: ModelOutcome, image: str) -> dict[str, Any]:
-    paired = image if outcome.state == "paired" else outcome.image or None
-    return {"model": outcome.model, "state": outcome.state, "image": paired, "taken_from": None}
+def _model(model: str, state: str, image: str | None, taken_from: str | None = None) -> dict[str, str | None]:
+    return {"model": model, "state": state, "image": image, "taken_from": taken_from}
 
 
 def _built(built: Built) -> dict[str, Any]:
@@ -364,24 +341,11 @@ def _built(built: Built) -> dict[str, Any]:
         "outcome": "built",
         "current": built.current or None,
         "bad": False,
-        "models": [
-            {"model": model, "state": "paired", "image": built.image, "taken_from": built.taken_from.get(model)}
-            for model in built.models
-        ],
-        "waiting": [_held(each) for each in built.waiting],
-        "unchecked": dict(built.unchecked),
-        "changes": list(built.changes),
-        "seconds": round(built.seconds, 1),
-        "size": built.size,
-        "layers": built.layers,
-        "new_layers": built.new_layers,
-        "steps": built.steps,
-        "cached_steps": built.cached_steps,
-        "compiled": [{"source": each.source, "jobs": each.jobs, "mib": each.mib} for each in built.compiled],
-        "proofs": [
-            {"model": each.evidence.subject.model, "verdict": each.evidence.verdict, "file": each.file}
-            for each in built.proofs
-        ],
+        "models": [_model(model, "paired", built.image, built.taken_from.get(model)) for model in built.models],
+        "waiting": list(map(_held, built.waiting)),
+        **data(built, "unchecked changes seconds~ size layers new_layers steps cached_steps"),
+        "compiled": data(built.compiled, "source jobs mib"),
+        "proofs": data(built.proofs, "model=evidence.subject.model verdict=evidence.verdict file"),
         "log": built.log,
     }
 
@@ -390,47 +354,26 @@ def _held(pointer: HeldPointer) -> dict[str, Any]:
     return {
         "what": pointer.what if pointer.is_model else pointer.what.removesuffix(":latest"),
         "kind": "model" if pointer.is_model else "repository",
-        "stays": pointer.stays or None,
-        "failed": pointer.failed,
+        **data(pointer, "stays? failed"),
         "missing": [{"text": text, "command": command} for text, command in pointer.missing],
     }
 
 
-def _pushed(pushed: PushedImage) -> dict[str, Any]:
-    return {
-        "image": str(pushed.image),
-        "reference": pushed.reference,
-        "digest": pushed.digest,
-        "already": pushed.already,
-        "latest": pushed.latest,
-    }
-
-
 def _planned(image: PlannedImage, outlook: BuildOutlook) -> dict[str, Any]:
-    plan, existing = image.plan, image.comparison.existing
+    steps = enumerate(image.plan.steps)
     return {
-        "repository": plan.repository,
-        "platform": plan.definition.platform,
-        "input_hash": plan.input_hash,
-        "existing": str(existing) if existing else None,
-        "reasons": list(image.comparison.reasons),
-        "warnings": list(plan.warnings),
+        **data(image.plan, "repository platform=definition.platform input_hash"),
+        **data(image.comparison, "existing reasons"),
+        "warnings": image.plan.warnings,
         "steps": [
-            {"name": step.name, "kept": number < image.kept_steps, "takes": dict(step.takes)}
-            for number, step in enumerate(plan.steps)
+            {"name": step.name, "kept": number < image.kept_steps, "takes": step.takes} for number, step in steps
         ],
-        "jobs": [{"source": each.source, "jobs": each.jobs, "reason": each.reason} for each in outlook.jobs],
-        "seconds": _expected(outlook.seconds),
-        "bytes": _expected(outlook.disk),
+        "jobs": data(outlook.jobs, "source jobs reason"),
+        "seconds": data(outlook.seconds, "amount known_from=origin"),
+        "bytes": data(outlook.disk, "amount known_from=origin"),
         "free_bytes": outlook.free,
     }
 
-
-def _expected(expectation: Expectation | None) -> dict[str, Any] | None:
-    return {"amount": expectation.amount, "known_from": expectation.origin} if expectation else None
-
-
-# ``builder rebuild``.
 
 _MOST_PATHS = 20
 _KINDS: dict[Kind, str] = {

@@ -8,18 +8,18 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_result, styled, verbosity_options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from builder.commands.checkpoints import CheckpointOutlook, ListedCheckpoint
     from builder.lab.checkpoints.planning import SourceContents
     from builder.lock.checkpoints_lock import RecordedSource
 
 _MOST_SHARDS = 8
+_SOURCE = "asked=requested commit"
 
 update_sources = click.option("--update", is_flag=True, help="Look up the sources' revisions again.")
 
@@ -48,24 +48,16 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
     if as_json:
         print_json(
             {
-                "checkpoint": planned.definition.name,
-                "model": planned.definition.model,
-                "inputs": planned.inputs,
-                "sources": _sources_as_json(planned.sources),
-                "steps": [{"does": effect.text, "tensors": effect.tensors} for effect in planned.content.effects],
+                **data(planned, "checkpoint=definition.name model=definition.model inputs"),
+                "sources": data(planned.sources, _SOURCE),
+                "steps": data(planned.content.effects, "does=text tensors"),
                 "files": [
-                    {"name": shard.name, "size": shard.size, "tensors": len(shard.names), "copied": shard.copied}
+                    {**data(shard, "name size"), "tensors": len(shard.names), "copied": shard.copied}
                     for shard in planned.shards
                 ],
                 "tensors": len(planned.content.tensors),
-                "fetch": planned.fetched,
-                "read": planned.read,
-                "write": planned.size,
-                "folder": outlook.folder,
-                "free": outlook.free,
-                "needed": outlook.needed,
-                "seconds": round(outlook.seconds, 1),
-                "made": outlook.made,
+                **data(planned, "fetch=fetched read write=size"),
+                **data(outlook, "folder free needed seconds~ made"),
             }
         )
         return
@@ -89,10 +81,6 @@ def plan(context: Context, name: str, update: bool, as_json: bool) -> None:
 
 def _source_text(source: SourceContents | RecordedSource) -> str:
     return source.requested + (f", commit {source.commit[:12]}" if source.commit else "")
-
-
-def _sources_as_json(sources: Mapping[str, SourceContents | RecordedSource]) -> dict[str, Any]:
-    return {name: {"asked": source.requested, "commit": source.commit} for name, source in sources.items()}
 
 
 def _costs(outlook: CheckpointOutlook) -> list[tuple[str, str]]:
@@ -132,17 +120,8 @@ def build(context: Context, name: str, update: bool, as_json: bool) -> None:
     with progress.reporter() as report:
         made = command.build_checkpoint(context.workspace(report), name, update=update)
     if as_json:
-        print_json(
-            {
-                "checkpoint": made.name.name,
-                "revision": made.name.revision,
-                "folder": str(made.folder),
-                "size": made.size,
-                "tensors": made.tensors,
-                "made": made.seconds is not None,
-                "seconds": made.seconds,
-            }
-        )
+        keys = "checkpoint=name.name revision=name.revision folder size tensors"
+        print_json({**data(made, keys), "made": made.seconds is not None, "seconds": made.seconds})
         return
     what = f"{made.tensors} tensors, {words.size_text(made.size)}"
     took = f"in {words.duration_text(made.seconds)}" if made.seconds is not None else "already made"
@@ -168,20 +147,7 @@ def verify(context: Context, name: str | None, full: bool, as_json: bool) -> int
     with progress.reporter() as report:
         results = command.verify_checkpoints(context.workspace(report), name, full=full)
     if as_json:
-        print_json(
-            {
-                "checkpoints": [
-                    {
-                        "checkpoint": each.name,
-                        "revision": each.revision,
-                        "folder": str(each.folder),
-                        "here": each.is_here,
-                        "problems": list(each.problems),
-                    }
-                    for each in results
-                ]
-            }
-        )
+        print_json({"checkpoints": data(results, "checkpoint=name revision folder here=is_here problems")})
     elif not results:
         print_result("no checkpoint was made yet: `builder checkpoints build NAME` makes one")
     for each in () if as_json else results:
@@ -209,7 +175,12 @@ def list_(context: Context, as_json: bool) -> None:
     elif not listed:
         print_result("no checkpoints yet: `builder schema checkpoint` tells what defines one")
     else:
-        rows = [(each.name, _revision_text(each), words.size_text(each.size_here), _about(each)) for each in listed]
+        rows = []
+        for each in listed:
+            revision = each.revisions[0].revision[:12] if each.revisions else "not made"
+            if each.revisions and not each.revisions[0].folder:
+                revision += ", not here"
+            rows.append((each.name, revision, words.size_text(each.size_here), _about(each)))
         output.print_table(("NAME", "REVISION", "HERE", "WHAT IT IS"), rows)
 
 
@@ -246,22 +217,10 @@ def show(context: Context, name: str, as_json: bool) -> None:
 
 
 def _as_json(listed: ListedCheckpoint) -> dict[str, Any]:
+    keys = "revision folder size=record.size tensors=record.tensors mods=record.mods"
     return {
-        "checkpoint": listed.name,
-        "description": listed.definition.description if listed.definition else None,
-        "model": listed.definition.model if listed.definition else None,
-        "problem": listed.problem or None,
-        "revisions": [
-            {
-                "revision": each.revision,
-                "folder": str(each.folder) if each.folder else None,
-                "size": each.record.size,
-                "tensors": each.record.tensors,
-                "mods": list(each.record.mods),
-                "sources": _sources_as_json(each.record.sources),
-            }
-            for each in listed.revisions
-        ],
+        **data(listed, "checkpoint=name description=definition.description model=definition.model problem?"),
+        "revisions": [{**data(each, keys), "sources": data(each.record.sources, _SOURCE)} for each in listed.revisions],
     }
 
 
@@ -269,13 +228,6 @@ def _about(listed: ListedCheckpoint) -> str:
     if listed.problem:
         return f"broken: {listed.problem.splitlines()[0]}"
     return listed.definition.description if listed.definition else "made, and defined no longer"
-
-
-def _revision_text(listed: ListedCheckpoint) -> str:
-    if not listed.revisions:
-        return "not made"
-    latest = listed.revisions[0]
-    return latest.revision[:12] if latest.folder else f"{latest.revision[:12]}, not here"
 
 
 @checkpoints.command()
@@ -308,7 +260,7 @@ def compare(context: Context, what: str, source: str, most_loss: float, as_json:
     with progress.reporter() as report:
         kept = command.compare_checkpoint(context.workspace(report), what, source, most_loss / 100)
     if as_json:
-        print_json(measure_cli.document(kept))
+        print_json(kept.json)
     else:
         measure_cli.print_outcome(kept, str(context.project.root))
     return int(kept.outcome.verdict != "pass")

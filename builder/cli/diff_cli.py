@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.base import words
 from builder.cli import evidence_cli, output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_line, print_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from builder.commands.diff import ImageDifference, LockDifference, NumberChange
+    from builder.commands.diff import ImageDifference, LockDifference
     from builder.evidence.matrix import RunPair
-    from builder.evidence.records import Figure
-    from builder.evidence.standing import JudgedRun
     from builder.lab.compare.changes import (
         Changes,
         ComparedImage,
@@ -95,35 +93,27 @@ def _document(difference: ImageDifference) -> dict[str, Any]:
         "before": _side(difference.before),
         "after": _side(difference.after),
         **_changes(difference.changes, difference.sources),
-        "mods": [
-            {"name": change.name, "kind": change.kind, "files": [_file(file) for file in change.files]}
-            for change in difference.mods
-        ],
-        "dockerfiles": [_file(file) for file in difference.dockerfiles],
-        "args": [asdict(change) for change in difference.args],
-        "unknown": list(difference.unknown),
+        "mods": [{**data(each, "name kind"), "files": list(map(_file, each.files))} for each in difference.mods],
+        "dockerfiles": list(map(_file, difference.dockerfiles)),
+        "args": difference.args,
+        "unknown": difference.unknown,
         "evidence": [_runs(pair) for pair in difference.runs],
     }
 
 
 def _runs(pair: RunPair) -> dict[str, Any]:
     """The last runs of one kind and name on both images as JSON, with their figures side by side."""
+    run, measured = "verdict=run.verdict started=run.started stale foreign=run.foreign?", "mean std values"
     return {
-        "kind": pair.kind,
-        "name": pair.name,
-        "model": pair.model,
-        "before": _run(pair.before),
-        "after": _run(pair.after),
-        "unlike": list(pair.unlike),
-        "other_tokens": list(pair.goldens),
+        **data(pair, "kind name model"),
+        "before": data(pair.before, run),
+        "after": data(pair.after, run),
+        **data(pair, "unlike other_tokens=goldens"),
         "figures": [
             {
-                "name": each.figure.name,
-                "at": dict(each.figure.at),
-                "unit": each.figure.unit,
-                "better": each.figure.better,
-                "before": _measured(each.before),
-                "after": _measured(each.after),
+                **data(each.figure, "name at unit better"),
+                "before": data(each.before, measured),
+                "after": data(each.after, measured),
                 "change": each.change,
             }
             for each in pair.figures
@@ -131,67 +121,28 @@ def _runs(pair: RunPair) -> dict[str, Any]:
     }
 
 
-def _run(judged: JudgedRun | None) -> dict[str, Any] | None:
-    if judged is None:
-        return None
-    run = judged.run
-    return {"verdict": run.verdict, "started": run.started, "stale": list(judged.stale), "foreign": run.foreign or None}
-
-
-def _measured(figure: Figure | None) -> dict[str, Any] | None:
-    return {"mean": figure.mean, "std": figure.std, "values": list(figure.values)} if figure else None
-
-
 def _side(side: ComparedImage) -> dict[str, Any]:
-    image = side.image
+    pairings = side.pairings.items()
     return {
-        "image": str(side.name),
-        **{key: getattr(image, key) for key in ("built", "status", "note", "size", "platform")},
-        "input_hash": image.input_hash or None,
-        "fingerprint": image.fingerprint,
-        "models": [
-            {"model": name, "status": pairing.status, "note": pairing.note} for name, pairing in side.pairings.items()
-        ],
+        "image": side.name,
+        **data(side.image, "built status note size platform input_hash? fingerprint"),
+        "models": [{"model": name, **data(pairing, "status note")} for name, pairing in pairings],
     }
 
 
 def _changes(changes: Changes, sources: tuple[UpstreamCommits, ...]) -> dict[str, Any]:
-    moved = [
-        {
-            **asdict(source.change),
-            "gained": asdict(source.gained) if source.gained else None,
-            "lost": asdict(source.lost) if source.lost else None,
-            "untold": source.unknown_reason,
-        }
-        for source in sources
-    ]
-    return {**asdict(changes), "sources": moved}
+    moved = [{**data(each.change), **data(each, "gained lost untold=unknown_reason")} for each in sources]
+    return {**data(changes), "sources": moved}
 
 
 def _file(file: FileChange) -> dict[str, Any]:
-    return {"path": file.path, "kind": file.kind, "said": file.note, "diff": "\n".join(file.lines)}
+    return {**data(file, "path kind said=note"), "diff": "\n".join(file.lines)}
 
 
 def _lock_document(difference: LockDifference) -> dict[str, Any]:
     """The difference between two revisions of images.lock as JSON."""
-    return {
-        "before": difference.before,
-        "after": difference.after,
-        "pairings": [
-            {"model": change.model, "before": _pairing(change.before), "after": _pairing(change.after)}
-            for change in difference.pairings
-        ],
-        "current": [asdict(change) for change in difference.current],
-        "pins": [
-            {"definition": pin.definition, "platform": pin.platform, **_changes(pin.changes, pin.sources)}
-            for pin in difference.pins
-        ],
-        "numbers": [{**asdict(change), "image": str(change.image)} for change in difference.numbers],
-    }
-
-
-def _pairing(pairing: Pairing | None) -> dict[str, Any] | None:
-    return {**asdict(pairing), "image": str(pairing.image)} if pairing else None
+    pins = ({**data(pin, "definition platform"), **_changes(pin.changes, pin.sources)} for pin in difference.pins)
+    return {**data(difference, "before after pairings current"), "pins": list(pins), "numbers": difference.numbers}
 
 
 # Differences as text: a section for each kind, shortened where it is long.
@@ -206,7 +157,7 @@ def of_images(difference: ImageDifference, *, full: bool) -> Iterator[str]:
     before, after = difference.before, difference.after
     yield from _folded([f"{before.name} → {after.name}"])
     rows = [row for side in (before, after) for row in _rows(side)]
-    yield from output.lines(("", "", "", ""), rows, output.text_width())[1:]
+    yield from output.lines(("", "", "", ""), rows, output.width())[1:]
     yield from _folded(f"not looked into: {reason}" for reason in difference.unknown)
     if difference.is_same:
         yield "nothing differs: both are the same image, byte for byte"
@@ -245,7 +196,11 @@ def of_locks(difference: LockDifference, *, full: bool) -> Iterator[str]:
         for line in (*_sources(pin.sources), *pulls, *_contents(pin.changes, full)):
             if line:
                 yield f"  {line}"
-    yield from _listing("numbered images", (line for change in difference.numbers for line in _number(change)))
+    numbers = []
+    for number in difference.numbers:
+        numbers.append(f"{number.image}  {output.word(number.kind)}")
+        numbers += [f"  {_value(value)}" for value in number.values]
+    yield from _listing("numbered images", numbers)
 
 
 def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterator[str]:
@@ -255,8 +210,11 @@ def packages(title: str, changes: Sequence[PackageChange], full: bool) -> Iterat
     kinds = [change.kind for change in changes]
     counts = ", ".join(f"{kinds.count(kind)} {word}" for kind, word in _PACKAGES.items() if kind in kinds)
     shown = changes if full else changes[:SHOWN_PACKAGES]
-    rows = [(output.word(_PACKAGES[change.kind]), change.name, _versions(change)) for change in shown]
-    lines = output.lines(("", "", ""), rows, output.text_width() - 2)[1:]
+    rows = []
+    for change in shown:
+        versions = " → ".join(dict.fromkeys(filter(None, (change.before, change.after))))
+        rows.append((output.word(_PACKAGES[change.kind]), change.name, versions))
+    lines = output.lines(("", "", ""), rows, output.width() - 2)[1:]
     if len(shown) < len(changes):
         lines.append(f"… and {len(changes) - len(shown)} more: --full lists them")
     yield from _section(f"{title}: {counts}", lines)
@@ -277,7 +235,7 @@ def _listing(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 def _folded(lines: Iterable[str], indent: int = 0) -> Iterator[str]:
     """Folds lines of prose to the terminal; the lines of files in diffs are never folded."""
-    return (folded for line in lines for folded in output.fold(line, output.text_width() - indent))
+    return (folded for line in lines for folded in output.fold(line, output.width() - indent))
 
 
 def _rows(side: ComparedImage) -> Iterator[tuple[str, ...]]:
@@ -314,7 +272,7 @@ def _version(version: Version | None) -> str:
 def _commits(between: CommitRange, which: str) -> Iterator[str]:
     matching = f", {between.matching} of them asked for" if between.matching != between.total else ""
     yield f"{words.counted(between.total, 'upstream commit')} that {output.word(which)}{matching}"
-    room = output.text_width() - 4
+    room = output.width() - 4
     for commit in between.commits:
         line = f"{commit.commit[:12]} {commit.date[:10]} {commit.title}"
         yield f"  {line if len(line) <= room else line[: room - 1] + '…'}"
@@ -349,12 +307,6 @@ def _contents(changes: Changes, full: bool) -> Iterator[str]:
         yield from _listing("base", [_image(changes.base.before), f"→ {_image(changes.base.after)}"])
 
 
-def _versions(change: PackageChange) -> str:
-    if change.before is None or change.after is None or change.before == change.after:
-        return change.after or change.before or ""
-    return f"{change.before} → {change.after}"
-
-
 def _image(text: str | None) -> str:
     """A base image with its digest shortened."""
     return " ".join(words.short_digest(word) for word in text.split(" ")) if text else "none"
@@ -367,8 +319,3 @@ def _value(change: ValueChange) -> str:
 
 def _paired(pairing: Pairing | None) -> str:
     return f"{pairing.image} {output.mark(pairing.status)}" if pairing else "not paired"
-
-
-def _number(change: NumberChange) -> Iterator[str]:
-    yield f"{change.image}  {output.word(change.kind)}"
-    yield from (f"  {_value(value)}" for value in change.values)

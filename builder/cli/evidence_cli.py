@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from builder.base import words
 from builder.base.words import counted
 from builder.cli import output, progress
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_note, print_result
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # Runs as text: those of an image with their figures, and those of two images side by side.
 
 _SHOWN_FINDINGS = 5
-_VERDICT_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": None}
 
 
 def standings(evidence: ImageEvidence) -> str:
@@ -33,7 +32,7 @@ def standings(evidence: ImageEvidence) -> str:
     lines = []
     for pairing in evidence.pairings:
         told = f" with {pairing.model}" if pairing.model else ""
-        lines.append(f"{output.standing_word(pairing.standing)}{told}" + (f": {pairing.why}" if pairing.why else ""))
+        lines.append(f"{output.word(pairing.standing)}{told}" + (f": {pairing.why}" if pairing.why else ""))
     return "\n".join(lines)
 
 
@@ -41,15 +40,20 @@ def of_image(evidence: ImageEvidence) -> Iterator[str]:
     """The last runs of an image, their figures with their spread, and what did not pass."""
     if evidence.last:
         yield ""
-        rows = [
-            (f"{each.run.kind} {each.run.name}", _verdict(each.run), words.ago_text(each.run.started), _remarks(each))
-            for each in evidence.last
-        ]
+        rows = []
+        for each in evidence.last:
+            run = each.run
+            when = words.ago_text(run.started)
+            rows.append((f"{run.kind} {run.name}", output.word(run.verdict), when, _remarks(each)))
         yield from _table(("RUN", "VERDICT", "WHEN", "OF"), rows)
     figures = [(each.run, figure) for each in evidence.last for figure in each.run.figures]
     if figures:
         yield ""
-        measured = [(f"{run.name}: {_named(figure)}", _mean(figure), _spread(figure)) for run, figure in figures]
+        measured = []
+        for run, figure in figures:
+            unit = "" if figure.unit in {"bytes", "ratio"} else figure.unit
+            mean = f"{words.amount_text(figure.mean, figure.unit)} {unit}".rstrip() if figure.values else "-"
+            measured.append((f"{run.name}: {_named(figure)}", mean, _spread(figure)))
         yield from _table(("FIGURE", "MEAN", "SPREAD"), measured)
     for each in evidence.last:
         yield from _findings(each.run)
@@ -66,13 +70,9 @@ def side_by_side(pairs: Sequence[RunPair], names: tuple[str, str]) -> Iterator[s
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    head, *lines = output.lines(headings, rows, output.text_width() - 2)
+    head, *lines = output.lines(headings, rows, output.width() - 2)
     yield output.styled(head, bold=True)
     yield from lines
-
-
-def _verdict(run: Evidence) -> str:
-    return output.styled(run.verdict, fg=_VERDICT_COLOURS.get(run.verdict))
 
 
 def _remarks(each: JudgedRun) -> str:
@@ -96,11 +96,6 @@ def _named(figure: Figure) -> str:
     return f"{figure.name} at {at}" if at else figure.name
 
 
-def _mean(figure: Figure) -> str:
-    unit = "" if figure.unit in {"bytes", "ratio"} else figure.unit
-    return f"{words.amount_text(figure.mean, figure.unit)} {unit}".rstrip() if figure.values else "-"
-
-
 def _spread(figure: Figure) -> str:
     count = len(figure.values)
     if count < 2:
@@ -121,7 +116,7 @@ def _findings(run: Evidence) -> Iterator[str]:
         )
         for finding in run.findings[:_SHOWN_FINDINGS]
     ]
-    yield from output.lines(("", ""), rows, output.text_width())[1:]
+    yield from output.lines(("", ""), rows, output.width())[1:]
     if left := len(run.findings) - len(rows):
         yield f"  … and {left} more: --json has them"
 
@@ -129,18 +124,15 @@ def _findings(run: Evidence) -> Iterator[str]:
 def _verdict_of(each: JudgedRun | None) -> str:
     if each is None:
         return "-"
-    parts = (_verdict(each.run), "stale" if each.stale else "", "not ours" if each.run.foreign else "")
+    parts = (output.word(each.run.verdict), "stale" if each.stale else "", "not ours" if each.run.foreign else "")
     return ", ".join(filter(None, parts))
 
 
-def _pair_remarks(pair: RunPair) -> str:
+def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
     unlike = f"not comparable: {', '.join(pair.unlike)}" if pair.unlike else ""
     others = f"{words.counted(len(pair.goldens), 'conversation')} with other tokens" if pair.goldens else ""
-    return "; ".join(filter(None, (pair.model, unlike, others)))
-
-
-def _pair_rows(pair: RunPair) -> Iterator[tuple[str, str, str, str]]:
-    yield f"{pair.kind} {pair.name}", _verdict_of(pair.before), _verdict_of(pair.after), _pair_remarks(pair)
+    remarks = "; ".join(filter(None, (pair.model, unlike, others)))
+    yield f"{pair.kind} {pair.name}", _verdict_of(pair.before), _verdict_of(pair.after), remarks
     for each in pair.figures:
         change = "" if each.change is None or pair.unlike else f"{each.change:+.1%}"
         unit = "" if each.figure.unit in {"bytes", "ratio"} else each.figure.unit
@@ -153,9 +145,6 @@ def _beside(figure: Figure | None) -> str:
         return "-"
     mean = words.amount_text(figure.mean, figure.unit)
     return f"{mean} ± {words.amount_text(figure.std, figure.unit)}" if len(figure.values) > 1 else mean
-
-
-# ``builder matrix``.
 
 
 @click.command()
@@ -201,9 +190,6 @@ def _split(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for text in texts for name in text.split(",") if name)
 
 
-# The table of numbers, models and proofs as text and as JSON.
-
-_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
 # One character each, for tables with more models than words fit beside each other.
 _MARKS: Mapping[CellWord, str] = {
     "proven": "+",
@@ -242,30 +228,24 @@ def print_matrix(matrix: Matrix) -> None:
     pairs = counted(len(matrix.images) * len(matrix.models), "pair")
     each = f" with {len(matrix.proofs)} proofs each" if len(matrix.proofs) > 1 else ""
     output.print_result(f"of {pairs}{each}: {counts}")
-    if missing := _first_missing(matrix):
+    cells = (matrix.cell(image, model, "prove") for image in matrix.images for model in matrix.models)
+    if missing := next((cell for cell in cells if cell.word in {"never tried", "stale"}), None):
         prove = f"builder prove {missing.image} {missing.model}"
         output.print_result(f"to prove the first that is missing or stale: `{prove}`")
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
     """The table as JSON: every cell, with the file of its run."""
-    return {
-        "images": [str(image) for image in matrix.images],
-        "models": list(matrix.models),
-        "proofs": list(matrix.proofs),
-        "cells": [
-            _cell(matrix.cell(image, model, proof))
-            for image in matrix.images
-            for model in matrix.models
-            for proof in matrix.proofs
-        ],
-    }
-
-
-def _first_missing(matrix: Matrix) -> MatrixCell | None:
-    """The first pair that was never proven, or whose proof is stale."""
-    cells = (matrix.cell(image, model, "prove") for image in matrix.images for model in matrix.models)
-    return next((cell for cell in cells if cell.word in {"never tried", "stale"}), None)
+    cells = (
+        matrix.cell(image, model, proof)
+        for image in matrix.images
+        for model in matrix.models
+        for proof in matrix.proofs
+    )
+    keys = "image model proof word why run=file? started? seconds?"
+    others = "word=others run=others_file"
+    shown = [{**data(cell, keys), "others": data(cell, others) if cell.others else None} for cell in cells]
+    return {**data(matrix, "images models proofs"), "cells": shown}
 
 
 def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:
@@ -276,21 +256,19 @@ def _rows(matrix: Matrix, *, words: bool) -> list[tuple[str, ...]]:
         shown = [proof for proof in matrix.proofs if proof in tried] or list(matrix.proofs[:1])
         for place, proof in enumerate(shown):
             cells = (matrix.cell(image, model, proof) for model in matrix.models)
-            shown_cells = (_shown(cell.word, bool(cell.others), words=words) for cell in cells)
-            rows.append(("" if place else str(image), proof, *shown_cells))
+            rows.append(("" if place else str(image), proof, *(_shown(cell, words=words) for cell in cells)))
     return rows
 
 
 def _fits(rows: Sequence[tuple[str, ...]], headings: Sequence[str]) -> bool:
     everything = (("IMAGE", "PROOF", *headings), *rows)
     widths = (max(output.columns_of(row[place]) for row in everything) for place in range(len(headings) + 2))
-    return sum(widths) + len(output.GAP) * (len(headings) + 1) <= output.text_width()
+    return sum(widths) + len(output.GAP) * (len(headings) + 1) <= output.width()
 
 
-@functools.cache
-def _shown(word: CellWord, ran_elsewhere: bool, *, words: bool) -> str:
-    text = _SHORT.get(word, word) if words else _MARKS[word]
-    return output.styled(text, fg=_COLOURS.get(word)) + (_OTHERS if ran_elsewhere else "")
+def _shown(cell: MatrixCell, *, words: bool) -> str:
+    text = _SHORT.get(cell.word, cell.word) if words else _MARKS[cell.word]
+    return output.word(cell.word, text) + (_OTHERS if cell.others else "")
 
 
 def _letter(place: int) -> str:
@@ -298,22 +276,6 @@ def _letter(place: int) -> str:
     before, last = divmod(place, 26)
     return (_letter(before - 1) if before else "") + chr(ord("A") + last)
 
-
-def _cell(cell: MatrixCell) -> dict[str, Any]:
-    return {
-        "image": str(cell.image),
-        "model": cell.model,
-        "proof": cell.proof,
-        "word": cell.word,
-        "why": cell.why,
-        "run": cell.file or None,
-        "started": cell.started or None,
-        "seconds": cell.seconds or None,
-        "others": {"word": cell.others, "run": cell.others_file} if cell.others else None,
-    }
-
-
-# ``builder report``.
 
 _FILE, _FOLDER = "report.html", "report"
 
@@ -346,11 +308,7 @@ def report(context: Context, output: Path | None, opens: bool, publish: bool, fu
     for file in files:
         print_result(str(file))
     if opens:
-        _open(files[0])
+        import webbrowser
 
-
-def _open(file: Path) -> None:
-    import webbrowser
-
-    if not webbrowser.open(file.resolve().as_uri()):
-        print_note(f"no browser could be started: open {file} yourself")
+        if not webbrowser.open(files[0].resolve().as_uri()):
+            print_note(f"no browser could be started: open {files[0]} yourself")

@@ -9,24 +9,19 @@ import click
 from builder.base import words
 from builder.base.words import ago_text, size_text
 from builder.cli import output, upgrade_cli
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result, styled
+from builder.cli.output import print_json, print_line, print_note, print_result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping
 
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
     from builder.commands.showing import ShownImage
     from builder.evidence.standing import ImageEvidence
-    from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
-    from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Status
-    from builder.numbers.status import ImageOverview, ImageRow
-
-
-# ``builder list``.
-
-_COLOURS = {"current": "green", "good": "green", "bad": "red", "missing": "red", "moved": "red"}
+    from builder.lock.model import ImageName, Lock, Model, Pairing, Status
+    from builder.numbers.status import ImageRow
 
 
 @click.command("list")
@@ -50,7 +45,13 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         cached = listing.cached_models(workspace, lock)
         evidence = listing.evidence(workspace, target, lock, overview)
         upgrades = listing.interrupted_upgrades(workspace, lock)
-        print_json(_document(lock, overview, cached, evidence, upgrades))
+        print_json(
+            {
+                "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
+                "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
+                "interrupted_upgrades": list(map(upgrade_cli.document, upgrades)),
+            }
+        )
         return
     if overview.engine_error:
         print_note(f"no engine answers, so states are unknown: {overview.engine_error}")
@@ -81,58 +82,38 @@ def list_(context: Context, target: str | None, models: bool, as_json: bool) -> 
         output.print_table(("IMAGE", "BUILT", "SIZE", "VLLM", "STATE", "MODELS"), rows)
 
 
-def _document(
-    lock: Lock,
-    overview: ImageOverview,
-    cached: Mapping[str, CachedModel],
-    evidence: Mapping[ImageName, ImageEvidence],
-    upgrades: Sequence[InterruptedUpgrade],
-) -> dict[str, Any]:
-    """The list as JSON."""
-    return {
-        "images": [image_document(row, evidence.get(row.name)) for row in overview.rows],
-        "models": [_model(name, model, cached.get(name)) for name, model in sorted(lock.models.items())],
-        "interrupted_upgrades": [upgrade_cli.document(upgrade) for upgrade in upgrades],
-    }
-
-
 def _image_rows(row: ImageRow, lock: Lock, evidence: ImageEvidence | None) -> list[tuple[str, ...]]:
     """The row of an image, and its note below. Its status is left out where it is `untested` and a model that it serves
     has another. Its standing is that with the model which asks for attention first."""
     vllm = row.image.versions.get("vllm")
     models = [(model, lock.models[model].pairing.status) for model in row.models]
     shows_status = row.image.status != "untested" or all(status == "untested" for _, status in models)
+    place: str = row.state if row.state != "present" else ""
+    if row.image.digest and row.state in {"present", "missing"}:  # the registry is not asked
+        place = "pushed" if row.state == "present" else "in registry"
     words = [
-        _where(row),
+        place,
         "current" if row.current else "",
         output.mark(row.image.status) if shows_status else "",
+        "pinned" if row.image.pinned else "",
+        "adopted" if row.image.adopted else "",
+        (evidence.standing if evidence else "") or "",
     ]
-    words += ["pinned" if row.image.pinned else "", "adopted" if row.image.adopted else ""]
-    words.append(output.standing_word(evidence.standing if evidence else None))
     image = (
         str(row.name),
         ago_text(row.image.built),
         size_text(row.image.size),
         vllm.version if vllm else "-",
-        ", ".join(map(_coloured, filter(None, words))),
+        ", ".join(map(output.word, filter(None, words))),
         ", ".join(_serves(model, status, row, evidence) for model, status in models) or "-",
     )
     notes = [f"note: {row.image.note}"] if row.image.note else []
     notes += [f"not checked: {name}: {reason}" for name, reason in row.image.unchecked.items()]
-    notes += [f"{model} was {note}" for model, note in _put_back(row.name, lock)]
-    return [image, *(("", "", "", "", "", note) for note in notes)]
-
-
-def _coloured(word: str) -> str:
-    return styled(word, fg=_COLOURS[word]) if word in _COLOURS else word
-
-
-def _put_back(name: ImageName, lock: Lock) -> Iterator[tuple[str, str]]:
-    """The models that were put back from an image by themselves, with the note of that."""
     for model, record in sorted(lock.models.items()):
         before = record.previous[0] if record.previous else None
-        if before and before.image == name and before.note.startswith("put back on "):
-            yield model, before.note
+        if before and before.image == row.name and before.note.startswith("put back on "):
+            notes.append(f"{model} was {before.note}")
+    return [image, *(("", "", "", "", "", note) for note in notes)]
 
 
 def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence | None) -> str:
@@ -140,13 +121,6 @@ def _serves(model: str, status: Status, row: ImageRow, evidence: ImageEvidence |
     own = [status] if status not in {"untested", row.image.status} else []
     words = ", ".join(word for word in (*own, output.beside_model(evidence, model)) if word)
     return f"{model} ({words})" if words else model
-
-
-def _where(row: ImageRow) -> str:
-    """The place of the image in words; the registry is not queried."""
-    if row.image.digest is None or row.state not in {"present", "missing"}:
-        return row.state if row.state != "present" else ""
-    return "pushed" if row.state == "present" else "in registry"
 
 
 def _model_rows(
@@ -157,76 +131,48 @@ def _model_rows(
 
     def status(pairing: Pairing) -> str:
         standing = evidence[pairing.image].standing_with(name) if pairing.image in evidence else None
-        return ", ".join(word for word in (output.mark(pairing.status), output.standing_word(standing)) if word)
+        return ", ".join(word for word in (output.mark(pairing.status), output.word(standing)) if word)
 
     now, *before = ((str(p.image), status(p), p.note or "-") for p in (model.pairing, *model.previous))
-    return [(name, *now), (_cached(cached), "", "", ""), *(("  before", *pairing) for pairing in before)]
+    state = "  not downloaded"
+    if cached:
+        revision = f" at {cached.revision[:7]}" if cached.revision else ""
+        state = f"  {size_text(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
+    return [(name, *now), (state, "", "", ""), *(("  before", *pairing) for pairing in before)]
 
 
-def _cached(cached: CachedModel | None) -> str:
-    if cached is None:
-        return "  not downloaded"
-    revision = f" at {cached.revision[:7]}" if cached.revision else ""
-    return f"  {size_text(cached.size)}{revision}{', incomplete' if cached.incomplete else ''}"
+_ROW = (
+    "image=name repository=name.repository number=name.number definition=image.definition? adopted=image.adopted.image "
+    "current pinned=image.pinned state"
+)
+_IMAGE = "status note unchecked built pruned platform size fingerprint digest"
 
 
 def image_document(row: ImageRow, evidence: ImageEvidence | None) -> dict[str, Any]:
     """One numbered image as JSON, with its evidence where the project has any."""
-    image = row.image
+    versions = {source: data(row.image.versions.get(source), "version commit") for source in ("vllm", "flashinfer")}
     return {
-        "image": str(row.name),
-        "repository": row.name.repository,
-        "number": row.name.number,
-        "definition": image.definition or None,
-        "adopted": image.adopted.image if image.adopted else None,
-        "current": row.current,
-        "pinned": image.pinned,
-        "state": row.state,
-        "status": image.status,
-        "note": image.note,
-        "unchecked": image.unchecked,
-        "built": image.built,
-        "pruned": image.pruned,
-        "platform": image.platform,
-        "size": image.size,
-        "fingerprint": image.fingerprint,
-        "digest": image.digest,
-        "vllm": _version(row, "vllm"),
-        "flashinfer": _version(row, "flashinfer"),
-        "mods": list(image.mods),
-        "models": list(row.models),
+        **data(row, _ROW),
+        **data(row.image, _IMAGE),
+        **versions,
+        "mods": list(row.image.mods),
+        "models": row.models,
         "evidence": evidence.json if evidence else None,
     }
 
 
-def _version(row: ImageRow, source: str) -> dict[str, str | None] | None:
-    version = row.image.versions.get(source)
-    return {"version": version.version, "commit": version.commit} if version else None
-
-
 def _model(name: str, model: Model, cached: CachedModel | None) -> dict[str, Any]:
+    pairing = "revision image recipe status note"
     return {
         "model": name,
-        **_pairing(model.pairing),
-        "previous": [str(before.image) for before in model.previous],
-        "history": [_pairing(before) for before in model.previous],
+        **data(model.pairing, pairing),
+        "previous": [before.image for before in model.previous],
+        "history": data(model.previous, pairing),
         "cached": cached is not None and not cached.incomplete,
         "cached_size": cached.size if cached else None,
         "cached_revision": cached.revision if cached else None,
     }
 
-
-def _pairing(pairing: Pairing) -> dict[str, Any]:
-    return {
-        "revision": pairing.revision,
-        "image": str(pairing.image),
-        "recipe": pairing.recipe,
-        "status": pairing.status,
-        "note": pairing.note,
-    }
-
-
-# ``builder show``.
 
 _FIRST_START = (
     "compiles FlashInfer's kernels, which this image lacks: minutes, and up to 8 GiB for each of MAX_JOBS compilers"
@@ -261,7 +207,11 @@ def show(context: Context, image: str, packages: bool, as_json: bool) -> None:
 
 
 def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
+    from builder.cli.evidence_cli import standings
+
     row, image = shown.row, shown.row.image
+    mods = [f"{name} ({digest[7:19]})" for name, digest in image.mods.items()]
+    made, signed = len(shown.witnesses.statements), shown.witnesses.signed
     base = _takes(shown, "base")
     count = len(shown.packages)
     kept = shown.steps or shown.adopted
@@ -271,7 +221,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         ("status", output.mark(image.status) + (f": {image.note}" if image.note else "")),
         ("pruned", f"{image.pruned} ({words.ago_text(image.pruned)})" if image.pruned else ""),
         ("models", ", ".join(row.models) or "none"),
-        ("evidence", _standings(shown)),
+        ("evidence", standings(shown.evidence) if shown.evidence else ""),
         ("recipe", image.recipe or "none"),
         ("definition", image.definition),
         ("adopted from", ", ".join((image.adopted.image, *image.adopted.digests)) if image.adopted else ""),
@@ -282,31 +232,17 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
         *(("not checked", f"{name}: {reason}") for name, reason in image.unchecked.items()),
         *((source, v.version + (f" ({v.commit})" if v.commit else "")) for source, v in image.versions.items()),
         ("base", "" if image.adopted else f"{base.get('image', 'unknown')} {base.get('content', '')}".strip()),
-        ("mods", "" if image.adopted and not image.mods else _mods(image)),
+        ("mods", ", ".join(mods) or ("" if image.adopted else "none")),
         ("packages", f"{count} Python packages (--packages lists them)" if count else "unknown"),
         ("first start", _FIRST_START if shown.compiles_kernels else ""),
         ("not known", shown.adopted.unknown if shown.adopted else ""),
         ("fingerprint", image.fingerprint),
-        ("witnesses", _witnesses(shown)),
+        ("witnesses", f"{words.counted(made, 'machine')} made the same content, {signed} signed" if made else ""),
         ("built again", image.rebuilt or ""),
         ("input hash", image.input_hash),
         ("build folder", project.relative(shown.directory) if kept else "gone"),
     ]
     return [(name, value) for name, value in facts if value]
-
-
-def _standings(shown: ShownImage) -> str:
-    if shown.evidence is None:
-        return ""
-    from builder.cli import evidence_cli
-
-    return evidence_cli.standings(shown.evidence)
-
-
-def _witnesses(shown: ShownImage) -> str:
-    if not (count := len(shown.witnesses.statements)):
-        return ""
-    return f"{words.counted(count, 'machine')} made the same content, {shown.witnesses.signed} signed"
 
 
 def _gpu_checks(shown: ShownImage) -> str:
@@ -317,23 +253,13 @@ def _gpu_checks(shown: ShownImage) -> str:
     return "never run: it was built beside no GPU" if never else ""
 
 
-def _mods(image: NumberedImage) -> str:
-    return ", ".join(f"{name} ({digest[7:19]})" for name, digest in image.mods.items()) or "none"
-
-
 def _image_json(shown: ShownImage, project: Project) -> dict[str, Any]:
-
     return {
         **image_document(shown.row, shown.evidence),
-        "recipe": shown.row.image.recipe,
-        "gpu": shown.row.image.gpu,
-        "input_hash": shown.row.image.input_hash or None,
+        **data(shown.row.image, "recipe gpu input_hash?"),
         "base": _takes(shown, "base"),
         "mod_hashes": shown.row.image.mods,
-        "packages": shown.packages,
-        "compiles_kernels": shown.compiles_kernels,
-        "labels": dict(shown.adopted.labels) if shown.adopted else None,
-        "build_metadata": dict(shown.adopted.metadata) if shown.adopted else None,
+        **data(shown, "packages compiles_kernels labels=adopted.labels build_metadata=adopted.metadata"),
         "build_directory": project.relative(shown.directory) if shown.steps or shown.adopted else None,
     }
 

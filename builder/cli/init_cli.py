@@ -11,20 +11,17 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, pass_context
-from builder.cli.output import confirm, print_error, print_json, print_line, print_note, print_result, styled
+from builder.cli.output import agreed, confirm, print_error, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from builder.base.events import Diagnosis
     from builder.commands.init import InitResult, InitUpdate, Migration, MigrationResult
     from builder.moving.copies import PlannedCopy
     from builder.moving.shipped import Contents
     from builder.moving.taking import ContainerState
-
-
-# ``builder init``.
 
 
 @click.command()
@@ -68,13 +65,26 @@ def init(
 
     result = command.init_project(folder or context.start, contents, os.environ, git=git)
     if as_json:
-        findings = list(command.machine_findings(result.project, os.environ))
-        print_json(_document(result, findings))
+        findings = command.machine_findings(result.project, os.environ)
+        print_json(
+            {
+                **data(result, "project=project.root contents=selection.contents reason?"),
+                **_parts(result),
+                "written": sorted(result.written),
+                **data(result, "kept git"),
+                "findings": data(findings, "subject verdict said=message remedy"),
+            }
+        )
         return 0
     _print_made(result)
     for finding in command.machine_findings(result.project, os.environ):
         output.print_finding(finding)
-    _print_next(result)
+    go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
+    if result.first:
+        print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
+        print_result("  `builder recipes list` shows every recipe")
+    else:
+        print_result(f"next: {go}write dockerfiles/NAME/image.yaml, or `builder adopt IMAGE`")
     return 0
 
 
@@ -98,15 +108,6 @@ def _parts(result: InitResult) -> dict[str, list[str]]:
     return {"definitions": list(selected.definitions), "mods": list(selected.mods), "recipes": recipes}
 
 
-def _print_next(result: InitResult) -> None:
-    go = "" if result.project.root == Path.cwd() else f"`cd {result.project.root}`, then "
-    if result.first:
-        print_result(f"next: {go}`builder up {Path(result.first).stem}` makes an image and serves it;")
-        print_result("  `builder recipes list` shows every recipe")
-    else:
-        print_result(f"next: {go}write dockerfiles/NAME/image.yaml, or `builder adopt IMAGE`")
-
-
 def _update(context: Context, contents: Contents | None, *, yes: bool, force: bool, as_json: bool) -> int:
     from builder.commands import init
 
@@ -128,7 +129,15 @@ def _update(context: Context, contents: Contents | None, *, yes: bool, force: bo
     waiting = [each.path for each in (*update.writable, *update.edited) if each.path not in written]
     waiting += [] if written else list(update.pins.pins)
     if as_json:
-        print_json(_update_document(update, written))
+        files = [each for each in update.files if each.state != "same"]
+        print_json(
+            {
+                **data(update, "from=before? release=now contents"),
+                "files": data(files, "path state"),
+                "pins": list(update.pins.pins),
+                "written": sorted(written),
+            }
+        )
     elif written:
         print_result(f"{words.counted(len(written), 'file')} written; this is {update.now}")
     elif not waiting:
@@ -154,32 +163,6 @@ def _print_update(update: InitUpdate) -> None:
         edited = f"note: {each.path} was edited here, or did not come with this program"
         print_note(f"{edited}: only a yes of yours, or --yes --force, writes over it")
 
-
-def _document(result: InitResult, findings: Sequence[Diagnosis]) -> dict[str, Any]:
-    return {
-        "project": str(result.project.root),
-        "contents": result.selection.contents,
-        "reason": result.reason or None,
-        **_parts(result),
-        "written": sorted(result.written),
-        "kept": list(result.kept),
-        "git": result.git,
-        "findings": [output.document(finding) for finding in findings],
-    }
-
-
-def _update_document(update: InitUpdate, written: Sequence[str]) -> dict[str, Any]:
-    return {
-        "from": update.before or None,
-        "release": update.now,
-        "contents": update.contents,
-        "files": [{"path": each.path, "state": each.state} for each in update.files if each.state != "same"],
-        "pins": list(update.pins.pins),
-        "written": sorted(written),
-    }
-
-
-# ``builder migrate``.
 
 _MOST_NAMED = 12
 
@@ -227,7 +210,7 @@ def migrate(
     if not as_json:
         _print_plan(planned)
     result = None
-    if planned.changes_something and (yes or (not as_json and sys.stdin.isatty() and confirm("do this?"))):
+    if planned.changes_something and agreed("do this?", yes=yes, as_json=as_json):
         result = command.migrate(workspace, planned)
     if as_json:
         print_json(_migration_json(planned, result))
@@ -346,42 +329,26 @@ def _print_result(result: MigrationResult) -> None:
 def _migration_json(planned: Migration, result: MigrationResult | None) -> dict[str, Any]:
     settings = planned.settings
     return {
-        "checkout": str(planned.checkout.root),
-        "upstream": {"url": planned.upstream.url, "commit": planned.upstream.commit} if planned.upstream else None,
+        "checkout": planned.checkout.root,
+        "upstream": data(planned.upstream, "url commit"),
         "parts": [
             {
-                "kind": part.kind,
-                "name": part.name,
-                "state": part.state,
-                "reason": part.reason or None,
-                "origin": part.origin.address if part.origin else None,
+                **data(part, "kind name state reason? origin=origin.address"),
                 "problems": list(map(str, planned.problems.get(part.name, ()) if part.kind == "recipe" else ())),
                 "run_time": planned.run_time.get(part.name) if part.kind == "mod" else None,
             }
             for part in planned.parts
         ],
         "missing_mods": list(planned.missing),
-        "containers": [
-            {
-                "container": state.container,
-                "recipes": state.recipes,
-                "number": state.number or None,
-                "image": state.tag or None,
-                "definition": state.definition or None,
-            }
-            for state in planned.containers
-        ],
-        "images": [{"image": image.tag, "repository": image.repository} for image in planned.images],
-        "untagged": [
-            {"image": each.id, **{key: getattr(each, key) for key in ("vllm", "size", "created", "command")}}
-            for each in planned.untagged
-        ],
+        "containers": data(planned.containers, "container recipes number? image=tag? definition?"),
+        "images": data(planned.images, "image=tag repository"),
+        "untagged": data(planned.untagged, "image=id vllm size created command"),
         "settings": [{"key": key, "here": text} for key, text in (settings.outcomes if settings else {}).items()],
         "difference": list(settings.difference()) if settings else [],
         "notes": list(_notes(planned)),
         "done": result is not None,
         "written": [f"{part.kind}s/{part.name}" for part in result.written] if result else [],
         "settings_written": bool(result and result.settings_written),
-        "adopted": [str(image.image) for image in result.adopted] if result else [],
+        "adopted": [image.image for image in result.adopted] if result else [],
         "errors": [{"what": what, "message": error.message} for what, error in result.errors] if result else [],
     }

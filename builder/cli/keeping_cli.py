@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.base import words
 from builder.cli import output, progress
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, parse_age, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_note, print_result, styled
+from builder.cli.output import agreed, print_json, print_line, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from builder.commands.keeping import AdoptedImage, Pruned, PrunePlan
-
-
-# ``builder adopt``.
 
 
 @click.command()
@@ -40,13 +37,20 @@ def adopt(
     """
     from builder.commands import keeping as command
 
-    request = command.AdoptRequest(image, repository, models, promote=not no_promote)
     with progress.showing(f"reading {image}"):
-        result = command.adopt_image(context.workspace(), request)
-    if as_json:
-        print_json(_document(result))
+        result = command.adopt_image(context.workspace(), image, repository, models, promote=not no_promote)
+    if not as_json:
+        _print(image, result)
         return
-    _print(image, result)
+    adoption = result.record.adopted
+    content = {
+        **data(result, "image already restored adopted=record.adopted.image"),
+        "digests": adoption.digests if adoption else [],
+        **data(result.record, "platform fingerprint size"),
+        "versions": dict(sorted(result.record.versions.items())),
+        **data(result, "packages models current same unknown"),
+    }
+    print_json(content)
 
 
 def _print(image: str, result: AdoptedImage) -> None:
@@ -76,29 +80,6 @@ def _contents(result: AdoptedImage) -> str:
     parts = (words.size_text(result.record.size), result.record.platform, *sources, packages)
     return ", ".join(part for part in parts if part)
 
-
-def _document(result: AdoptedImage) -> dict[str, Any]:
-    """The adopted image as JSON."""
-    record = result.record
-    return {
-        "image": str(result.image),
-        "already": result.already,
-        "restored": result.restored,
-        "adopted": record.adopted.image if record.adopted else None,
-        "digests": list(record.adopted.digests) if record.adopted else [],
-        "platform": record.platform,
-        "fingerprint": record.fingerprint,
-        "size": record.size,
-        "versions": {name: {"version": v.version, "commit": v.commit} for name, v in sorted(record.versions.items())},
-        "packages": result.packages,
-        "models": list(result.models),
-        "current": str(result.current),
-        "same": [str(name) for name in result.same],
-        "unknown": result.unknown,
-    }
-
-
-# ``builder prune``.
 
 KEEP = 3
 
@@ -130,15 +111,22 @@ def prune(context: Context, keep: int, older_than: timedelta | None, yes: bool, 
     if not as_json:
         _print_plan(pruning)
     result = None
-    if (
-        not pruning.is_empty
-        and not dry_run
-        and (yes or (not as_json and sys.stdin.isatty() and confirm("remove these?")))
-    ):
+    if not pruning.is_empty and not dry_run and agreed("remove these?", yes=yes, as_json=as_json):
         with progress.showing("removing"):
             result = command.prune_images(context.workspace(), pruning)
     if as_json:
-        _print_document(pruning, result)
+        removed = data(result, "images=gone compiled refused build_cache=cache")
+        print_json(
+            {
+                "going": data(pruning.going, "image=name built frees holder"),
+                "kept": data(pruning.kept, "image=name reasons"),
+                "nameless": pruning.nameless,
+                "compiled": data(pruning.compiled, "image=name folder frees=size"),
+                "checkpoints": data(pruning.checkpoints, "checkpoint=name revision? frees=size"),
+                **data(pruning, "wheels=wheels_size downloads=downloads_size frees"),
+                "removed": removed,
+            }
+        )
     elif result:
         _print_removed(result)
     elif not pruning.is_empty:
@@ -161,22 +149,19 @@ def _print_plan(pruning: PrunePlan) -> None:
             print_result(f"{image.name} is only recorded as pruned: {image.holder} has it, too")
     if pruning.nameless:
         print_result(f"and {words.counted(len(pruning.nameless), 'image')} without a name that this project left")
-    for cache in pruning.compiled:
-        print_result(f"and what {cache.name} compiled when it served: {words.size_text(cache.size)} in {cache.folder}")
-    _print_caches(pruning)
+    further = [
+        *((f"what {each.name} compiled when it served", each.size, f" in {each.folder}") for each in pruning.compiled),
+        *((each.title, each.size, "") for each in pruning.checkpoints),
+        ("what was read of wheels that are pinned no longer", pruning.wheels_size if pruning.wheels else None, ""),
+        ("downloads that no mod names any more", pruning.downloads_size if pruning.downloads else None, ""),
+    ]
+    for what, size, place in further:
+        if size is not None:
+            print_result(f"and {what}: {words.size_text(size)}{place}")
     layers = "unpacked layers, each counted once; their packed copies come on top"
     print_result(
         f"frees {words.size_text(pruning.frees)}" + (f": {layers}" if pruning.going or pruning.nameless else "")
     )
-
-
-def _print_caches(pruning: PrunePlan) -> None:
-    for checkpoint in pruning.checkpoints:
-        print_result(f"and {checkpoint.title}: {words.size_text(checkpoint.size)}")
-    if pruning.wheels:
-        print_result(f"and what was read of wheels that are pinned no longer: {words.size_text(pruning.wheels_size)}")
-    if pruning.downloads:
-        print_result(f"and downloads that no mod names any more: {words.size_text(pruning.downloads_size)}")
 
 
 def _print_removed(result: Pruned) -> None:
@@ -188,33 +173,3 @@ def _print_removed(result: Pruned) -> None:
         print_result(f"removed what was compiled by {', '.join(map(str, result.compiled))}")
     if result.cache:
         print_result(f"BuildKit let go of {words.size_text(result.cache)}: its own copies, packed and unpacked")
-
-
-def _print_document(pruning: PrunePlan, result: Pruned | None) -> None:
-    content: dict[str, Any] = {
-        "going": [
-            {"image": str(image.name), "built": image.built, "frees": image.frees, "holder": image.holder}
-            for image in pruning.going
-        ],
-        "kept": [{"image": str(image.name), "reasons": list(image.reasons)} for image in pruning.kept],
-        "nameless": list(pruning.nameless),
-        "compiled": [
-            {"image": str(cache.name), "folder": str(cache.folder), "frees": cache.size} for cache in pruning.compiled
-        ],
-        "checkpoints": [
-            {"checkpoint": each.name, "revision": each.revision or None, "frees": each.size}
-            for each in pruning.checkpoints
-        ],
-        "wheels": pruning.wheels_size,
-        "downloads": pruning.downloads_size,
-        "frees": pruning.frees,
-        "removed": None,
-    }
-    if result:
-        content["removed"] = {
-            "images": [str(name) for name in result.gone],
-            "compiled": [str(name) for name in result.compiled],
-            "refused": list(result.refused),
-            "build_cache": result.cache,
-        }
-    print_json(content)

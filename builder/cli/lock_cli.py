@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from builder.base import words
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
 from builder.cli.output import print_json, print_result
 
@@ -55,7 +56,7 @@ def lock(
 
     result = command.update_lock(context.workspace(), definitions, parse_update(update), platform)
     if as_json:
-        print_json({"moved": [_document(moved) for moved in result.moved]})
+        print_json({"moved": list(map(_document, result.moved))})
     else:
         for moved in result.moved:
             _print(moved)
@@ -71,7 +72,7 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
 
     missing = command.check(context.workspace(), definitions, platform)
     if as_json:
-        print_json({"missing": list(missing)})
+        print_json({"missing": missing})
     elif not missing:
         print_result("images.lock covers all that is asked")
     for line in () if as_json else missing:
@@ -80,12 +81,13 @@ def _check(context: Context, definitions: tuple[str, ...], platform: str | None,
 
 
 def _document(moved: MovedPin) -> dict[str, Any]:
-    packages = [{"name": p.name, "before": p.before, "after": p.after} for p in moved.packages]
-    older = [{"name": p.name, "before": p.before, "after": p.after, "why": p.why or None} for p in moved.older]
+    lists = {
+        "packages": data(moved.packages, "name before after"),
+        "older": data(moved.older, "name before after why?"),
+    }
     return {
-        **({"packages": packages} if packages else {}),
-        **({"older": older} if older else {}),
-        **{key: getattr(moved, key) for key in ("definition", "platform", "name", "before", "after")},
+        **{name: items for name, items in lists.items() if items},
+        **data(moved, "definition platform name before after"),
     }
 
 
@@ -120,14 +122,7 @@ def _recover(context: Context, as_json: bool) -> int:
     result = command.recover_lock(context.workspace())
     code = NEEDS_ATTENTION if result.findings else 0
     if as_json:
-        print_json(
-            {
-                "images": [str(name) for name in result.images],
-                "unknown": list(result.unknown),
-                "findings": list(result.findings),
-                "damaged": result.damaged or None,
-            }
-        )
+        print_json(result, "images unknown findings damaged?")
         return code
     count = words.counted(len(result.images), "image")
     print_result(f"images.lock records {count} again: {', '.join(map(str, result.images))}")
@@ -145,22 +140,12 @@ def _renumber(context: Context, as_json: bool) -> int:
 
     result = command.renumber_lock(context.workspace())
     if as_json:
-        renumbered = [
-            {
-                "from": str(each.origin),
-                "to": str(each.to),
-                "fingerprint": each.image.fingerprint,
-                "build_directory": each.directory,
-            }
-            for each in result.renumbered
-        ]
+        keys = "from=origin to fingerprint=image.fingerprint build_directory=directory"
         print_json(
             {
-                "renumbered": renumbered,
-                "chosen": list(result.chosen),
-                "tagged": [str(name) for name in result.tagged],
-                "written": result.written,
-                "absent": [{"model": m, "image": str(name), "remedy": way} for m, name, way in result.absent],
+                "renumbered": data(result.renumbered, keys),
+                **data(result, "chosen tagged written"),
+                "absent": [{"model": model, "image": name, "remedy": way} for model, name, way in result.absent],
             }
         )
         return 0

@@ -1,7 +1,6 @@
 """This page is the command line as a whole: its commands, its help and its errors.
 
-The bug report comes first, then the table of commands, the help, the message for ^C, and the main program.
-System errors come last. A command's module is imported only when the command runs or shows its own help.
+A command's module is imported only when the command runs or shows its own help.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import stat
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,38 +39,29 @@ if TYPE_CHECKING:
 def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Writes the report to a temporary file and prints its path; the traceback goes only into the file. Where no file
     can be written, the report itself is printed."""
+    import tempfile
     import traceback
     from importlib.metadata import version
 
     lines = [
         f"builder {version('builder')}, Python {platform.python_version()}, {platform.platform()}",
-        f"arguments: {_without_values(sys.argv[1:])}",
+        f"arguments: {[_without_value(*words) for words in pairwise(['', *sys.argv[1:]])]}",
         "",
         *traceback.format_exception(kind, error, trace),
     ]
     text = redacted("\n".join(lines))
     print_note(styled("this is a bug in builder:", fg="red", bold=True) + f" {kind.__name__}: {error}")
     try:
-        print_note(f"what to do: report it with the file {_write(text)}")
+        path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
+        path.write_text(text, encoding="utf-8")
+        print_note(f"what to do: report it with the file {path}")
     except OSError as failure:
         print_note(text)
         print_note(f"what to do: report it with the lines above, of which no file can be made: {failure}")
 
 
-def _write(text: str) -> Path:
-    import tempfile
-
-    path = Path(tempfile.mkdtemp(prefix="builder-report-")) / "report.txt"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def _without_values(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` without the values of environment variables and of API keys."""
-    return [_without_value(before, word) for before, word in zip(("", *arguments), arguments, strict=False)]
-
-
 def _without_value(before: str, word: str) -> str:
+    """``word`` of the command line without the value of an environment variable or of an API key."""
     option = re.match(r"--env=|-e(?=\w)", word)
     if before == "--api-key":
         return "…"
@@ -223,25 +214,15 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), line) for name, (_, _, line) in commands.items()])
 
 
-# ``builder help``.
-
-
-class _CommandName(click.ParamType[str]):
-    """A word of a command's name: after `recipes`, one of its commands."""
-
-    name = "command"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Completes the commands of the group that the words before it name."""
-        from click.shell_completion import CompletionItem
-
-        context = _context_of(ctx.find_root(), ctx.params.get(param.name or "") or ())
-        names = context.command.list_commands(context) if isinstance(context.command, click.Group) else []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+def _complete_words(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completes the commands of the group that the words before name."""
+    context = _context_of(ctx.find_root(), ctx.params.get(parameter.name or "") or ())
+    names = context.command.list_commands(context) if isinstance(context.command, click.Group) else []
+    return [name for name in names if name.startswith(incomplete)]
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, type=_CommandName(), metavar="[COMMAND]…")
+@click.argument("words", nargs=-1, metavar="[COMMAND]…", shell_complete=_complete_words)
 @click.pass_context
 def help_(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a command.
@@ -334,8 +315,7 @@ def run_program(arguments: list[str]) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as error:
         # An exception in a thread or a temporary folder while the process ends is no bug then.
-        sys.excepthook = _report_nothing
-
+        sys.excepthook = lambda *_: None
         output.print_note(sentence(arguments, error))
         return INTERRUPTED
     except click.exceptions.NoArgsIsHelpError as error:
@@ -376,12 +356,7 @@ def _report_system_failure(error: BaseException) -> int | None:
     return failure.exit_code
 
 
-def _report_nothing(_kind: type[BaseException], _error: BaseException, _trace: TracebackType | None) -> None:
-    pass
-
-
 def _report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-
     # What could not be printed, for one, comes from the system.
     code = _report_system_failure(error)
     with suppress(OSError):
@@ -391,36 +366,20 @@ def _report_bug(kind: type[BaseException], error: BaseException, trace: Tracebac
     os._exit(code or BUG)
 
 
-# An error of the system as one that the user can act on: with the path, what that is for, and what to do. Whatever
-# the system refuses is no bug of this program. Errors that a command has a better word for never come here.
+# An error of the system as one that the user can act on: with the path, and what to do. Whatever the system refuses is
+# no bug of this program. Errors that a command has a better word for never come here.
 
-_DISK = frozenset({errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN, errno.EREMOTEIO})
-_NETWORK = frozenset(
-    {errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT, errno.EADDRNOTAVAIL}
-)
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_REFUSED = frozenset({errno.EACCES, errno.EPERM})
-_LIMITS = {
+_ROOM = "make room (`df -h {folder}`; `builder prune` shows which images could go)"
+_NETWORK = (errno.ECONNREFUSED, errno.ECONNRESET, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ETIMEDOUT)
+_ADVICE: dict[int | None, str] = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.EROFS: "{folder} is mounted read-only: mount it for writing, or keep the project elsewhere",
+    errno.EIO: "look after the disk that holds {folder} (`sudo dmesg` tells more)",
     errno.EMFILE: "raise the limit of open files: `ulimit -n 4096`",
-    errno.ENFILE: "the machine has too many open files: end what holds them",
     errno.EAGAIN: "the machine has too many processes: end some, or raise the limit: `ulimit -u`",
     errno.ENOMEM: "the machine has no memory left: end what uses it",
-}
-# What lies where in a project; the first that a path has counts.
-_PURPOSES = {
-    "/.builder/journal": "the journal, which announces a change before it happens",
-    "/.builder/work": "the folder of a build in progress",
-    "/.builder/logs": "the log of a build",
-    "/.builder/serve-logs": "the log of a server",
-    "/.builder/mirrors": "the mirror of a git repository",
-    "/.builder/downloads": "a file that a mod takes from an address",
-    "/.builder": "the state folder",
-    "/builds": "the build directory of an image",
-    "/images.lock": "the record of all images",
-    "/.images.lock": "the record of all images",
-    "/dockerfiles": "an image definition",
-    "/mods": "a mod",
-    "/recipes": "a recipe",
+    **dict.fromkeys(_NETWORK, "look at the network"),
 }
 
 
@@ -429,79 +388,51 @@ def translate(error: BaseException) -> SystemFailureError | None:
     import shutil
 
     if isinstance(error, MemoryError):
-        return SystemFailureError("no memory is left", hint=_hint(errno.ENOMEM, None))
+        return _failure(None, "no memory is left", errno.ENOMEM)
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        return SystemFailureError(f"the system refuses: {error}", hint=_hint(errno.EAGAIN, None))
+        return _failure(None, str(error), errno.EAGAIN)
     if isinstance(error, shutil.Error):
         _, path, reason = error.args[0][0]
-        return SystemFailureError(_message(Path(path), str(reason)), hint=_hint(None, Path(path)))
+        return _failure(Path(path), str(reason), None)
     if isinstance(error, TimeoutError) and error.errno is None:
-        return SystemFailureError(f"the system refuses: {error}", hint=_hint(errno.ETIMEDOUT, None))
+        return _failure(None, str(error), errno.ETIMEDOUT)
     if not isinstance(error, OSError) or error.errno is None:
         return None
     if error.filename == output.STREAM:
         return SystemFailureError(f"{output.STREAM}: {error.strerror}", hint="send the output elsewhere")
-    path = _path(error)
-    return SystemFailureError(_message(path, error.strerror or os.strerror(error.errno)), hint=_hint(error.errno, path))
-
-
-def _message(path: Path | None, reason: str) -> str:
-    if path is None:
-        return f"the system refuses: {reason}"
-    text = str(path.absolute())
-    purpose = next((words for place, words in _PURPOSES.items() if f"{place}/" in f"{text}/"), "")
-    return f"{path}{purpose and f' ({purpose})'}: {reason}"
-
-
-def _path(error: OSError) -> Path | None:
-    """The file that an error is about. A file that is open has no name for the system, but for pathlib's methods."""
     name = error.filename2 or error.filename
     if isinstance(name, str | bytes | os.PathLike):
-        return Path(os.fsdecode(name))
-    return _path_in_pathlib(error.__traceback__)
+        place: Path | None = Path(os.fsdecode(name))
+    else:  # a file that is open has no name for the system, but pathlib's methods know it
+        trace = error.__traceback__
+        while trace and trace.tb_next:
+            trace = trace.tb_next
+        owner = trace.tb_frame.f_locals.get("self") if trace else None
+        place = owner if isinstance(owner, Path) else None
+    return _failure(place, error.strerror or os.strerror(error.errno), error.errno)
 
 
-def _path_in_pathlib(trace: TracebackType | None) -> Path | None:
-    while trace and trace.tb_next:
-        trace = trace.tb_next
-    owner = trace.tb_frame.f_locals.get("self") if trace else None
-    return owner if isinstance(owner, Path) else None
-
-
-def _hint(number: int | None, path: Path | None) -> str:
-    folder = _existing(path)
-    if number in _LIMITS:
-        return f"{_LIMITS[number]}; then run this again"
-    if number in _FULL:
-        return f"make room (`df -h {folder}`; `builder prune` shows which images could go), and run this again"
-    if number == errno.EROFS:
-        return f"{folder} is mounted read-only: mount it for writing, or keep the project elsewhere"
-    if number in _NETWORK:
-        return "look at the network, and run this again"
-    if number in _DISK:
-        return f"look after the disk that holds {folder} (`sudo dmesg` tells more), and run this again"
-    if number in _REFUSED:
-        return _access_hint(folder)
-    return f"look at {folder}, and run this again"
-
-
-def _existing(path: Path | None) -> Path:
-    """The path, or the nearest folder above it that is there."""
+def _failure(path: Path | None, reason: str, number: int | None) -> SystemFailureError:
+    message = f"{path}: {reason}" if path else f"the system refuses: {reason}"
     here = (path or Path()).absolute()
-    return next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
+    folder = next((each for each in (here, *here.parents) if os.path.lexists(each)), Path("/"))
+    advice = _ADVICE.get(number, "look at {folder}").format(folder=folder)
+    if number in {errno.EACCES, errno.EPERM}:
+        advice = _access_advice(folder)
+    return SystemFailureError(message, hint=f"{advice}; then run this again")
 
 
-def _access_hint(path: Path) -> str:
+def _access_advice(path: Path) -> str:
     """The advice where access is denied: another user's file is most likely that of a run with sudo, and others of that
     run lie in the same folder of the user's."""
     user = os.geteuid()
     theirs = next((each for each in (path, path.parent) if each.lstat().st_uid != user), None)
     mine = next((each for each in path.parents if each.lstat().st_uid == user), None)
     if theirs is None or mine is None or user == 0:
-        return f"make {path} writable for you, and run this again"
+        return f"make {path} writable for you"
     owner = _user_name(theirs.lstat().st_uid)
     back = f"`sudo chown -R {_user_name(user)} {mine}`"
-    return f"{theirs} belongs to {owner}, as after a run with sudo: {back} makes it yours; then run this again"
+    return f"{theirs} belongs to {owner}, as after a run with sudo: {back} makes it yours"
 
 
 def _user_name(user: int) -> str:

@@ -8,14 +8,15 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import print_json, print_line, print_note, print_result, styled, verbosity_options
+from builder.cli.output import print_json, print_line, print_note, print_result, verbosity_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from builder.commands.measuring import KeptOutcome
-    from builder.evidence.records import Evidence, Figure
+    from builder.evidence.records import Evidence
     from builder.evidence.store import ProvedImage
     from builder.lab.measure.outcome import ComparedFigure, ComparedNumbers
 
@@ -74,10 +75,10 @@ def bench(context: Context, what: str, profile: str, pair: tuple[str, str] | Non
             else command.run_bench(workspace, what, profile, image)
         )
     if isinstance(result, command.KeptOutcome):
-        _show([result], document(result), context, as_json=as_json)
+        _show([result], result.json, context, as_json=as_json)
         return int(result.outcome.verdict != "pass")
     if as_json:
-        print_json(comparison_document(result))
+        print_json(_comparison(result))
     else:
         print_comparison(result)
     return int(result.judgement == "worse" or bool(result.failures))
@@ -91,9 +92,6 @@ def _show(results: Sequence[KeptOutcome], content: dict[str, Any], context: Cont
         print_outcome(kept, str(context.project.root))
 
 
-# Measurements as tables and as JSON.
-
-_COLOURS = {"pass": "green", "fail": "red", "unclear": "yellow", "better": "green", "worse": "red"}
 _WORDS = {"pass": "passed", "fail": "failed", "unclear": "unclear"}
 # A finding that passed is no fault: it reports what the figures leave out.
 _FINDING_WORDS = {**_WORDS, "pass": "note"}
@@ -103,14 +101,19 @@ _MOST_FINDINGS = 6
 def print_outcome(kept: KeptOutcome, folder: str) -> None:
     """Prints a measurement; ``folder`` is that of the project, which the file of evidence is relative to."""
     outcome = kept.outcome
-    verdict = styled(_WORDS.get(outcome.verdict, outcome.verdict), fg=_COLOURS.get(outcome.verdict), bold=True)
+    verdict = output.word(outcome.verdict, _WORDS.get(outcome.verdict, outcome.verdict), bold=True)
     print_result(
         f"{outcome.name} of {kept.server} from {kept.image}: {verdict} ({words.duration_text(outcome.seconds)})"
     )
     if outcome.counts and outcome.kind == "probe":
         print_result("  " + ", ".join(f"{count} {name}" for name, count in outcome.counts.items()), hanging=4)
     if outcome.figures:
-        rows = [(_name(figure.name, figure.at), *_numbers(figure)) for figure in outcome.figures]
+        rows = []
+        for figure in outcome.figures:
+            size, count = figure.unit == "bytes", len(figure.values)
+            mean = words.size_text(round(figure.mean)) if size else _number(figure.mean)
+            spread = _number(figure.std) if count > 1 and not size else ""
+            rows.append((_name(figure.name, figure.at), mean, spread, str(count), "" if size else figure.unit))
         output.print_table(("figure", "mean", "± std", "runs", "unit"), rows)
     for finding in outcome.findings[:_MOST_FINDINGS]:
         place = f" ({finding.at})" if finding.at else ""
@@ -124,7 +127,7 @@ def print_outcome(kept: KeptOutcome, folder: str) -> None:
 
 def print_comparison(compared: ComparedNumbers) -> None:
     """Prints how the second number compares with the first."""
-    word = styled(compared.judgement, fg=_COLOURS.get(compared.judgement), bold=True)
+    word = output.word(compared.judgement, bold=True)
     rounds = words.counted(compared.rounds, "round")
     print_result(f"{compared.second} against {compared.first}: {word}, by {rounds} of each in turn")
     rows = [(_name(figure.name, figure.at), *_compared(figure)) for figure in compared.figures]
@@ -135,33 +138,17 @@ def print_comparison(compared: ComparedNumbers) -> None:
     print_line()
 
 
-def document(kept: KeptOutcome) -> dict[str, Any]:
-    """A measurement as JSON."""
-    return kept.json
-
-
-def comparison_document(compared: ComparedNumbers) -> dict[str, Any]:
-    """A comparison as JSON."""
-    return {
-        "first": str(compared.first),
-        "second": str(compared.second),
-        "rounds": compared.rounds,
-        "verdict": compared.judgement,
-        "failures": list(compared.failures),
-        "figures": [
-            {
-                "name": figure.name,
-                "at": dict(figure.at),
-                "unit": figure.unit,
-                "means": list(figure.means),
-                "change": figure.comparison.change,
-                "band": [figure.comparison.low, _finite(figure.comparison.high)],
-                "values": list(figure.comparison.values),
-                "verdict": figure.comparison.verdict,
-            }
-            for figure in compared.figures
-        ],
-    }
+def _comparison(compared: ComparedNumbers) -> dict[str, Any]:
+    keys = "name at unit means change=comparison.change"
+    figures = [
+        {
+            **data(each, keys),
+            "band": [each.comparison.low, _finite(each.comparison.high)],
+            **data(each.comparison, "values verdict"),
+        }
+        for each in compared.figures
+    ]
+    return {**data(compared, "first second rounds verdict=judgement failures"), "figures": figures}
 
 
 def _name(name: str, at: Mapping[str, int | str]) -> str:
@@ -172,13 +159,6 @@ def _name(name: str, at: Mapping[str, int | str]) -> str:
     share = f" @ {at['share']} %" if "share" in at else ""
     prompt = f" pp{at['pp']}" if name in {"ttfr", "ttft"} and "pp" in at else ""
     return f"{name}{size}{prompt}{depth}{several}{share}"
-
-
-def _numbers(figure: Figure) -> tuple[str, str, str, str]:
-    if figure.unit == "bytes":
-        return words.size_text(round(figure.mean)), "", str(len(figure.values)), ""
-    spread = _number(figure.std) if len(figure.values) > 1 else ""
-    return _number(figure.mean), spread, str(len(figure.values)), figure.unit
 
 
 def _compared(figure: ComparedFigure) -> tuple[str, ...]:
@@ -195,9 +175,6 @@ def _number(value: float) -> str:
 
 def _finite(value: float) -> float | None:
     return value if abs(value) < 1e6 else None
-
-
-# ``builder probe``.
 
 
 @click.command()
@@ -227,16 +204,18 @@ def probe(context: Context, what: str, wanted: tuple[str, ...], image: str, as_j
 
     with progress.reporter() as report:
         results = tuple(command.run_probes(context.workspace(report), what, wanted, image))
-    _show(results, {"probes": [document(kept) for kept in results]}, context, as_json=as_json)
+    _show(results, {"probes": [kept.json for kept in results]}, context, as_json=as_json)
     return int(any(kept.outcome.verdict != "pass" for kept in results))
 
 
-# ``builder prove``.
-
 _PROOF_WORDS = {"pass": "proven", "changed": "changed", "fail": "failed", "unclear": "unclear"}
-_PROOF_COLOURS = {"pass": "green", "changed": "yellow", "fail": "red", "unclear": "yellow"}
 _COUNTS = ("conversations", "outputs", "compared", "too_long", "limits")  # a run of another version may lack one
 _SHOWN = 10
+_PROOF = (
+    "model=evidence.subject.model verdict=evidence.verdict version=evidence.version recipe=evidence.subject.recipe "
+    "revision=evidence.subject.revision template=evidence.subject.template stand_in compared_with=reference "
+    "counts=evidence.counts seconds=evidence.seconds~ accepted=evidence.accepted findings=evidence.findings file"
+)
 
 
 @click.command()
@@ -269,7 +248,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
     else:
         results = command.prove_image(context.workspace(), image, models)
     if as_json:
-        print_json({"image": str(results[0].image), "proofs": [_document(result) for result in results]})
+        print_json({"image": results[0].image, "proofs": data(results, _PROOF)})
     else:
         for result in results:
             print_proof(result)
@@ -279,7 +258,7 @@ def prove(context: Context, image: str, models: tuple[str, ...], accept: bool, n
 def print_proof(result: ProvedImage) -> None:
     """Prints the verdict for one model, and what it rests on."""
     evidence = result.evidence
-    word = styled(_PROOF_WORDS[evidence.verdict], fg=_PROOF_COLOURS[evidence.verdict], bold=True)
+    word = output.word(evidence.verdict, _PROOF_WORDS[evidence.verdict], bold=True)
     print_result(f"{word}: {evidence.subject.model} on {result.image}{summary(evidence)}")
     if evidence.accepted:
         print_result(f"  accepted: {evidence.accepted}")
@@ -309,22 +288,3 @@ def summary(evidence: Evidence) -> str:
     left_out = f", {too_long} longer than the context" if too_long else ""
     own = f", {words.counted(limits, 'limit')} of the template" if limits else ""
     return f", {rendered} and {parsed} in {words.duration_text(evidence.seconds)}{compared}{left_out}{own}"
-
-
-def _document(result: ProvedImage) -> dict[str, Any]:
-    evidence = result.evidence
-    return {
-        "model": evidence.subject.model,
-        "verdict": evidence.verdict,
-        "version": evidence.version,
-        "recipe": evidence.subject.recipe,
-        "revision": evidence.subject.revision,
-        "template": evidence.subject.template,
-        "stand_in": result.stand_in,
-        "compared_with": result.reference,
-        "counts": dict(evidence.counts),
-        "seconds": round(evidence.seconds, 1),
-        "accepted": evidence.accepted,
-        "findings": [vars(finding) for finding in evidence.findings],
-        "file": result.file,
-    }

@@ -1,7 +1,4 @@
-"""This page defines the command line of builder mods.
-
-Copies from other repositories come first, for mods and for recipes. The commands, their JSON and their text follow.
-"""
+"""This page defines the command line of builder mods."""
 
 from __future__ import annotations
 
@@ -14,9 +11,10 @@ import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_message, print_note, print_result, styled
+from builder.cli.output import agreed, confirm, print_json, print_line, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -143,7 +141,7 @@ def make_copies(
         if not confirm(f"take {taken}?", default=True):
             print_result("nothing was changed")
             return 1
-    if replacing and not yes and not (sys.stdin.isatty() and confirm("replace them?")):
+    if replacing and not agreed("replace them?", yes=yes):
         print_result("nothing was changed; --yes replaces without asking")
         return 1
     _put_in_place(context.project, planned, make)
@@ -223,9 +221,8 @@ def list_(context: Context, as_json: bool) -> None:
         print_result(styled(listed.name, bold=True))
         if listed.mod and listed.mod.description:
             print_result(f"  {listed.mod.description}", hanging=0)
-        headings = ("", "conflicts", "")  # the widest name, so that the facts of all mods line up
-        for line in output.lines(headings, _facts(listed), output.text_width())[1:]:
-            print_line(line)
+        # The widest name, so that the facts of all mods line up.
+        output.print_facts(_facts(listed), widest=("", "conflicts", ""))
 
 
 def _facts(listed: ListedMod) -> list[tuple[str, ...]]:
@@ -282,7 +279,7 @@ def check(context: Context, mods: tuple[str, ...], refs: tuple[str, ...], as_jso
         own = groupby(verdicts, lambda verdict: verdict.mod)
         print_json({"mods": [_checked_json(mod, list(of_mod)) for mod, of_mod in own]})
     else:
-        for line in lines(verdicts, output.text_width()):
+        for line in lines(verdicts, output.width()):
             print_line(line)
     if not mods:
         require_valid(context.project)
@@ -322,92 +319,50 @@ def new(context: Context, name: str) -> None:
 
 def _listed_json(listed: ListedMod) -> dict[str, Any]:
     """A mod of the list. One that cannot be read has no ``changes``, and its ``problem`` says why."""
-    mod, origin = listed.mod, listed.origin
+    mod = listed.mod
     changes = mod and {
-        "packages": list(mod.packages),
-        "files": [
-            {"from": copy.source, "to": copy.to, **({"sha256": copy.sha256} if copy.sha256 else {})}
-            for copy in mod.copies
-        ],
+        "packages": mod.packages,
+        "files": [data(copy, "from=source to sha256" if copy.sha256 else "from=source to") for copy in mod.copies],
         "patches": [
-            {
-                "file": patch.file,
-                "package": patch.package,
-                "strip": patch.strip,
-                **({"version": patch.version} if patch.version else {}),
-            }
+            data(patch, "file package strip version" if patch.version else "file package strip")
             for patch in mod.patches
         ],
-        "run": mod.run,
-        "network": mod.network,
-        "env": mod.env,
+        **data(mod, "run network env"),
     }
-    keys = ("url", "path", "ref", "commit", "content")
     return {
-        "mod": listed.name,
-        "problem": listed.problem,
+        **data(listed, "mod=name problem"),
         "description": mod.description if mod else "",
         "changes": changes,
         "requires": mod.requires if mod else {},
-        "conflicts": list(mod.conflicts) if mod else [],
-        "after": list(mod.after) if mod else [],
-        "content_hash": mod.content_hash if mod else None,
-        "definitions": list(listed.definitions),
-        "recipes": list(listed.recipes),
-        "images": list(listed.images),
-        "source": {key: getattr(origin, key) for key in keys} if origin else None,
-        "edited": list(listed.edited),
+        "conflicts": mod.conflicts if mod else [],
+        "after": mod.after if mod else [],
+        **data(listed, "content_hash=mod.content_hash definitions recipes images"),
+        "source": data(listed.origin, "url path ref commit content"),
+        "edited": listed.edited,
     }
 
 
 def _checked_json(mod: Mod, verdicts: Sequence[ModVerdict]) -> dict[str, Any]:
     """The targets that a mod was tried on, the outcome of each of its patches there, and what its script does."""
+    keys = "target state holds hint=is_hint excluded_by=excluded missing"
     script = verdicts[0].script
     return {
-        "mod": mod.name,
-        "requires": mod.requires,
-        "checks": [
-            {
-                "target": verdict.target,
-                "state": verdict.state,
-                "holds": verdict.holds,
-                "hint": verdict.is_hint,
-                "excluded_by": verdict.excluded,
-                "missing": verdict.missing,
-                "patches": [_tried_json(tried) for tried in verdict.tried],
-            }
-            for verdict in verdicts
-        ],
-        "script": script
-        and {
-            "file": script.name,
-            "applies_patches": script.applies_patches,
-            "patches": list(script.patches),
-            "downloads": list(script.downloads),
-            "run_time": [{"does": use.does, "instead": use.instead} for use in script.run_time],
-        },
+        **data(mod, "mod=name requires"),
+        "checks": [{**data(each, keys), "patches": list(map(_tried_json, each.tried))} for each in verdicts],
+        "script": data(script, "file=name applies_patches patches downloads run_time"),
     }
 
 
 def _tried_json(tried: TriedPatch) -> dict[str, Any]:
-    return {
-        "file": tried.file,
-        "package": tried.package,
-        "against": tried.against,
-        "state": tried.outcome.state,
-        "problem": tried.outcome.problem,
-        "shifts": [
-            {
-                "file": shift.file,
-                "hunk": shift.hunk or None,
-                "hunks": shift.hunks,
-                "line": shift.line,
-                "offset": shift.offset if shift.context is None else None,
-                "context": list(shift.context) if shift.context else None,
-            }
-            for shift in tried.outcome.shifts
-        ],
-    }
+    shifts = [
+        {
+            **data(shift, "file hunk? hunks line"),
+            "offset": shift.offset if shift.context is None else None,
+            "context": shift.context or None,
+        }
+        for shift in tried.outcome.shifts
+    ]
+    return {**data(tried, "file package against state=outcome.state problem=outcome.problem"), "shifts": shifts}
 
 
 def lines(verdicts: Sequence[ModVerdict], columns: int) -> Iterator[str]:

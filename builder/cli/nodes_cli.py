@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import Context, json_option, names, pass_context
-from builder.cli.output import confirm, print_json, print_line, print_message, print_result, styled
+from builder.cli.output import agreed, print_json, print_line, print_message, print_result
 
 if TYPE_CHECKING:
-    from builder.commands.nodes import DiscoveredNode, Discovery, NodeFinding, NodeImage, NodeServer, NodeState
+    from collections.abc import Sequence
+
+    from builder.base.events import Diagnosis
+    from builder.commands.nodes import DiscoveredNode, NodeImage, NodeState
 
 
 _timeout_option = click.option(
@@ -23,7 +26,7 @@ _timeout_option = click.option(
     metavar="SECONDS",
     help="How long a node may take to answer, in place of `node_timeout` in builder.yaml (10 where it has none).",
 )
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
+_DISCOVERED = "node engine=host error? link=choice.shape address=choice.address? interface=choice.interface?"
 
 
 @click.group(cls=Group, invoke_without_command=True)
@@ -81,12 +84,24 @@ def discover(context: Context, node_names: tuple[str, ...], yes: bool, timeout: 
     discovery = command.discover_nodes(context.project, os.environ, node_names, print_message, timeout)
     written = False
     if not as_json:
-        _print_discovery(discovery)
-    if discovery.changed and (yes or (not as_json and sys.stdin.isatty() and confirm("write builder.yaml?"))):
+        rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
+        output.print_table(("NODE", "SETTING", "VALUE"), rows)
+        if discovery.changed:
+            print_line()
+        for line in discovery.difference() if discovery.changed else ():
+            print_line(output.line(line))
+    if discovery.changed and agreed("write builder.yaml?", yes=yes, as_json=as_json):
         command.write_nodes(context.project, discovery)
         written = True
     if as_json:
-        print_json(_discovery(discovery, written=written))
+        shown = [
+            {
+                **data(node, _DISCOVERED),
+                **(data(node.choice, "rdma env problems") or {"rdma": [], "env": {}, "problems": []}),
+            }
+            for node in discovery.nodes
+        ]
+        print_json({"nodes": shown, "difference": list(discovery.difference()), "written": written})
     elif written:
         print_result("builder.yaml is written; `builder nodes check` tries it")
     elif discovery.changed:
@@ -115,22 +130,14 @@ def check(context: Context, what: str | None, node_names: tuple[str, ...], timeo
     """
     from builder.commands import nodes as command
 
-    findings = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
+    by_node = command.check_nodes(context.project, os.environ, what, node_names, timeout, print_message)
+    findings = [(node, each) for node, own in by_node.items() for each in own]
     if as_json:
-        print_json({"findings": [_finding(finding) for finding in findings]})
+        keys = "check=subject verdict message remedy?"
+        print_json({"findings": [{"node": node, **data(each, keys)} for node, each in findings]})
     else:
         _print_findings(findings)
-    return 1 if any(finding.verdict == "error" for finding in findings) else 0
-
-
-def _print_discovery(discovery: Discovery) -> None:
-    rows = [row for node in discovery.nodes for row in _discovered_rows(node)]
-    output.print_table(("NODE", "SETTING", "VALUE"), rows)
-    if discovery.changed:
-        print_line()
-        for line in discovery.difference():
-            colour = {"+": "green", "-": "red"}.get(line[:1])
-            print_line(styled(line, fg=colour) if colour else line)
+    return 1 if any(each.verdict == "error" for _, each in findings) else 0
 
 
 def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
@@ -149,60 +156,19 @@ def _discovered_rows(node: DiscoveredNode) -> list[tuple[str, str, str]]:
     return [(node.node if not number else "", *row) for number, row in enumerate(shown)]
 
 
-def _discovery(discovery: Discovery, *, written: bool) -> dict[str, Any]:
-    return {
-        "nodes": [
-            {
-                "node": node.node,
-                "engine": node.host,
-                "error": node.error or None,
-                "link": node.choice.shape if node.choice else None,
-                "address": node.choice.address or None if node.choice else None,
-                "interface": node.choice.interface or None if node.choice else None,
-                "rdma": list(node.choice.rdma) if node.choice else [],
-                "env": dict(node.choice.env) if node.choice else {},
-                "problems": list(node.choice.problems) if node.choice else [],
-            }
-            for node in discovery.nodes
-        ],
-        "difference": list(discovery.difference()),
-        "written": written,
-    }
-
-
-def _print_findings(findings: tuple[NodeFinding, ...]) -> None:
+def _print_findings(findings: Sequence[tuple[str, Diagnosis]]) -> None:
     headings = ("NODE", "CHECK", "STATE", "")
-    cells = [headings, *((finding.node, finding.subject, finding.verdict, "") for finding in findings)]
+    cells = [headings, *((node, each.subject, each.verdict, "") for node, each in findings)]
     # The widest of each column, so that the rows of all nodes stand in line.
-    widest = tuple(max(column, key=len) for column in zip(*cells, strict=True))
-    print_line(
-        styled(
-            "  ".join(heading.ljust(len(word)) for heading, word in zip(headings, widest, strict=True)).rstrip(),
-            bold=True,
-        )
-    )
+    widest = [max(column, key=len) for column in zip(*cells, strict=True)]
+    output.print_facts([[output.styled(heading, bold=True) if heading else "" for heading in headings]], widest=widest)
     before = ""
-    for finding in findings:
-        name = finding.node if finding.node != before else ""
-        before = finding.node
-        for line in output.lines(
-            widest, [(name, finding.subject, finding.verdict, finding.message)], output.text_width()
-        )[1:]:
-            print_line(
-                line.replace(f" {finding.verdict} ", f" {styled(finding.verdict, fg=_COLOURS[finding.verdict])} ", 1)
-            )
-        if finding.remedy:
-            print_result(f"  → {finding.remedy}", hanging=4)
-
-
-def _finding(finding: NodeFinding) -> dict[str, Any]:
-    return {
-        "node": finding.node,
-        "check": finding.subject,
-        "verdict": finding.verdict,
-        "message": finding.message,
-        "remedy": finding.remedy or None,
-    }
+    for node, each in findings:
+        row = ("" if node == before else node, each.subject, output.word(each.verdict), each.message)
+        output.print_facts([row], widest=widest)
+        before = node
+        if each.remedy:
+            print_result(f"  → {each.remedy}", hanging=4)
 
 
 def _rows(state: NodeState) -> list[tuple[str, ...]]:
@@ -220,43 +186,22 @@ def _rows(state: NodeState) -> list[tuple[str, ...]]:
 
 def _state_words(image: NodeImage) -> str:
     latest = "stale latest" if image.stale else "latest" if image.latest else ""
-    words = (image.state if image.state != "present" else "", latest)
-    return ", ".join(word for word in words if word) or "present"
+    return ", ".join(filter(None, (image.state if image.state != "present" else "", latest))) or "present"
 
 
 def _serving_words(state: NodeState, image: str) -> str:
-    return ", ".join(_server_words(server) for server in state.serving if server.image == image) or "-"
-
-
-def _server_words(server: NodeServer) -> str:
-    words = [server.state if server.state != "running" else "", "stale" if server.stale else ""]
-    more = ", ".join(word for word in words if word)
-    return server.name + (f" ({more})" if more else "")
+    texts = []
+    for server in state.serving:
+        if server.image == image:
+            words = (server.state if server.state != "running" else "", "stale" if server.stale else "")
+            more = ", ".join(filter(None, words))
+            texts.append(server.name + (f" ({more})" if more else ""))
+    return ", ".join(texts) or "-"
 
 
 def _node(state: NodeState) -> dict[str, Any]:
     return {
-        "node": state.node,
-        "engine": state.host,
-        "error": state.error or None,
-        "images": [
-            {
-                "image": str(image.image),
-                "state": image.state,
-                "latest": image.latest,
-                "current": image.current,
-                "stale": image.stale,
-            }
-            for image in state.images
-        ],
-        "serving": [
-            {
-                "name": server.name,
-                "image": server.image,
-                "model": server.model or None,
-                "state": server.state,
-                "stale": server.stale,
-            }
-            for server in state.serving
-        ],
+        **data(state, "node engine=host error?"),
+        "images": data(state.images, "image state latest current stale"),
+        "serving": data(state.serving, "name image model? state stale"),
     }

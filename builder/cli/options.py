@@ -1,6 +1,5 @@
 """This page has the options that several commands share.
 
-The context of a command comes first, then completions, container options, general options, and serve options.
 A completion reads the project's files and never contacts the engine.
 """
 
@@ -12,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.definitions.command import Backend
     from builder.numbers.workspace import Workspace
+    from builder.serving.preparation import ServeRequest
 
 
 # The context of every command: its project, found when it is first needed, and its workspace.
@@ -63,7 +62,7 @@ Completer = Callable[["click.Context", "click.Parameter", str], list[str]]
 
 
 def names(*kinds: str) -> Completer:
-    """Completes these kinds of names: functions of `builder.commands.about` (``definitions``, ``models``, …)."""
+    """Completes these kinds of names, as `builder.commands.about` has them (``definitions``, ``models``, …)."""
 
     def complete(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
         from builder.base.errors import BuilderError
@@ -71,7 +70,7 @@ def names(*kinds: str) -> Completer:
 
         try:
             project: Project = _context(ctx).project
-            candidates = [name for kind in kinds for name in getattr(about, kind)(project)]
+            candidates = [str(name) for kind in kinds for name in about.NAMES[kind](project)]
         except BuilderError:  # not in a project, or a file in it is broken: there is nothing to offer
             return []
         return matching(candidates, incomplete)
@@ -104,63 +103,6 @@ def _context(ctx: click.Context) -> Context:
     from pathlib import Path
 
     return ctx.find_object(Context) or Context(ctx.find_root().params.get("project") or Path())
-
-
-# The options for the container that serves, shared by `run`, `restart` and `export`.
-
-_Command = TypeVar("_Command", bound=Callable[..., Any])
-
-_OPTIONS = (
-    click.option(
-        "--volume",
-        "volumes",
-        multiple=True,
-        metavar="SRC:DST[:ro]",
-        help="A folder or file of this machine, which the server sees as DST.",
-    ),
-    click.option(
-        "--env",
-        "-e",
-        "env",
-        multiple=True,
-        metavar="NAME[=VALUE]",
-        help="An environment variable of the server; NAME alone takes its value here. What looks like a secret is kept"
-        " nowhere.",
-    ),
-    click.option(
-        "--publish",
-        "-p",
-        "publish",
-        multiple=True,
-        metavar="[ADDRESS:]PORT:INSIDE",
-        help="A port of this machine that leads to INSIDE, in place of the host's network.",
-    ),
-    click.option(
-        "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
-    ),
-    click.option(
-        "--earlyoom/--no-earlyoom",
-        default=None,
-        help="End the server before the machine is out of memory, by earlyoom.",
-    ),
-)
-force_option = click.option("--force", is_flag=True, help="Start it even where memory is expected not to suffice.")
-
-
-def container_options(command: _Command) -> _Command:
-    """Adds the options; the command takes them as keyword arguments, for `requested`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def requested(options: dict[str, Any]) -> Any:
-    """Returns the options as they were typed."""
-    from builder.definitions.configuration import RequestedOptions
-
-    return RequestedOptions(
-        options["volumes"], options["env"], options["publish"], options["earlyoom"], options["memory"]
-    )
 
 
 # Options that several commands share, and the types of the values of options and arguments.
@@ -220,17 +162,33 @@ def parse_update(texts: tuple[str, ...]) -> dict[str, str | None]:
 
 def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
     """Parses ``--set KEY=VALUE``; returns the values by key. Raises click's error for one without a `=`."""
-    parts = [text.partition("=") for text in texts]
-    for key, sign, _ in parts:
+    values = {}
+    for text in texts:
+        key, sign, values[key] = text.partition("=")
         if not key or not sign:
-            raise click.BadParameter(f"`{key}`: KEY=VALUE is wanted", param_hint="--set")
-    return {key: value for key, _, value in parts}
+            raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
+    return values
 
 
-# The options that change a recipe's serve command, shared by the commands that render one.
+# The arguments and options of the commands that serve a recipe, or render what serves it.
 
-# Each option by the key of the recipe that it sets.
-_SERVING_OPTIONS = (
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def together(*decorators: Decorator) -> Decorator:
+    """Returns one decorator that adds all of these, in this order."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for each in reversed(decorators):
+            command = each(command)
+        return command
+
+    return add
+
+
+# The options that set a key of the recipe.
+_KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
+serve_options = together(
     click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Listen on port N."),
     click.option("--host", metavar="ADDRESS", help="Listen on this address."),
     click.option(
@@ -252,48 +210,72 @@ _SERVING_OPTIONS = (
     click.option("--max-model-len", type=click.IntRange(min=1), metavar="N", help="The longest context, in tokens."),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A value for any {KEY} of the command."),
 )
-_what_argument = click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
-_extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
-_node_option = click.option(
-    "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
+node_options = together(
+    click.option(
+        "--node", "nodes", multiple=True, metavar="NAME", shell_complete=names("nodes"), help="Serve on this node."
+    ),
+    click.option(
+        "--ray/--no-ray", default=None, help="Join several nodes with Ray, or without; else as the recipe says."
+    ),
 )
-_ray_option = click.option(
-    "--ray/--no-ray", "ray", default=None, help="Join several nodes with Ray, or without; else as the recipe says."
+container_options = together(
+    click.option(
+        "--volume",
+        "volumes",
+        multiple=True,
+        metavar="SRC:DST[:ro]",
+        help="A folder or file of this machine, which the server sees as DST.",
+    ),
+    click.option(
+        "--env",
+        "-e",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="An environment variable of the server; NAME alone takes its value here. What looks like a secret is kept"
+        " nowhere.",
+    ),
+    click.option(
+        "--publish",
+        "-p",
+        multiple=True,
+        metavar="[ADDRESS:]PORT:INSIDE",
+        help="A port of this machine that leads to INSIDE, in place of the host's network.",
+    ),
+    click.option(
+        "--memory", metavar="SIZE", default="", help="The most memory that the server may take, such as 100g."
+    ),
+    click.option(
+        "--earlyoom/--no-earlyoom",
+        default=None,
+        help="End the server before the machine is out of memory, by earlyoom.",
+    ),
 )
-_detach_option = click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers.")
-_KEYS = ("port", "host", "tensor_parallel", "gpu_memory_utilization", "max_model_len")
+extra_argument = click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+serving_options = together(
+    click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models")),
+    extra_argument,
+    serve_options,
+    container_options,
+    click.option("--force", is_flag=True, help="Start it even where memory is expected not to suffice."),
+    node_options,
+    click.option("--detach", "-d", is_flag=True, help="Do not wait until it answers."),
+    verbosity_options,
+)
 
 
-def serve_options(command: _Command) -> _Command:
-    """Adds the options; the command takes them as keyword arguments, for `overrides`."""
-    for option in reversed(_SERVING_OPTIONS):
-        command = option(command)
-    return command
+def serve_request(what: str, options: dict[str, Any]) -> ServeRequest:
+    """Returns what was typed of the options above. Raises click's error for a ``--set`` without a `=`."""
+    from builder.definitions.configuration import RequestedOptions
+    from builder.serving.preparation import ServeRequest
 
-
-def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say which nodes serve, and what joins them; ``ray`` is for `backend`."""
-    return _node_option(_ray_option(command))
-
-
-def backend(ray: bool | None) -> Backend | None:
-    """Returns the backend that was asked for, or None."""
-    return None if ray is None else "ray" if ray else "mp"
-
-
-def serving_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds all arguments and options of `run` and `restart`."""
-    command = container_options(force_option(node_options(_detach_option(verbosity_options(command)))))
-    command = serve_options(command)
-    return _what_argument(_extra_argument(command))
-
-
-def overrides(options: dict[str, Any]) -> dict[str, str]:
-    """Returns the values that were typed, by key of the recipe. Raises click's error for a ``--set`` without a `=`."""
     values = {key: str(options[key]) for key in _KEYS if options[key] is not None}
-    for text in options["settings"]:
-        key, sign, value = text.partition("=")
-        if not key or not sign:
-            raise click.BadParameter(f"`{text}`: KEY=VALUE is wanted", param_hint="--set")
-        values[key] = value
-    return values
+    typed = {key: options[key] for key in ("volumes", "env", "publish", "earlyoom", "memory") if key in options}
+    return ServeRequest(
+        what,
+        {**values, **parse_settings(options["settings"])},
+        options["extra"],
+        options["nodes"],
+        None if options["ray"] is None else "ray" if options["ray"] else "mp",
+        RequestedOptions(**typed),
+        force=options.get("force", False),
+    )

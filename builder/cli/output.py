@@ -1,9 +1,7 @@
 """This page prints everything that the program shows.
 
-Safe terminal text comes first, then colours, folding, the amount of output, and printing.
-Tables and the text of checks, standings, transfers and waiting follow.
-Results go to standard output, everything else to standard error.
-Control characters in foreign text are shown and never obeyed.
+Results go to standard output, everything else to standard error. Control characters in foreign text are shown and never
+obeyed.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import click
 
 from builder.base import redaction
 from builder.base.events import Message
+from builder.cli.json_data import data
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from builder.base.errors import BuilderError
     from builder.base.events import Diagnosis
     from builder.evidence.records import Finding
-    from builder.evidence.standing import ImageEvidence, Standing
+    from builder.evidence.standing import ImageEvidence
     from builder.lock.model import Status
 
 
@@ -111,26 +110,27 @@ def _shown(letter: str) -> str:
     return letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _SHOWN else letter
 
 
-# Colours for what was added, removed or changed; the words and signs stay, for whoever sees no colours.
+# Colours for words that tell of a change or a state; the words and signs stay, for whoever sees no colours.
 
 _ADDED, _REMOVED, _CHANGED = "green", "red", "yellow"
 _BY_WORD = {
-    "added": _ADDED,
-    "new": _ADDED,
-    "came": _ADDED,
-    "removed": _REMOVED,
-    "gone": _REMOVED,
-    "went": _REMOVED,
-    "changed": _CHANGED,
-    "up": _CHANGED,
-    "down": _CHANGED,
+    **dict.fromkeys(("added", "new", "came"), _ADDED),
+    **dict.fromkeys(("removed", "gone", "went"), _REMOVED),
+    **dict.fromkeys(("changed", "up", "down"), _CHANGED),
+    **dict.fromkeys(("ok", "pass", "proven", "good", "current", "better"), "green"),
+    **dict.fromkeys(("error", "fail", "failed", "bad", "missing", "moved", "worse"), "red"),
+    **dict.fromkeys(("warning", "stale", "unclear"), "yellow"),
 }
 _BY_SIGN = {"+": _ADDED, "-": _REMOVED}
 
 
-def word(text: str) -> str:
-    """A word for a change in its colour; any other word as it is."""
-    return styled(text, fg=_BY_WORD[text]) if text in _BY_WORD else text
+def word(text: str | None, shown: str = "", *, bold: bool | None = None) -> str:
+    """A word for a change or a state in its colour, or ``shown`` in that colour; any other word as it is, and empty
+    where there is none."""
+    if not text:
+        return ""
+    shown = shown or text
+    return styled(shown, fg=_BY_WORD.get(text), bold=bold) if bold or text in _BY_WORD else shown
 
 
 def line(text: str) -> str:
@@ -265,6 +265,11 @@ def confirm(question: str, *, default: bool = False) -> bool:
     return click.confirm(on_one_line(question), default=default)
 
 
+def agreed(question: str, *, yes: bool, as_json: bool = False) -> bool:
+    """True with ``--yes``, or where there is a user to ask, who agrees."""
+    return yes or (not as_json and sys.stdin.isatty() and confirm(question))
+
+
 def print_message(event: object) -> None:
     """Prints the text of a `Message`, unless ``--quiet`` is given; ignores other events."""
     if isinstance(event, Message) and level() != "quiet":
@@ -319,9 +324,9 @@ def _print_error_lines(label: str, message: str) -> None:
         _print(line, err=True, hanging=4)
 
 
-def print_json(content: dict[str, Any], indent: int | None = 1) -> None:
-    """Prints a command's result as JSON, on one line if ``indent`` is None."""
-    document = json.dumps({"schema_version": 1, **content}, indent=indent, ensure_ascii=False)
+def print_json(content: object, keys: str = "", indent: int | None = 1) -> None:
+    """Prints a command's result as JSON, as `json_data.data` makes it, on one line if ``indent`` is None."""
+    document = json.dumps({"schema_version": 1, **data(content, keys)}, indent=indent, ensure_ascii=False)
     _echo(of_json(document))
 
 
@@ -352,11 +357,6 @@ GAP = "  "
 # The last column is not made narrower than this unless its text is.
 _NARROWEST = 16
 _NOTHING = "-"
-
-
-def text_width() -> int:
-    """Returns the columns of the terminal; no limit where a program reads the output."""
-    return width()
 
 
 def lines(headings: Sequence[str], rows: Sequence[Sequence[str]], columns: int) -> list[str]:
@@ -418,52 +418,24 @@ def _folded(text: str, columns: int) -> list[str]:
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table as wide as the terminal."""
-    for number, line in enumerate(lines(headings, rows, text_width())):
+    for number, line in enumerate(lines(headings, rows, width())):
         print_line(styled(line, bold=True) if number == 0 else line)
 
 
-def print_facts(facts: Sequence[tuple[str, str]], indent: str = "") -> None:
-    """Prints names and values in two columns."""
-    for line in lines(("", ""), facts, text_width() - len(indent))[1:]:
+def print_facts(facts: Sequence[Sequence[str]], indent: str = "", widest: Sequence[str] = ("", "")) -> None:
+    """Prints names and values in columns, which are at least as wide as the texts ``widest``."""
+    for line in lines(widest, facts, width() - len(indent))[1:]:
         print_line(indent + line)
 
 
-# The result of a check of a machine or a project, as lines.
-
-_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
-
-
 def print_finding(finding: Diagnosis) -> None:
-    """Prints a finding: its verdict, what it is about, what is so, and what to do."""
-    first, *rest = finding.message.splitlines()
-    rows = [(finding.verdict, f"{finding.subject}:", first), *(("", "", line) for line in rest)]
-    if finding.remedy:
-        rows.append(("", "", f"→ {finding.remedy}"))
-    headings = ("warning", "certificates:", "")  # the widest of each column, so that all findings stand in line
-    for line in lines(headings, rows, text_width())[1:]:
-        word = line[: len(finding.verdict)]
-        verdict = styled(word, fg=_COLOURS[finding.verdict]) if word == finding.verdict else word
-        print_line(verdict + line[len(word) :])
-
-
-def document(finding: Diagnosis) -> dict[str, str]:
-    """A finding for programs."""
-    return {
-        "subject": finding.subject,
-        "verdict": finding.verdict,
-        "said": finding.message,
-        "remedy": finding.remedy,
-    }
+    """Prints the result of a check: its verdict, what it is about, what is so, and what to do."""
+    text = finding.message + (f"\n→ {finding.remedy}" if finding.remedy else "")
+    # The widest of each column, so that all findings stand in line.
+    print_facts([(word(finding.verdict), f"{finding.subject}:", text)], widest=("warning", "certificates:", ""))
 
 
 # The standing of images and the verdict of findings in one word, which is coloured beside: the word alone says it.
-
-_STANDING_COLOURS = {"proven": "green", "changed": "yellow", "failed": "red", "stale": "yellow"}
-
-
-def standing_word(standing: Standing | None) -> str:
-    """The standing, empty where there is none to tell."""
-    return styled(standing, fg=_STANDING_COLOURS.get(standing)) if standing else ""
 
 
 def mark(status: Status) -> str:
@@ -475,7 +447,7 @@ def mark(status: Status) -> str:
 def beside_model(evidence: ImageEvidence | None, model: str) -> str:
     """The standing of an image with one of its models, where it is not the one that is shown of the image."""
     own = evidence.standing_with(model) if evidence else None
-    return standing_word(own) if evidence and own != evidence.standing else ""
+    return word(own) if evidence and own != evidence.standing else ""
 
 
 def finding_word(finding: Finding) -> str:

@@ -1,7 +1,4 @@
-"""This page defines the command line of builder pair, mark, pin, unpin, promote and rollback.
-
-The moved pointers as text and JSON come first, then the commands.
-"""
+"""This page defines the command line of builder pair, mark, pin, unpin, promote and rollback."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import Context, WordChoice, json_option, names, numbers, pass_context
 from builder.cli.output import print_json, print_result
 
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from builder.lock.model import ImageName, Status
     from builder.numbers.pointers import PointerMove
 
-
-# Pointers that moved, as text and as JSON.
 
 SHOWN_DIFFERENCES = 8
 
@@ -49,20 +45,13 @@ def print_moves(
         print_result(f"  {model} stays; to move it too: `builder pair {model} {to}`")
 
 
-def moves_json(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
+def _moves(moves: Iterable[PointerMove]) -> list[dict[str, Any]]:
     """The moves as JSON."""
     return [
-        {
-            "what": move.what,
-            "kind": "model" if move.is_model else "repository",
-            "from": str(move.origin) if move.origin else None,
-            "to": str(move.to),
-        }
+        {"what": move.what, "kind": "model" if move.is_model else "repository", **data(move, "from=origin to")}
         for move in moves
     ]
 
-
-# ``builder pair`` and ``builder mark``.
 
 STATUSES = ("good", "bad", "unmarked", "untested")
 
@@ -91,14 +80,10 @@ def pair(
     if as_json:
         print_json(
             {
-                "model": result.model,
-                "image": str(result.image),
-                "recipe": result.recipe,
-                "moves": moves_json(moved),
-                "differences": list(result.differences),
-                "weights": {"from": weights.before and str(weights.before), "to": str(weights.now)}
-                if weights
-                else None,
+                **data(result, "model image recipe"),
+                "moves": _moves(moved),
+                "differences": result.differences,
+                "weights": data(weights, "from=before to=now"),
             }
         )
     elif moved:
@@ -136,16 +121,7 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
     recorded = cast("Status", "untested" if status == "unmarked" else status)  # the word of images.lock
     result = command.mark_image(context.workspace(), what, recorded, note)
     if as_json:
-        print_json(
-            {
-                "what": result.what,
-                "image": str(result.image),
-                "status": result.status,
-                "note": result.note,
-                "changed": result.changed,
-                "pointed_at_by": list(result.pointed_at_by),
-            }
-        )
+        print_json(result, "what image status note changed pointed_at_by")
         return
     on = "" if result.what == str(result.image) else f" on {result.image}"
     marked = "unmarked" if result.status == "untested" else f"marked {result.status}"
@@ -153,9 +129,6 @@ def mark(context: Context, what: str, status: str, note: str | None, as_json: bo
     print_result(sentence + ("" if result.changed else " already") + (f": {result.note}" if result.note else ""))
     for pointer in result.pointed_at_by:
         print_result(f"  {pointer} still points at it; to go back: `builder rollback {pointer}`")
-
-
-# ``builder pin`` and ``builder unpin``.
 
 
 @click.command()
@@ -182,14 +155,11 @@ def _set(context: Context, image: str, as_json: bool, *, pinned: bool) -> None:
 
     name, changed = command.pin_image(context.workspace(), image, pinned=pinned)
     if as_json:
-        print_json({"image": str(name), "pinned": pinned, "changed": changed})
+        print_json({"image": name, "pinned": pinned, "changed": changed})
         return
     word = "pinned" if pinned else "not pinned"
     which = "" if image.endswith(f":{name.number}") else f", which is what {image} means now,"
     print_result(f"{name}{which} is {word}" if changed else f"{name}{which} was {word} already")
-
-
-# ``builder promote``.
 
 
 @click.command()
@@ -207,21 +177,12 @@ def promote(context: Context, image: str, force: bool, note: str, as_json: bool)
 
     result = command.promote_image(context.workspace(), image, force=force, note=note)
     if as_json:
-        print_json(
-            {
-                "image": str(result.image),
-                "moves": moves_json(result.moves),
-                "differences": list(result.differences),
-                "staying": list(result.staying),
-            }
-        )
+        print_json({"image": result.image, "moves": _moves(result.moves), **data(result, "differences staying")})
     elif result.moves:
         print_moves(result.moves, result.differences, result.staying, foreign=result.foreign)
     else:
         print_result(f"{result.image} was current already")
 
-
-# ``builder rollback``.
 
 _STAYS = {False: "still serves from", True: "would still serve from"}
 
@@ -263,14 +224,11 @@ def rollback(
         print_json(
             {
                 "moved": not dry_run,
-                "moves": moves_json(result.moves),
-                "passed_over": [str(name) for name in result.passed],
-                "reasons": {str(name): reason for name, reason in result.passed.items()},
-                "differences": list(result.differences),
-                "staying": list(result.staying),
-                "serving": [
-                    {"name": server.name, "model": server.model, "image": server.image} for server in result.serving
-                ],
+                "moves": _moves(result.moves),
+                "passed_over": list(result.passed),
+                "reasons": result.passed,
+                **data(result, "differences staying"),
+                "serving": data(result.serving, "name model image"),
             }
         )
         return

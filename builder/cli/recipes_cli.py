@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,27 +12,35 @@ import click
 
 from builder.base import words
 from builder.cli import mods_cli, output
+from builder.cli.json_data import data
 from builder.cli.main import Group
 from builder.cli.options import (
     Context,
     WordChoice,
-    backend,
     container_options,
+    extra_argument,
     json_option,
     names,
     node_options,
-    overrides,
     pass_context,
-    requested,
     serve_options,
+    serve_request,
 )
-from builder.cli.output import confirm, print_document, print_json, print_line, print_message, print_note, print_result
+from builder.cli.output import (
+    agreed,
+    confirm,
+    print_document,
+    print_json,
+    print_line,
+    print_message,
+    print_note,
+    print_result,
+)
 from builder.commands.recipes import FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from builder.base.errors import Problem
     from builder.commands.recipes import CheckedRecipe, RecipeRow
     from builder.definitions.command import ServeCommand
     from builder.definitions.recipe import Recipe
@@ -59,7 +66,7 @@ def list_(context: Context, as_json: bool) -> None:
 
     rows, engine_error = recipes.list_recipes(context.workspace())
     if as_json:
-        print_json({"recipes": [_row_document(row) for row in rows]})
+        print_json({"recipes": list(map(_row_document, rows))})
         return
     if engine_error:
         print_note(f"no engine answers, so states are unknown: {engine_error}")
@@ -71,25 +78,22 @@ def list_(context: Context, as_json: bool) -> None:
 
 @recipes.command()
 @click.argument("recipe", shell_complete=names("recipes"))
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@extra_argument
 @serve_options
 @node_options
 @json_option
 @pass_context
-def show(
-    context: Context, /, recipe: str, extra: tuple[str, ...], nodes: tuple[str, ...], as_json: bool, **options: Any
-) -> None:
+def show(context: Context, /, recipe: str, as_json: bool, **options: Any) -> None:
     """Show what a recipe starts, and the image that serves it.
 
     With --node, what each node starts; a NAME that builder.yaml does not have is the address of a node.
     """
     from builder.commands import recipes
 
-    request = recipes.ShowRequest(recipe, overrides(options), extra, nodes, backend(options["ray"]))
-    shown, engine_error = recipes.show_recipe(context.workspace(), request)
+    shown, engine_error = recipes.show_recipe(context.workspace(), serve_request(recipe, options))
     if as_json:
-        document = {**_row_document(shown.row), "note": shown.note, "command": _command_document(shown.command)}
-        print_json({**document, "nodes": [asdict(node) for node in shown.nodes]})
+        command = data(shown.command, "argv env port host model script=is_script served_names=served")
+        print_json({**_row_document(shown.row), "note": shown.note, "command": command, "nodes": shown.nodes})
         return
     if engine_error:
         print_note(f"no engine answers, so the image's state is unknown: {engine_error}")
@@ -176,7 +180,7 @@ def check(context: Context, paths: tuple[str, ...], as_json: bool) -> int:
 
     checked = recipes.check_recipes(context.project, paths)
     if as_json:
-        print_json({"recipes": [_checked_document(recipe) for recipe in checked]})
+        print_json({"recipes": list(map(_checked_document, checked))})
         return BROKEN if any(recipe.problems for recipe in checked) else 0
     return _print_checked(checked)
 
@@ -204,7 +208,7 @@ def _mend(context: Context, file: str, name: str | None, *, yes: bool) -> int:
     shown = context.project.relative(mended.path)
     if mended.replaces and not mended.change:
         print_result(f"{shown}: there is nothing to correct")
-    elif mended.replaces and not yes and not (sys.stdin.isatty() and confirm("write this?")):
+    elif mended.replaces and not agreed("write this?", yes=yes):
         print_result("nothing was changed; --yes writes without asking")
         return 1
     checked = recipes.put_mended(context.project, mended)
@@ -272,28 +276,21 @@ def _shell_lines(argv: tuple[str, ...]) -> str:
     return " \\\n  ".join(" ".join(line) for line in lines if line)
 
 
+_RECIPE = "name description model revision draft_model container mods volumes cluster solo_only cluster_only"
+_PROBLEM = "line=location.line column=location.column message"
+
+
 def _checked_document(checked: CheckedRecipe) -> dict[str, Any]:
-    def written(problems: Sequence[Problem]) -> list[dict[str, Any]]:
-        return [
-            {"line": each.location.line, "column": each.location.column, "message": each.message} for each in problems
-        ]
-
-    return {"file": checked.file, "problems": written(checked.problems), "notes": written(checked.notes)}
-
-
-_KEYS = ("name", "description", "model", "revision", "draft_model", "container", "mods", "volumes", "cluster")
+    return {
+        "file": checked.file,
+        "problems": data(checked.problems, _PROBLEM),
+        "notes": data(checked.notes, _PROBLEM),
+    }
 
 
 def _row_document(row: RecipeRow) -> dict[str, Any]:
-    recipe = row.checked.recipe
-    facts = {key: getattr(recipe, key) for key in (*_KEYS, "solo_only", "cluster_only")} if recipe else {}
-    serving = {"image": str(row.image) if row.image else None, "paired": row.paired, "state": row.state}
-    return {**_checked_document(row.checked), **facts, **serving}
-
-
-def _command_document(command: ServeCommand) -> dict[str, Any]:
-    own = {key: getattr(command, key) for key in ("argv", "env", "port", "host", "model")}
-    return {**own, "script": command.is_script, "served_names": command.served}
+    facts = data(row.checked.recipe, _RECIPE) or {}
+    return {**_checked_document(row.checked), **facts, **data(row, "image paired state")}
 
 
 _WIDTH = max(map(len, FORMATS))
@@ -313,7 +310,7 @@ folder of --output. Start those of the further nodes first, that of the first no
 
 @click.command(help=_HELP)
 @click.argument("what", required=False, metavar="[RECIPE|MODEL]", shell_complete=names("recipes", "models"))
-@click.argument("extra", nargs=-1, type=click.UNPROCESSED, metavar="[-- VLLM ARGUMENT…]")
+@extra_argument
 @click.option("--format", "kind", type=WordChoice(list(FORMATS)), required=True)
 @click.option(
     "--output",
@@ -326,37 +323,23 @@ folder of --output. Start those of the further nodes first, that of the first no
 @node_options
 @container_options
 @pass_context
-def export(
-    context: Context,
-    /,
-    what: str | None,
-    extra: tuple[str, ...],
-    kind: str,
-    output: Path | None,
-    address: str,
-    nodes: tuple[str, ...],
-    **options: Any,
-) -> None:
+def export(context: Context, /, what: str | None, kind: str, output: Path | None, address: str, **options: Any) -> None:
     """Exports, as the help says."""
     from builder.commands import recipes as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(what or "", overrides(options), extra, nodes, backend(options["ray"]), requested(options))
+    request = serve_request(what or "", options)
     exported = command.export_recipe(context.project, kind, request, os.environ, address)
     for warning in exported.warnings:
         print_note(warning)
     several = len(exported.texts) > 1
     if output is None:
+        # A stream of YAML has several documents.
+        heading = "---\n# node {}\n" if kind == "compose" else "# ---- node {} ----\n"
         for node, text in exported.texts.items():
-            print_document((_heading(node, kind) if several else "") + text)
+            print_document((heading.format(node) if several else "") + text)
         return
     files = command.write_export(output, exported, kind)
     for file, node in zip(files, exported.texts, strict=True):
         print_result(f"{file}: {exported.image}" + (f" on {node}" if several else ""))
     if several:
         print_result(f"start {files[0]} last")
-
-
-def _heading(node: str, kind: str) -> str:
-    """Stands between the texts of several nodes: a stream of YAML has several documents."""
-    return f"---\n# node {node}\n" if kind == "compose" else f"# ---- node {node} ----\n"

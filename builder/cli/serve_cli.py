@@ -1,7 +1,4 @@
-"""This page defines the command line of builder logs, restart, run, status, stop and up.
-
-The commands follow in this order, with the JSON of a started server between run and status.
-"""
+"""This page defines the command line of builder logs, restart, run, status, stop and up."""
 
 from __future__ import annotations
 
@@ -15,29 +12,18 @@ import click
 
 from builder.base import words
 from builder.cli import mods_cli, output, progress, upgrade_cli
-from builder.cli.options import (
-    Context,
-    backend,
-    json_option,
-    names,
-    overrides,
-    pass_context,
-    requested,
-    serving_options,
-)
+from builder.cli.json_data import data
+from builder.cli.options import Context, json_option, names, pass_context, serve_request, serving_options
 from builder.cli.output import print_json, print_line, print_log, print_message, print_note, print_result, styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from builder.base.events import Report
-    from builder.commands.servers import ServeResult, Stopped
-    from builder.commands.up import UpPart, UpResult
+    from builder.commands.servers import ServeResult
+    from builder.commands.up import UpPart
     from builder.commands.watching import ServerState, ServingOverview
     from builder.serving.preparation import PreparedServer
-
-
-# ``builder logs``.
 
 
 @click.command()
@@ -56,44 +42,22 @@ def logs(context: Context, what: str | None, follow: bool, tail: int | None, nod
         print_log(line)
 
 
-# ``builder restart``.
-
-
 @click.command()
 @serving_options
 @json_option
 @pass_context
-def restart(
-    context: Context,
-    /,
-    what: str,
-    extra: tuple[str, ...],
-    nodes: tuple[str, ...],
-    detach: bool,
-    force: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def restart(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Restart a server, from the image that is paired now.
 
     After `rollback MODEL` that is the previous one. The options are those that it was started with, except those given
     here.
     """
     from builder.commands import servers as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(
-        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
-    )
+    request = serve_request(what, options)
     with progress.reporter() as report:
         result = command.restart_server(context.workspace(report), request, detach=detach)
-    if as_json:
-        print_json({"server": document(result)})
-    else:
-        print_served(result)
-
-
-# ``builder run``.
+    print_served(result, as_json=as_json)
 
 
 @click.command()
@@ -101,29 +65,15 @@ def restart(
 @serving_options
 @json_option
 @pass_context
-def run_command(
-    context: Context,
-    /,
-    what: str,
-    extra: tuple[str, ...],
-    nodes: tuple[str, ...],
-    detach: bool,
-    force: bool,
-    dry_run: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def run_command(context: Context, /, what: str, detach: bool, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Serve a model with the image that it is paired with.
 
     Waits until it answers; ^C during the wait stops it. After that the engine restarts it if it ends by itself, and
     when the machine starts. With several --node they serve it together, and the first one answers.
     """
     from builder.commands import servers as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(
-        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
-    )
+    request = serve_request(what, options)
     if dry_run and as_json:
         raise click.UsageError("--dry-run goes with no --json")
     with progress.reporter() as report:
@@ -131,14 +81,14 @@ def run_command(
             print_prepared(command.preview_run(context.workspace(report), request))
             return
         result = command.run_server(context.workspace(report), request, detach=detach)
+    print_served(result, as_json=as_json)
+
+
+def print_served(result: ServeResult, *, as_json: bool = False) -> None:
+    """Prints the server's address, or its state if it does not answer yet."""
     if as_json:
         print_json({"server": document(result)})
-    else:
-        print_served(result)
-
-
-def print_served(result: ServeResult) -> None:
-    """Prints the server's address, or its state if it does not answer yet."""
+        return
     server = result.server
     if back := result.put_back:
         print_result(f"{back.model}: {back.origin} → {back.to}, because {back.why}")
@@ -164,24 +114,13 @@ def print_prepared(prepared: PreparedServer) -> None:
         print_note(prepared.note)
 
 
-# A server that was started as JSON, for the commands that start one.
-
-
 def document(result: ServeResult) -> dict[str, Any]:
     """The server for programs."""
-    server = result.server
     return {
-        "name": server.name,
-        "model": server.model or None,
-        "image": server.image,
-        "address": server.address or None,
-        "already": result.already,
-        "ready_seconds": None if result.seconds is None else round(result.seconds, 1),
-        "put_back_from": str(result.put_back.origin) if result.put_back else None,
+        **data(result.server, "name model? image address?"),
+        **data(result, "already ready_seconds=seconds~ put_back_from=put_back.origin"),
     }
 
-
-# ``builder status``.
 
 _PAUSE_SECONDS = 1.0
 _COLOURS = {"healthy": "green", "starting": "yellow", "running": "green"}
@@ -202,7 +141,10 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
     while True:
         overview = watching.server_status(context.workspace(), what)
         if as_json:
-            print_json(_document(overview), indent=None if watch else 1)
+            services = [_service(state) for state in overview.states]
+            upgrades = [upgrade_cli.document(upgrade) for upgrade in overview.interrupted]
+            content = {"services": services, "silent_nodes": overview.silent, "interrupted_upgrades": upgrades}
+            print_json(content, indent=None if watch else 1)
         else:
             if watch and sys.stdout.isatty():
                 click.clear()
@@ -212,15 +154,6 @@ def status(context: Context, what: str | None, watch: bool, as_json: bool) -> No
         if not as_json and not sys.stdout.isatty():
             print_line()
         time.sleep(_PAUSE_SECONDS)
-
-
-def _document(overview: ServingOverview) -> dict[str, Any]:
-    """The state of the servers as JSON."""
-    return {
-        "services": [_service(state) for state in overview.states],
-        "silent_nodes": list(overview.silent),
-        "interrupted_upgrades": [upgrade_cli.document(upgrade) for upgrade in overview.interrupted],
-    }
 
 
 def _print(overview: ServingOverview) -> None:
@@ -273,40 +206,31 @@ def _facts(state: ServerState) -> Iterator[tuple[str, str]]:
         yield "KV cache", f"{state.numbers.cache_used:.1%} used"
 
 
+_RUNNING = (
+    "name=running.name model=running.model? image=running.image paired_with_now=superseded.paired "
+    "address=running.address? started_by=running.started_by? state phase? up_seconds=up~ "
+    "started=running.head.service.started restarts"
+)
+_METRICS = (
+    "draft_tokens=numbers.drafted accepted_tokens=numbers.accepted acceptance=numbers.acceptance "
+    "cache_used=numbers.cache_used"
+)
+
+
 def _service(state: ServerState) -> dict[str, Any]:
-    numbers, rates = state.numbers, state.rates
+    rates = state.rates
     return {
-        "name": state.running.name,
-        "model": state.running.model or None,
-        "image": state.running.image,
-        "paired_with_now": str(state.superseded.paired) if state.superseded else None,
-        "address": state.running.address or None,
-        "started_by": state.running.started_by or None,
-        "state": state.state,
-        "phase": state.phase or None,
-        "up_seconds": None if state.up is None else round(state.up, 1),
-        "started": state.running.head.service.started,
-        "restarts": state.restarts,
+        **data(state, _RUNNING),
         "nodes": [member.node for member in state.running.members if member.node],
-        "missing_nodes": list(state.running.missing),
-        "put_back": ({"from": str(state.put_back.image), "note": state.put_back.note} if state.put_back else None),
-        "ended_nodes": [
-            {"node": ended.node, "exit_code": ended.exit_code, "lines": list(ended.lines)} for ended in state.ended
-        ],
-        "requests_running": numbers.running if numbers else None,
-        "requests_waiting": numbers.waiting if numbers else None,
-        "prompt_tokens": numbers.prompt_tokens if numbers else None,
-        "generated_tokens": numbers.generated_tokens if numbers else None,
+        "missing_nodes": state.running.missing,
+        "put_back": data(state.put_back, "from=image note"),
+        "ended_nodes": data(state.ended, "node exit_code lines"),
+        **data(state, "requests_running=numbers.running requests_waiting=numbers.waiting"),
+        **data(state, "prompt_tokens=numbers.prompt_tokens generated_tokens=numbers.generated_tokens"),
         "prompt_tokens_per_second": round(rates.prompt, 2) if rates else None,
         "generated_tokens_per_second": round(rates.generated, 2) if rates else None,
-        "draft_tokens": numbers.drafted if numbers else None,
-        "accepted_tokens": numbers.accepted if numbers else None,
-        "acceptance": numbers.acceptance if numbers else None,
-        "cache_used": numbers.cache_used if numbers else None,
+        **data(state, _METRICS),
     }
-
-
-# ``builder stop``.
 
 
 @click.command()
@@ -332,25 +256,14 @@ def stop(context: Context, what: str | None, seconds: int, as_json: bool) -> Non
     with progress.showing("stopping"):
         result = command.stop_server(context.workspace(), what, seconds)
     if as_json:
-        print_json({"server": _stopped_json(result)})
+        keys = "name=server.name model=server.model? image=server.image seconds~ killed"
+        print_json({"server": data(result, keys)})
         return
     for name in result.killed:
         print_note(f"{name} was killed: it had not ended in {seconds} seconds")
     took = words.duration_text(result.seconds)
     print_result(f"{result.server.name} stopped after {took}; it served from {result.server.image}")
 
-
-def _stopped_json(stopped: Stopped) -> dict[str, Any]:
-    return {
-        "name": stopped.server.name,
-        "model": stopped.server.model or None,
-        "image": stopped.server.image,
-        "seconds": round(stopped.seconds, 1),
-        "killed": list(stopped.killed),
-    }
-
-
-# ``builder up``.
 
 _DONE = {
     "here": "is here already",
@@ -368,17 +281,7 @@ _DONE = {
 @serving_options
 @json_option
 @pass_context
-def up(
-    context: Context,
-    /,
-    what: str,
-    extra: tuple[str, ...],
-    nodes: tuple[str, ...],
-    detach: bool,
-    force: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def up(context: Context, /, what: str, detach: bool, as_json: bool, **options: Any) -> None:
     """Bring a model up: its image, its weights, its server.
 
     Builds the image of a recipe that has none yet; a number that is missing here is pulled from the registry of
@@ -390,17 +293,15 @@ def up(
     them, and shows its scripts before it is taken. Nothing is fetched unasked.
     """
     from builder.commands import up as command
-    from builder.serving.preparation import ServeRequest
 
-    request = ServeRequest(
-        what, overrides(options), extra, nodes, backend(options["ray"]), requested(options), force=force
-    )
+    request = serve_request(what, options)
     if not as_json and sys.stdin.isatty():
         mods_cli.offer_mods(context.project, command.lacking_mods(context.workspace(), what))
     with _reporter() as report:
         result = command.bring_up(context.workspace(report), request, detach=detach)
     if as_json:
-        print_json(_up_json(result))
+        parts = data(result.parts, "part subject outcome seconds~ note?")
+        print_json({"parts": parts, "server": document(result.served)})
     else:
         print_served(result.served)
 
@@ -432,19 +333,3 @@ def _print_part(part: UpPart) -> None:
     took = "" if part.outcome in {"here", "left"} else f" in {words.duration_text(part.seconds)}"
     note = f": {part.note}" if part.note and part.outcome == "left" else ""
     print_note(f"{part.part}: {part.subject} {_DONE[part.outcome]}{took}{note}")
-
-
-def _up_json(result: UpResult) -> dict[str, Any]:
-    return {
-        "parts": [
-            {
-                "part": part.part,
-                "subject": part.subject,
-                "outcome": part.outcome,
-                "seconds": round(part.seconds, 1),
-                "note": part.note or None,
-            }
-            for part in result.parts
-        ],
-        "server": document(result.served),
-    }

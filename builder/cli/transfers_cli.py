@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from builder.base import words
 from builder.cli import output
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, pass_context
 from builder.cli.output import print_json, print_result, verbosity_options
 
 if TYPE_CHECKING:
-    from builder.commands.transfers import Downloaded, PushedImage
-
-
-# ``builder copy``.
+    from builder.commands.transfers import PushedImage
 
 
 @click.command()
@@ -46,8 +44,6 @@ def copy(context: Context, image: str, nodes: tuple[str, ...]) -> int:
     return 1 if failed else 0
 
 
-# ``builder export-image`` and ``builder import-image``.
-
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -69,13 +65,11 @@ def export_image(context: Context, image: str, file: Path, force: bool, as_json:
     from builder.commands import image_files as command
 
     with progress.reporter() as report:
-        result = command.export_image(context.workspace(report), image, file, replace=force)
+        name, size, layers = command.export_image(context.workspace(report), image, file, replace=force)
     if as_json:
-        print_json({"image": str(result.image), "file": str(file), "size": result.size, "layers": result.layers})
+        print_json({"image": name, "file": file, "size": size, "layers": layers})
         return
-    print_result(
-        f"{result.image} is in {file}: {words.counted(result.layers, 'layer')}, {words.size_text(result.size)}"
-    )
+    print_result(f"{name} is in {file}: {words.counted(layers, 'layer')}, {words.size_text(size)}")
 
 
 @click.command("import-image")
@@ -97,17 +91,7 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
     with progress.reporter() as report:
         result = command.import_image(context.workspace(report), file)
     if as_json:
-        print_json(
-            {
-                "image": str(result.image),
-                "already": result.already,
-                "layers": result.layers,
-                "size": result.bytes,
-                "current": result.current,
-                "models": list(result.models),
-                "evidence": result.evidence,
-            }
-        )
+        print_json(result, "image already layers size=bytes current models evidence")
         return
     outcome = (
         "is here already"
@@ -121,9 +105,6 @@ def import_image(context: Context, file: Path, as_json: bool) -> None:
         print_result(f"{words.counted(result.evidence, 'run')} of others came along: `builder show {result.image}`")
     if not result.current:
         print_result(f"`builder promote {result.image}` makes it current")
-
-
-# ``builder pull``.
 
 
 @click.command()
@@ -140,12 +121,8 @@ def pull(context: Context, image: str) -> None:
     from builder.commands import transfers as command
 
     with progress.reporter() as report:
-        result = command.pull_image(context.workspace(report), image)
-    outcome = f"pulled, {result.layers}" if result.layers else "is here already"
-    print_result(f"{result.image} {outcome}")
-
-
-# ``builder push``.
+        name, layers = command.pull_image(context.workspace(report), image)
+    print_result(f"{name} pulled, {layers}" if layers else f"{name} is here already")
 
 
 @click.command()
@@ -177,9 +154,6 @@ def print_pushed(pushed: PushedImage) -> None:
         print_result(f"  sign it with: `cosign sign {pushed.reference.rpartition(':')[0]}@{pushed.digest}`")
 
 
-# ``builder download``.
-
-
 @click.command()
 @click.argument("what", metavar="RECIPE|MODEL", shell_complete=names("recipes", "models"))
 @click.option("--revision", metavar="R", help="A branch, tag or commit, in place of the recorded one.")
@@ -201,7 +175,8 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
     with progress.reporter() as report:
         downloads = command.download_model(context.workspace(report), command.DownloadRequest(what, revision, nodes))
     if as_json:
-        print_json({"models": [_document(model) for model in downloads], "copied_to": list(nodes)})
+        models = data(downloads, "model commit folder size? fetched_bytes=fetched seconds~")
+        print_json({"models": models, "copied_to": nodes})
         return
     for model in downloads:
         took = (
@@ -213,14 +188,3 @@ def download(context: Context, what: str, revision: str | None, nodes: tuple[str
         print_result(f"  {model.folder}")
     if nodes:
         print_result(f"copied to {', '.join(nodes)}")
-
-
-def _document(model: Downloaded) -> dict[str, Any]:
-    return {
-        "model": model.model,
-        "commit": model.commit,
-        "folder": str(model.folder),
-        "size": model.size or None,
-        "fetched_bytes": model.fetched,
-        "seconds": round(model.seconds, 1),
-    }

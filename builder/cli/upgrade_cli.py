@@ -1,7 +1,4 @@
-"""This page defines the command line of builder upgrade.
-
-The command comes first, then interrupted upgrades as JSON.
-"""
+"""This page defines the command line of builder upgrade."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, update_option
 from builder.cli.output import print_json, print_result, styled, verbosity_options
 
@@ -19,8 +17,10 @@ if TYPE_CHECKING:
     from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
 
 
-# ``builder upgrade``.
-
+_KEYS = (
+    "subject=upgrade.subject result=upgrade.result before=upgrade.before? candidate=upgrade.candidate? "
+    "models=upgrade.models changes measured why=upgrade.why served?"
+)
 _SHOWN_CHANGES, _SHOWN_FIGURES, _SHOWN_REASONS = 4, 3, 3
 
 
@@ -77,7 +77,7 @@ def upgrade(
         else:
             result = command.upgrade_image(workspace, what, parse_update(update), older=allow_older)
     if as_json:
-        _print_document(result)
+        print_json(result, _KEYS)
     else:
         _print(result)
     return int(result.upgrade.result == "rejected")
@@ -110,32 +110,7 @@ def _print_lines(label: str, lines: Sequence[str], most: int) -> None:
         print_result(f"  {label}: and {len(lines) - most} more")
 
 
-def _print_document(result: UpgradeReport) -> None:
-    upgrade = result.upgrade
-    print_json(
-        {
-            "subject": result.upgrade.subject,
-            "result": upgrade.result,
-            "before": upgrade.before or None,
-            "candidate": upgrade.candidate or None,
-            "models": list(upgrade.models),
-            "changes": list(result.changes),
-            "measured": list(result.measured),
-            "why": list(upgrade.why),
-            "served": result.served or None,
-        }
-    )
-
-
-# Interrupted upgrades as JSON, for `status` and `list`.
-
-
 def document(interrupted: InterruptedUpgrade) -> dict[str, Any]:
     """An interrupted upgrade as JSON: where it was, and the command that goes on with it."""
-    upgrade = interrupted.upgrade
-    return {
-        "subject": interrupted.subject,
-        **{name: getattr(upgrade, name, None) or None for name in ("stage", "before", "candidate", "started")},
-        "problem": interrupted.problem or None,
-        "goes_on_with": f"builder upgrade {interrupted.text}",
-    }
+    keys = "subject stage=upgrade.stage? before=upgrade.before? candidate=upgrade.candidate? started=upgrade.started?"
+    return {**data(interrupted, f"{keys} problem?"), "goes_on_with": f"builder upgrade {interrupted.text}"}

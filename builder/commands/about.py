@@ -1,7 +1,4 @@
-"""These commands check a project and explain the program.
-
-Shell completion comes first, then explain, the JSON Schemas, the version, doctor and verify.
-"""
+"""These commands check a project and explain the program."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from builder.base.errors import (
     UsageError,
     require_no_problems,
 )
-from builder.base.events import Diagnosis, ignore
+from builder.base.events import Diagnosis, Verdict, ignore
 from builder.base.redaction import redacted
 from builder.base.words import did_you_mean
 from builder.building import mod_choice
@@ -45,7 +42,7 @@ from builder.serving.selection import select_image, serve_settings
 from builder.sources import git
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from builder.base.project import Project
@@ -57,35 +54,33 @@ if TYPE_CHECKING:
 # The names that a shell completes on the command line, read from the project's files alone.
 
 
-def definitions(project: Project) -> tuple[str, ...]:
-    """The image definitions."""
-    return definition_names(project)
+def _sources(project: Project) -> tuple[str, ...]:
+    """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
+    definitions = mod_choice.definitions(project).values()
+    own = sorted({name for definition in definitions for name in definition.sources})
+    with_python = any(definition.python for definition in definitions)
+    return ("base", *own, *(["python"] if with_python else []))
 
 
-def recipes(project: Project) -> tuple[str, ...]:
-    """The recipes, by name."""
-    return recipe.recipe_names(project)
+def _probes(project: Project) -> tuple[str, ...]:
+    from builder.lab.measure import probes
+
+    return probes.names(project)
 
 
-def checkpoints(project: Project) -> tuple[str, ...]:
-    """The checkpoint definitions."""
-    return checkpoint_definition.checkpoint_names(project)
-
-
-def mods(project: Project) -> tuple[str, ...]:
-    """The mods."""
-    return mod.mod_names(project)
-
-
-def models(project: Project) -> tuple[str, ...]:
-    """The models that are paired with an image."""
-    return tuple(sorted(lock_file.read_lock(project.lock).models))
-
-
-def numbered(project: Project) -> tuple[str, ...]:
-    """The numbered images, the newest of each repository first."""
-    images = lock_file.read_lock(project.lock).images
-    return tuple(f"{name}:{number}" for name in sorted(images) for number in sorted(images[name].numbers, reverse=True))
+NAMES: dict[str, Callable[[Project], Iterable[object]]] = {
+    "definitions": definition_names,
+    "recipes": recipe.recipe_names,
+    "checkpoints": checkpoint_definition.checkpoint_names,
+    "mods": mod.mod_names,
+    "models": lambda project: sorted(lock_file.read_lock(project.lock).models),
+    "numbered": lambda project: (name for name, _ in _numbers(lock_file.read_lock(project.lock))),
+    "sources": _sources,
+    "nodes": lambda project: (node.name for node in configuration.load_configuration(project).nodes),
+    "profiles": lambda project: (profile.name for profile in configuration.load_configuration(project).bench),
+    "probes": _probes,
+}
+"""What reads the names of each kind."""
 
 
 def numbers(project: Project, target: str) -> tuple[str, ...]:
@@ -95,37 +90,18 @@ def numbers(project: Project, target: str) -> tuple[str, ...]:
     lock = lock_file.read_lock(project.lock)
     if target in lock.models:
         repository: str | None = lock.models[target].pairing.image.repository
-    else:
-        repository = status.named_repository(project, lock, target)
-        recipe = None if repository else find_target(project, target, lock.models).recipe
-        repository = recipe.repository if recipe else repository
+    elif not (repository := status.named_repository(project, lock, target)):
+        named = find_target(project, target, lock.models).recipe
+        repository = named.repository if named else None
     images = lock.images.get(repository or "")
     return tuple(str(number) for number in sorted(images.numbers, reverse=True)) if images else ()
 
 
-def sources(project: Project) -> tuple[str, ...]:
-    """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
-    definitions = mod_choice.definitions(project).values()
-    own = sorted({name for definition in definitions for name in definition.sources})
-    with_python = any(definition.python for definition in definitions)
-    return ("base", *own, *(["python"] if with_python else []))
-
-
-def nodes(project: Project) -> tuple[str, ...]:
-    """The nodes of builder.yaml."""
-    return tuple(node.name for node in configuration.load_configuration(project).nodes)
-
-
-def profiles(project: Project) -> tuple[str, ...]:
-    """The profiles of `builder bench`."""
-    return tuple(profile.name for profile in configuration.load_configuration(project).bench)
-
-
-def probes(project: Project) -> tuple[str, ...]:
-    """The probes of a served model."""
-    from builder.lab.measure import probes
-
-    return probes.names(project)
+def _numbers(lock: Lock) -> Iterator[tuple[ImageName, NumberedImage]]:
+    """The numbered images, the newest of each repository first."""
+    for repository, record in sorted(lock.images.items()):
+        for number in sorted(record.numbers, reverse=True):
+            yield ImageName(repository, number), record.numbers[number]
 
 
 # The explain command: an exit code, a key of a file, or a message on a recipe, in words.
@@ -146,25 +122,22 @@ def explain_text(text: str) -> tuple[Explanation, ...]:
     Raises UsageError for anything else."""
     wanted = text.strip()
     if re.fullmatch(r"\d{1,3}", wanted):
-        return (_exit_code(int(wanted)),)
-    explained = tuple(_keys(wanted))
-    if explained:
+        codes = {code.code: code.meanings for code in explaining.every()}
+        if int(wanted) not in codes:
+            hint = f"there are: {', '.join(map(str, codes))}"
+            raise UsageError(f"builder ends with no exit code {int(wanted)}", hint=hint)
+        return (Explanation("exit code", str(int(wanted)), codes[int(wanted)]),)
+    if explained := tuple(_keys(wanted)):
         return explained
     if note := explaining.find_note(wanted):
         more = "" if note.keeps else "it keeps the recipe from nothing"
         return (Explanation("message", note.says, tuple(filter(None, (note.means, more, note.do)))),)
+    paths = {key.path for file in explaining.every_key() for key in file.keys}
+    meant = did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
     raise UsageError(
         f"`{text}` is no exit code, no key of a file and no message of `builder recipes check`",
-        hint=_suggestion(wanted) or "`builder schema` lists the files; `builder COMMAND --help` tells of options",
+        hint=meant or "`builder schema` lists the files; `builder COMMAND --help` tells of options",
     )
-
-
-def _exit_code(number: int) -> Explanation:
-    for code in explaining.every():
-        if code.code == number:
-            return Explanation("exit code", str(number), code.meanings)
-    numbers = ", ".join(str(code.code) for code in explaining.every())
-    raise UsageError(f"builder ends with no exit code {number}", hint=f"there are: {numbers}")
 
 
 def _keys(wanted: str) -> Iterator[Explanation]:
@@ -180,11 +153,6 @@ def _keys(wanted: str) -> Iterator[Explanation]:
     ending = [pair for pair in every if re.search(rf"(?:^|[.\]]){re.escape(path)}$", pair[1].path)]
     for name, key in exact or (ending if path else []):
         yield Explanation("key", f"{name}: {key.path}", tuple(filter(None, (key.kind, key.text))))
-
-
-def _suggestion(wanted: str) -> str:
-    paths = {key.path for file in explaining.every_key() for key in file.keys}
-    return did_you_mean(wanted, sorted(paths | {path.rpartition(".")[2] for path in paths}), code=True)
 
 
 # The JSON Schemas of the project's files, of images.lock and of what commands print, for editors and programs.
@@ -287,8 +255,16 @@ def _engine(endpoint: Endpoint, proc: Path) -> Iterator[Diagnosis]:
             "the classic store: image ids differ from those of other machines, and layers are compressed again to push",
             'set {"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json and restart Docker',
         )
-    if (proc / "driver/nvidia/version").exists():
-        yield _gpu(engine)
+    if (proc / "driver/nvidia/version").exists() and engine.nvidia:
+        yield Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
+    elif (proc / "driver/nvidia/version").exists():
+        yield Diagnosis(
+            "GPU",
+            "error",
+            "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
+            "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
+            "and `sudo systemctl restart docker`",
+        )
     yield from _daemon(endpoint)
     if engine.data_root:
         yield from _disk(engine.data_root)
@@ -344,32 +320,18 @@ def _architectures(project: Project) -> dict[str, str]:
     return architectures
 
 
-def _gpu(engine: versions.Versions) -> Diagnosis:
-    if engine.nvidia:
-        return Diagnosis("GPU", "ok", "the engine can give a container the NVIDIA GPU")
-    return Diagnosis(
-        "GPU",
-        "error",
-        "this machine has an NVIDIA GPU, and the engine knows neither an nvidia runtime nor the device",
-        "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker` "
-        "and `sudo systemctl restart docker`",
-    )
-
-
 def _disk(folder: str) -> Iterator[Diagnosis]:
     try:
         free = shutil.disk_usage(folder).free
     except OSError:
         return  # the engine is on another machine, or its folder is not readable
-    message = f"{free / GB:.0f} GB free in {folder}"
+    verdict: Verdict = "ok"
+    remedy = ""
     if free < ROOM_FOR_ANY_IMAGE:
-        yield Diagnosis("disk", "error", message, "free some space: even the cpu image needs 12 GB while it is built")
+        verdict, remedy = "error", "free some space: even the cpu image needs 12 GB while it is built"
     elif free < ROOM_FOR_A_GPU_IMAGE:
-        yield Diagnosis(
-            "disk", "warning", message, "a GPU image needs up to 35 GB, and as much again while it is built"
-        )
-    else:
-        yield Diagnosis("disk", "ok", message)
+        verdict, remedy = "warning", "a GPU image needs up to 35 GB, and as much again while it is built"
+    yield Diagnosis("disk", verdict, f"{free / GB:.0f} GB free in {folder}", remedy)
 
 
 def _files(project: Project) -> Iterator[Diagnosis]:
@@ -521,13 +483,12 @@ def verify_project(workspace: Workspace) -> tuple[Discrepancy, ...]:
     """Finds every discrepancy, the gravest first. Raises LockError where images.lock itself cannot be read."""
     lock = lock_file.read_lock(workspace.project.lock)
     directories = tuple(_directories(workspace.project, lock))
+    lost = [Discrepancy(workspace.project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)]
     return (
-        *_lost(workspace.project),
+        *(lost if lock_file.is_lost(workspace.project) else ()),
         *_engine_discrepancies(workspace, lock, {finding.subject for finding in directories}),
         *directories,
-        *_vendored_patches(workspace.project, lock),
-        *_evidence(workspace.project),
-        *_witnesses(workspace.project, lock),
+        *_changed_files(workspace.project, lock),
         *_changed(workspace, lock),
     )
 
@@ -542,26 +503,19 @@ def compare_registry(workspace: Workspace) -> tuple[Discrepancy, ...]:
 
 
 def _in_registry(pushed_to: named_registry.Registry, endpoint: Endpoint, lock: Lock) -> Iterator[Discrepancy]:
-    for repository, record in sorted(lock.images.items()):
-        for number, image in sorted(record.numbers.items(), reverse=True):
-            if image.digest is None:
-                continue
-            name = ImageName(repository, number)
-            reference = f"{pushed_to.repository(name)}:{number}"
-            try:
-                state = named_registry.state(endpoint, pushed_to, name, image)
-            except TransferError as error:
-                yield Discrepancy(pushed_to.address, "unknown", error.message, error.hint)
-                return
-            if state == "missing":
-                yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
-            elif state == "moved":
-                yield Discrepancy(reference, "moved", "the registry has other content there", f"`builder show {name}`")
-
-
-def _lost(project: Project) -> Iterator[Discrepancy]:
-    if lock_file.is_lost(project):
-        yield Discrepancy(project.lock.name, "missing", lock_file.MESSAGE, TAKE_BACK)
+    for name, image in _numbers(lock):
+        if image.digest is None:
+            continue
+        reference = f"{pushed_to.repository(name)}:{name.number}"
+        try:
+            state = named_registry.state(endpoint, pushed_to, name, image)
+        except TransferError as error:
+            yield Discrepancy(pushed_to.address, "unknown", error.message, error.hint)
+            return
+        if state == "missing":
+            yield Discrepancy(reference, "missing", "the registry does not have it", f"`builder push {name}`")
+        elif state == "moved":
+            yield Discrepancy(reference, "moved", "the registry has other content there", f"`builder show {name}`")
 
 
 def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: AbstractSet[str]) -> Iterator[Discrepancy]:
@@ -594,53 +548,39 @@ def _engine_discrepancies(workspace: Workspace, lock: Lock, edited_names: Abstra
 
 
 def _directories(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    for repository, record in sorted(lock.images.items()):
-        for number, image in sorted(record.numbers.items(), reverse=True):
-            name = ImageName(repository, number)
-            if image.adopted:
-                yield from _adopted_directory(project, name, image)
-                continue
-            try:
-                directory = build_directory.read_build_directory(project, name)
-            except FileProblemsError as error:
-                yield Discrepancy(str(name), "edited", error.message, error.hint)
-                continue
-            folder = project.relative(directory.path)
-            for message in changes.build_directory_edits(directory, image):
-                yield Discrepancy(str(name), "edited", f"{folder}: {message}", f"`git checkout -- {folder}`")
+    for name, image in _numbers(lock):
+        folder = build_directory.path_of(project, name)
+        back = f"`git checkout -- {project.relative(folder)}`"
+        if image.adopted:
+            contents = adopted.read_adopted(folder)
+            if contents is None or contents.fingerprint != image.fingerprint:
+                fault = "is gone or damaged" if contents is None else "is of another image"
+                yield Discrepancy(str(name), "edited", f"{project.relative(folder / adopted.FILE)} {fault}", back)
+            continue
+        try:
+            directory = build_directory.read_build_directory(project, name)
+        except FileProblemsError as error:
+            yield Discrepancy(str(name), "edited", error.message, error.hint)
+            continue
+        for message in changes.build_directory_edits(directory, image):
+            yield Discrepancy(str(name), "edited", f"{project.relative(folder)}: {message}", back)
 
 
-def _adopted_directory(project: Project, name: ImageName, image: NumberedImage) -> Iterator[Discrepancy]:
-    folder = build_directory.path_of(project, name)
-    contents = adopted.read_adopted(folder)
-    if contents is None or contents.fingerprint != image.fingerprint:
-        file = project.relative(folder / adopted.FILE)
-        fault = "is gone or damaged" if contents is None else "is of another image"
-        yield Discrepancy(str(name), "edited", f"{file} {fault}", f"`git checkout -- {project.relative(folder)}`")
-
-
-def _vendored_patches(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+def _changed_files(project: Project, lock: Lock) -> Iterator[Discrepancy]:
+    """Finds vendored patches, files of evidence and statements of witnesses that were changed since they were written,
+    or are of other content."""
     for definition, platforms in sorted(lock.pins.items()):
         faults = (fault for pins in platforms.values() for fault in vendored.vendored_faults(project, definition, pins))
         discrepancies = (Discrepancy(definition, "edited", fault.message, fault.hint) for fault in faults)
         yield from dict.fromkeys(discrepancies)  # platforms share their pull requests
-
-
-def _witnesses(project: Project, lock: Lock) -> Iterator[Discrepancy]:
-    """Finds statements of witnesses that are of other content, or were changed after they were signed."""
-    for repository, record in sorted(lock.images.items()):
-        for number, image in sorted(record.numbers.items(), reverse=True):
-            for problem in matrix.read_statements(project, ImageName(repository, number), image.fingerprint).problems:
-                shown = problem.location.file
-                yield Discrepancy(shown, "edited", problem.message, f"`git checkout -- {shown}`")
-
-
-def _evidence(project: Project) -> Iterator[Discrepancy]:
-    """Finds files of evidence that are none, or were changed after they were written."""
     for name in store.evidence_images(project):
         for problem in store.look_for_runs(project, name).problems:
             file = problem.location.file
             yield Discrepancy(str(name), "edited", f"{file}: {problem.message}", f"`git checkout -- {file}`")
+    for name, image in _numbers(lock):
+        for problem in matrix.read_statements(project, name, image.fingerprint).problems:
+            file = problem.location.file
+            yield Discrepancy(file, "edited", problem.message, f"`git checkout -- {file}`")
 
 
 def _changed(workspace: Workspace, lock: Lock) -> Iterator[Discrepancy]:

@@ -1,7 +1,4 @@
-"""The build command makes a numbered image, and the rebuild command repeats a recorded build.
-
-The build comes first: resolve, plan, bake, verify, commit. The rebuild follows and compares the content.
-"""
+"""The build command makes a numbered image, and the rebuild command repeats a recorded build."""
 
 from __future__ import annotations
 
@@ -180,6 +177,7 @@ def _built(
     steps = [step for step in baked.result.steps if not step.internal]
     models = tuple(model for model in baked.planned.models if model not in {each.what for each in waiting})
     lock = baked.planned.lock
+    current = lock_file.read_project_lock(workspace.project).images[number.repository].current
     before = {model: lock.models[model].pairing.image for model in models if model in lock.models}
     return Built(
         image=str(number),
@@ -196,7 +194,7 @@ def _built(
         log=baked.log,
         waiting=waiting,
         proofs=proofs,
-        current=_current(workspace, number),
+        current=f"{number.repository}:{current}" if current else "",
         unchecked=record.unchecked,
     )
 
@@ -220,12 +218,6 @@ def _failed_evidence(failed: Mapping[str, Sequence[str]], current: Mapping[str, 
         remedies += [f"`builder prove {image} {model}` proves it again" for model in models]
     anyway = "the same `builder build` with `--promote-anyway --note WHY` moves the pointers nevertheless"
     return BuildFailedError("\n".join(lines), hint="; ".join((*remedies, anyway)))
-
-
-def _current(workspace: Workspace, number: ImageName) -> str:
-    """The current image of a number's repository; empty where there is none."""
-    current = lock_file.read_project_lock(workspace.project).images[number.repository].current
-    return f"{number.repository}:{current}" if current else ""
 
 
 def _reason_of_number(workspace: Workspace, lock: Lock, number: ImageName) -> tuple[str, ...]:

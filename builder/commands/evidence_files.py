@@ -50,18 +50,17 @@ def page(table: Matrix) -> str:
 
 def _images(workspace: Workspace, lock: Lock, wanted: Sequence[str]) -> tuple[ImageName, ...]:
     """The numbers, the newest of each repository first."""
-    every = [ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers]
+    names = {ImageName(repository, number) for repository, record in lock.images.items() for number in record.numbers}
     if wanted:
-        chosen = {name for text in wanted for name in _named(workspace, lock, text)}
-        every = [name for name in every if name in chosen]
-    return tuple(sorted(every, key=lambda name: (name.repository, -name.number)))
-
-
-def _named(workspace: Workspace, lock: Lock, text: str) -> list[ImageName]:
-    repository = status.named_repository(workspace.project, lock, text)
-    if repository in lock.images:
-        return [ImageName(repository or "", number) for number in lock.images[repository or ""].numbers]
-    return [status.named_number(workspace.project, lock, text)[0]]
+        project, chosen = workspace.project, set()
+        for text in wanted:
+            repository = status.named_repository(project, lock, text)
+            if repository in lock.images:
+                chosen |= {name for name in names if name.repository == repository}
+            else:
+                chosen.add(status.named_number(project, lock, text)[0])
+        names &= chosen
+    return tuple(sorted(names, key=lambda name: (name.repository, -name.number)))
 
 
 def _model(workspace: Workspace, text: str, every: Sequence[str]) -> str:

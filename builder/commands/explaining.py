@@ -1,6 +1,6 @@
 """This page explains exit codes, keys of files, and messages about recipes.
 
-The explanations follow in this order. They come from the docstrings of errors and from the schemas.
+The explanations come from the docstrings of errors and from the schemas.
 """
 
 from __future__ import annotations
@@ -44,13 +44,10 @@ def every() -> tuple[ExitCode, ...]:
     meanings: dict[int, list[str]] = defaultdict(list, {code: [text] for code, text in _FIXED.items()})
     for kind in errors.BuilderError.__subclasses__():
         first = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-        meanings[kind.exit_code].append(_lower(re.split(r"[;.](?: |$)", first)[0]))
+        text = re.split(r"[;.](?: |$)", first)[0]
+        is_word = text.partition(" ")[0].istitle()
+        meanings[kind.exit_code].append(text[0].lower() + text[1:] if is_word else text)
     return tuple(ExitCode(code, tuple(texts)) for code, texts in sorted(meanings.items()))
-
-
-def _lower(text: str) -> str:
-    first = text.partition(" ")[0]
-    return text if not first.istitle() else text[0].lower() + text[1:]
 
 
 # The keys of the files that users write and that this program writes, and of the JSON that commands print: what each
@@ -111,12 +108,11 @@ def every_key() -> tuple[DescribedFile, ...]:
 def outputs() -> dict[str, DescribedFile]:
     """The JSON that commands print with ``--json``, described as files are, by the name of the schema. Every key is
     there, whatever its value."""
-    return {name: _without_needed(_described(path)) for name, path in OUTPUTS.items()}
-
-
-def _without_needed(described: DescribedFile) -> DescribedFile:
-    bare = (replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in described.keys)
-    return replace(described, keys=tuple(bare))
+    described = {name: _described(path) for name, path in OUTPUTS.items()}
+    return {
+        name: replace(each, keys=tuple(replace(key, kind=key.kind.removesuffix(_NEEDED)) for key in each.keys))
+        for name, each in described.items()
+    }
 
 
 def _described(path: Path) -> DescribedFile:

@@ -1,7 +1,4 @@
-"""These commands move a numbered image between machines as a file.
-
-The export comes first, then the import.
-"""
+"""These commands move a numbered image between machines as a file."""
 
 from __future__ import annotations
 
@@ -38,17 +35,8 @@ if TYPE_CHECKING:
 # The export-image command: writes a numbered image to a file, for machines without a common network.
 
 
-@dataclass(frozen=True)
-class ExportedArchive:
-    """The image that was written, into a file of ``size`` bytes with ``layers`` layers."""
-
-    image: ImageName
-    size: int
-    layers: int
-
-
-def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) -> ExportedArchive:
-    """Writes the image called ``text`` into the file ``path``.
+def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) -> tuple[ImageName, int, int]:
+    """Writes the image called ``text`` into the file ``path``; returns it with the bytes and the layers of the file.
 
     Raises UsageError for an unknown number and for a file that exists, unless ``replace``; ImageStateError where the
     engine lacks the image; TransferError where the file could not be written. There is no file then.
@@ -57,7 +45,10 @@ def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) 
     name, recorded = status.named_number(workspace.project, lock, text)
     named_registry.require_present(workspace.engine, name, recorded)
     build = _build_files(workspace.project, name, recorded, workspace.report)
-    evidence = _evidence(workspace, name, recorded)
+    runs, problems = store.traveling_runs(workspace.project, name, recorded.fingerprint)
+    for problem in problems:
+        workspace.report(Message(f"{problem}: it stays behind"))
+    evidence = store.traveling_files(runs)
     with files.written_large_file(path, replace=replace) as file:
         writer = tar_stream.Writer(file)
         writer.add(archives.LAYOUT, archives.LAYOUT_CONTENT)
@@ -66,15 +57,7 @@ def export_image(workspace: Workspace, text: str, path: Path, *, replace: bool) 
             writer.add(member, small)
         archive.write_metadata(writer, name, archive.lock_excerpt(lock, name), build, top, evidence)
         size = writer.finish()
-    return ExportedArchive(name, size, len(image.layers))
-
-
-def _evidence(workspace: Workspace, name: ImageName, recorded: NumberedImage) -> dict[str, str]:
-    """The runs of the number that another machine takes; the user is told of files that are none."""
-    runs, problems = store.traveling_runs(workspace.project, name, recorded.fingerprint)
-    for problem in problems:
-        workspace.report(Message(f"{problem}: it stays behind"))
-    return store.traveling_files(runs)
+    return name, size, len(image.layers)
 
 
 def _build_files(project: Project, name: ImageName, recorded: NumberedImage, report: Report) -> dict[str, StagedFile]:

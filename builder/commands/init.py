@@ -1,6 +1,5 @@
 """The init and migrate commands make a project of a folder or of an existing checkout.
 
-The description of this machine comes first, then init, the update of a project, and migrate.
 Files that the user has edited stay unchanged, unless the user asks for a replacement.
 """
 
@@ -440,7 +439,7 @@ def migrate(workspace: Workspace, migration: Migration) -> MigrationResult:
             errors.append((configuration.FILE, error))
     for image in migration.images:
         try:
-            adopted.append(keeping.adopt_image(workspace, keeping.AdoptRequest(image.tag, promote=image.promote)))
+            adopted.append(keeping.adopt_image(workspace, image.tag, promote=image.promote))
         except BuilderError as error:
             errors.append((f"image {image.tag}", error))
     return MigrationResult(tuple(written), settings_written, tuple(adopted), tuple(errors))

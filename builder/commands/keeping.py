@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from builder.building.work_folder import WorkFolder
     from builder.engine.images import ImageDetails, Layer
     from builder.lab.checkpoints.conversion import RemovableCheckpoint
-    from builder.numbers.claims import Holding, ProjectIdentity
+    from builder.numbers.claims import ProjectIdentity
     from builder.numbers.workspace import Workspace
     from builder.serving.model_revision import PairingSource
     from builder.serving.starting import CompileCache
@@ -40,17 +40,6 @@ if TYPE_CHECKING:
 
 # The adopt command: an image of the engine that was built elsewhere gets the next number of its repository, as it is.
 # Nothing is built and nothing is copied: the number is one more name for the same content.
-
-
-@dataclass(frozen=True)
-class AdoptRequest:
-    """A request to adopt ``image``, a name or an id in the engine: as the next number of ``repository`` (None for its
-    own), paired with ``models``, and as the current one if ``promote``."""
-
-    image: str
-    repository: str | None = None
-    models: tuple[str, ...] = ()
-    promote: bool = True
 
 
 @dataclass(frozen=True)
@@ -71,20 +60,28 @@ class AdoptedImage:
     unknown: str
 
 
-def adopt_image(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
-    """Gives an image the next number of its repository. An image that has a number there keeps that one, and gets its
-    tag again where the engine lacks it.
+def adopt_image(
+    workspace: Workspace,
+    image: str,
+    repository: str | None = None,
+    models: tuple[str, ...] = (),
+    *,
+    promote: bool = True,
+) -> AdoptedImage:
+    """Gives ``image``, a name or an id in the engine, the next number of ``repository`` (None for its own), paired with
+    ``models``, and as the current one if ``promote``. An image that has a number there keeps that one, and gets its tag
+    again where the engine lacks it.
 
     Raises ImageStateError where the engine has no such image, UsageError where its repository cannot be told, or is no
     name for one, ImageContentsError where it is to serve a model and no vLLM is found in it.
     """
     work_folder.recover(workspace)
     lock = lock_file.read_project_lock(workspace.project)
-    details = adopted.find_image_to_adopt(workspace.engine, request.image)
-    repository, source = adopted.choose(workspace.project, request.image, request.repository, details)
+    details = adopted.find_image_to_adopt(workspace.engine, image)
+    repository, source = adopted.choose(workspace.project, image, repository, details)
     pairings = {
         model: model_revision.source(workspace.project, workspace.environment, lock, model, repository, source)
-        for model in request.models
+        for model in models
     }
     for model, origin in pairings.items():
         requirements.refuse_unproven(workspace, model, origin.recipe)
@@ -92,8 +89,8 @@ def adopt_image(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
         return _again(workspace, name, details, pairings)
     with work_folder.create(workspace, repository, {}) as job:
         named = _keep(workspace, repository, details, job)
-        contents, sources = adopted.look_into(workspace, request.image, details, job.labels)
-        _require_vllm(request.models, details, sources, contents.unknown)
+        contents, sources = adopted.look_into(workspace, image, details, job.labels)
+        _require_vllm(models, details, sources, contents.unknown)
         own_labels = making.read_labels(details.labels)  # another project built it, or what it stands on
         record = NumberedImage(
             built=words.now(),
@@ -107,20 +104,20 @@ def adopt_image(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
             adopted=Adoption(source, adopted.in_registries(details, source)),
         )
         if reason := merging.refused(Lock().with_image(ImageName(repository, 1), record)):
-            raise ImageStateError(f"{request.image} cannot be recorded: {reason}")
+            raise ImageStateError(f"{image} cannot be recorded: {reason}")
         files = {adopted.FILE: StagedFile(adopted.dump(contents))}
         with images_lock.transaction(workspace) as transaction:
             # Another process may have adopted it meanwhile.
             if (name := _numbered(transaction.lock, repository, details)) is None:
                 name = transaction.next_name(repository, record.fingerprint)
-                own_part = _recorded(Lock(), name, record, pairings, promote=request.promote)
+                own_part = _recorded(Lock(), name, record, pairings, promote=promote)
                 files[images_lock.RECORD] = StagedFile(text.dump_lock(own_part).encode())
                 work_folder.write_work_folder(job.directory, files)
                 candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
                 transaction.place(name, candidate)
-                lock = _recorded(transaction.lock, name, record, pairings, promote=request.promote)
+                lock = _recorded(transaction.lock, name, record, pairings, promote=promote)
                 transaction.commit(lock)
-                return _result(transaction.lock, name, contents, request.models)
+                return _result(transaction.lock, name, contents, models)
     return _again(workspace, name, details, pairings)
 
 
@@ -296,12 +293,15 @@ def plan_prune(workspace: Workspace, keep: int, older_than: timedelta, now: date
     states, tags = status.image_states(workspace, lock)
     every = {image.id: image for image in images.all_images(workspace.engine)}
     others_have = claims.of_others(workspace.engine, own_id)
+    # Pruned here before, and here because another project has them.
+    pruned = [name for name in states if (record := lock.image(name)) and record.pruned]
+    left = {name for name in pruned if claims.holder_of(others_have, name)}
     # A number that was pruned and is back (a container used it, or it was pulled) is present as well. One that was
     # removed since its state was read is not.
     numbered = {
         name: every[tags[str(name)]]
         for name, state in states.items()
-        if state == "present" and tags[str(name)] in every and not _is_left(lock, others_have, name)
+        if state == "present" and tags[str(name)] in every and name not in left
     }
     nameless = retention.nameless_images(
         workspace.engine, lock, every, claims.contents_of_others(workspace.engine, own_id)
@@ -348,12 +348,6 @@ def _paired_revisions(lock: Lock) -> set[str]:
     """The revisions of all models' pairings: the present ones, and those that a rollback may return to."""
     pairings = (pairing for model in lock.models.values() for pairing in (model.pairing, *model.previous))
     return {pairing.revision for pairing in pairings if pairing.revision}
-
-
-def _is_left(lock: Lock, others_have: Iterable[Holding], name: ImageName) -> bool:
-    """True for a number that was pruned here before, and is here because another project has it."""
-    image = lock.image(name)
-    return image is not None and image.pruned is not None and claims.holder_of(others_have, name) is not None
 
 
 def _frees(sizes: dict[Layer, int], going: Iterable[ImageDetails], staying: Iterable[ImageDetails]) -> int:

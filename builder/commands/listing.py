@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from builder.numbers import status
 if TYPE_CHECKING:
     from builder.base.hub_cache import CachedModel
     from builder.base.project import Project
-    from builder.definitions.recipe import Recipe
     from builder.evidence.standing import ImageEvidence
     from builder.lab.upgrade.upgrade_journal import InterruptedUpgrade
     from builder.numbers.workspace import Workspace
@@ -43,31 +43,30 @@ def evidence(
     workspace: Workspace, target: str | None, lock: Lock, overview: status.ImageOverview
 ) -> dict[ImageName, ImageEvidence]:
     """The evidence of each listed image; empty where the project has none of any."""
-    project, names = workspace.project, [row.name for row in overview.rows]
+    project = workspace.project
     if not project.evidence.is_dir():
         return {}
     from builder.evidence import standing
     from builder.lab.measure import probes
 
-    sets = probes.present_sets(project)
-    return standing.evidence_overview(project, _whole(project, target, lock), names, workspace.environment, sets)
+    if target is not None:
+        lock = lock_file.read_project_lock(project)  # one that is limited to it lacks earlier pairings of other models
+    names = [row.name for row in overview.rows]
+    return standing.evidence_overview(project, lock, names, workspace.environment, probes.present_sets(project))
 
 
 def interrupted_upgrades(workspace: Workspace, lock: Lock) -> tuple[InterruptedUpgrade, ...]:
-    """The upgrades of what ``lock`` has that were interrupted."""
+    """The interrupted upgrades of models and images in ``lock``, and those whose journal cannot be read."""
     if not workspace.project.upgrading.is_dir():
         return ()
     from builder.lab.upgrade import upgrade_journal
 
-    return tuple(
-        each for each in upgrade_journal.interrupted_upgrades(workspace.project, lock) if _concerns(each, lock)
-    )
-
-
-def _concerns(upgrade: InterruptedUpgrade, lock: Lock) -> bool:
-    """True for the upgrade of a model or an image in ``lock``, and for one of which that is not known."""
-    repository = upgrade.upgrade.before.rpartition(":")[0] if upgrade.upgrade else ""
-    return upgrade.subject in lock.models or repository in {*lock.images, ""}
+    upgrades = []
+    for each in upgrade_journal.interrupted_upgrades(workspace.project, lock):
+        repository = each.upgrade.before.rpartition(":")[0] if each.upgrade else ""
+        if each.subject in lock.models or repository in {*lock.images, ""}:
+            upgrades.append(each)
+    return tuple(upgrades)
 
 
 def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
@@ -77,20 +76,18 @@ def cached_models(workspace: Workspace, lock: Lock) -> dict[str, CachedModel]:
     return model_revision.cached(workspace.environment, lock)
 
 
-def _whole(project: Project, target: str | None, lock: Lock) -> Lock:
-    """The whole lock: one that is limited to ``target`` lacks earlier pairings of other models."""
-    return lock if target is None else lock_file.read_project_lock(project)
-
-
 def _only(project: Project, lock: Lock, text: str) -> Lock:
     if text in lock.models:
         return _of_model(lock, text)
     repository = status.named_repository(project, lock, text)
     if repository is None:
         from builder.definitions import build_target
+        from builder.serving import selection
 
-        recipe = build_target.find_target(project, text, lock.models).recipe
-        repository = _repository_of(lock, recipe) if recipe else None
+        if recipe := build_target.find_target(project, text, lock.models).recipe:
+            repository = recipe.repository
+            with suppress(ImageStateError):  # no image serves it yet
+                repository = selection.for_recipe(lock, recipe).image.repository
     if repository is None:
         raise UsageError(f"`{text}` is no model, repository, definition or recipe")
     return replace(
@@ -98,16 +95,6 @@ def _only(project: Project, lock: Lock, text: str) -> Lock:
         images={name: record for name, record in lock.images.items() if name == repository},
         models={name: model for name, model in lock.models.items() if model.pairing.image.repository == repository},
     )
-
-
-def _repository_of(lock: Lock, recipe: Recipe) -> str:
-    """The repository of the image that serves a recipe, or would do so."""
-    from builder.serving import selection
-
-    try:
-        return selection.for_recipe(lock, recipe).image.repository
-    except ImageStateError:
-        return recipe.repository
 
 
 def _of_model(lock: Lock, name: str) -> Lock:

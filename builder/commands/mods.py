@@ -1,7 +1,7 @@
 """The mods commands add, check, list, create, pin and update mods.
 
-The commands follow in this order. The check tries versions that the user names, or the versions of images.lock.
-The update also moves copied recipes to the current version of their repository.
+The check tries versions that the user names, or the versions of images.lock. The update also moves copied recipes to
+the current version of their repository.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from builder import definitions
 from builder.base import files, words
 from builder.base.errors import ConflictError, FileProblemsError, NothingToDoError, SourceError, UsageError
-from builder.base.events import Message
+from builder.base.events import Message, as_messages
 from builder.base.words import did_you_mean
 from builder.building import mod_choice, mod_dry_run
 from builder.building.mod_dry_run import ModVerdict
@@ -54,11 +54,9 @@ if TYPE_CHECKING:
     from builder.definitions.mod import Mod
     from builder.definitions.recipe import Recipe
     from builder.lock.model import Lock
-    from builder.moving.copies import Kind, Origin, PlannedCopy
+    from builder.moving.copies import Kind, Origin, PlannedCopy, Upstream
     from builder.pins.packages import Access
-
-
-# ``mods add``
+    from builder.sources.git import Notify
 
 
 def plan_copies(
@@ -70,25 +68,34 @@ def plan_copies(
     Raises UsageError for text that is not an address, or for an address of several mods; SourceError where the
     repository, the ref or the mod does not exist, or has files that are not copied.
     """
-    if name and everything:
-        raise UsageError("`--as` names one mod, and `--all` takes several: give one of them")
-
-    def notify(line: str) -> None:
-        report(Message(line))
-
     if NAME.fullmatch(text) and not Path(text).exists():
         sources = read_known_sources(project)
         if text not in sources:
             hint = did_you_mean(text, sources) or "give the address of its repository: URL//mods/NAME@REF"
             raise UsageError(f"no place of a mod `{text}` is known", hint=hint)
         text, name = sources[text], name or (None if everything else text)
+    return copies_at(project, "mod", text, name, as_messages(report), everything=everything)[1]
+
+
+def copies_at(
+    project: Project, kind: Kind, text: str, name: str | None, notify: Notify, *, everything: bool
+) -> tuple[Upstream, tuple[PlannedCopy, ...]]:
+    """Plans the copies of the one mod or recipe, or of everything of that ``kind``, at the address ``text``; returns
+    them with their repository. Raises what `plan_copies` does."""
+    if name and everything:
+        raise UsageError(f"`--as` names one {kind}, and `--all` takes several: give one of them")
     upstream = copies.find_repository(project, copies.parse_address(text), notify)
-    paths = copies.mods_at(upstream)
-    chosen = paths if everything else (copies.require_one(upstream, "mod", paths),)
-    return tuple(
-        copies.plan_copy(project, upstream, "mod", path, name or copies.name_of(upstream, "mod", path), notify)
+    paths = _paths_at(upstream, kind)
+    chosen = paths if everything else (copies.require_one(upstream, kind, paths),)
+    planned = (
+        copies.plan_copy(project, upstream, kind, path, name or copies.name_of(upstream, kind, path), notify)
         for path in chosen
     )
+    return upstream, tuple(planned)
+
+
+def _paths_at(upstream: Upstream, kind: Kind) -> tuple[str, ...]:
+    return copies.mods_at(upstream) if kind == "mod" else copies.recipes_at(upstream)
 
 
 def known_addresses(project: Project, names: Iterable[str]) -> Mapping[str, str]:
@@ -104,15 +111,15 @@ def add_mods(project: Project, planned: Sequence[PlannedCopy]) -> tuple[str, ...
     """
     for each in planned:
         copies.put_in_place(project, each)
-    return tuple(note for each in planned if each.kind == "mod" and (note := _note(project, each.name)))
-
-
-def _note(project: Project, name: str) -> str:
-    try:
-        facts = read_script_facts(load_mod(project, name))
-    except FileProblemsError as error:
-        return error.message
-    return f"mod {name} cannot be baked: {facts.instead}" if facts and facts.instead else ""
+    notes = []
+    for name in (each.name for each in planned if each.kind == "mod"):
+        try:
+            facts = read_script_facts(load_mod(project, name))
+        except FileProblemsError as error:
+            notes.append(error.message)
+        else:
+            notes += [f"mod {name} cannot be baked: {facts.instead}"] if facts and facts.instead else []
+    return tuple(notes)
 
 
 def require_lossless(planned: Sequence[PlannedCopy]) -> None:
@@ -142,9 +149,14 @@ def check_mods(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    parsed = tuple(_parse(project, ref) for ref in dict.fromkeys(refs))
+    parsed = []
+    for ref in dict.fromkeys(refs):
+        if name_of(ref) in mod_names(project):
+            raise UsageError(f"`{ref}` is a mod, not a version", hint="name the mods first, then --against")
+        package, equals, name = ref.partition("=")
+        parsed.append((package, name.lstrip("=")) if equals else ("vllm", ref))
     mods = mod_dry_run.load(project, names)
-    access = packages.access(project, environ, lambda text: report(Message(text)))
+    access = packages.access(project, environ, as_messages(report))
     definitions = tuple(mod_choice.definitions(project).values())
     columns: list[list[ModVerdict]] = []
     faults: list[SourceError | UsageError] = []
@@ -167,14 +179,6 @@ def require_valid(project: Project) -> None:
     readable, problems = readable_mods(project)
     if problems := (*problems, *(problem for mod in readable for problem in template_problems(mod))):
         raise FileProblemsError(problems, hint="the other mods were checked")
-
-
-def _parse(project: Project, text: str) -> tuple[str, str]:
-    """The package, vllm by default, and its version or a name in its repository."""
-    if name_of(text) in mod_names(project):
-        raise UsageError(f"`{text}` is a mod, not a version", hint="name the mods first, then --against")
-    package, equals, name = text.partition("=")
-    return (package, name.lstrip("=")) if equals else ("vllm", text)
 
 
 def _is_version(name: str) -> bool:
@@ -246,7 +250,7 @@ def check_pinned_mods(
     ones, LockError for a damaged lock.
     """
     mods = mod_dry_run.load(project, names)
-    access = packages.access(project, environ, lambda text: report(Message(text)))
+    access = packages.access(project, environ, as_messages(report))
     lock = lock_file.read_project_lock(project)
     definitions = mod_choice.definitions(project)
     pinned = {name: _pinned(project, access, lock, name) for name in definitions}
@@ -258,7 +262,9 @@ def check_pinned_mods(
         if not own_uses:
             own = [verdict for name in definitions for verdict in _alone(mod, name, pinned[name])]
             own = [verdict for verdict in own if verdict.is_hint] or own
-        verdicts += own or [ModVerdict(mod, "", missing=_no_target(mod))]
+        patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
+        missing = f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
+        verdicts += own or [ModVerdict(mod, "", missing=missing)]
     return tuple(verdicts)
 
 
@@ -304,12 +310,6 @@ def _alone(mod: Mod, definition: str, pinned: Sequence[_PinnedChain]) -> Iterato
         yield _unpinned(mod, definition, requested=False)
 
 
-def _no_target(mod: Mod) -> str:
-    """The reason why a mod without a use cannot be tried; empty where it has no patches."""
-    patched = dict.fromkeys(patch.package for patch in mod_dry_run.as_declared(mod).patches)
-    return f"no definition that is pinned has {' and '.join(patched)}" if patched else ""
-
-
 def _unpinned(mod: Mod, definition: str, *, requested: bool) -> ModVerdict:
     missing = f"it is not pinned yet: `builder lock {definition}` does that"
     return ModVerdict(mod, definition, missing=missing, requested=requested)
@@ -329,9 +329,6 @@ def _pinned(project: Project, access: Access, lock: Lock, name: str) -> tuple[_P
         _PinnedChain(project, access, f"{name} on {platform}" if several else name, chain)
         for platform, chain in by_platform.items()
     )
-
-
-# ``mods list``
 
 
 @dataclass(frozen=True)
@@ -395,16 +392,15 @@ def changes(mod: Mod) -> tuple[str, ...]:
     remote = f" (from {', '.join(hosts)}, pinned)" if hosts else ""
     patched = ", ".join(dict.fromkeys(patch.package for patch in mod.patches))
     patch_count = f"{len(mod.patches)} {'patch' if len(mod.patches) == 1 else 'patches'}"
-    return (
-        *([f"packages {', '.join(mod.packages)}"] if mod.packages else []),
-        *([words.counted(len(mod.copies), "file") + remote] if mod.copies else []),
-        *([f"{patch_count} to {patched}"] if mod.patches else []),
-        *([f"{mod.run} {'with' if mod.network else 'without'} the network"] if mod.run else []),
-        *([f"environment {', '.join(mod.env)}"] if mod.env else []),
+    texts = (
+        mod.packages and f"packages {', '.join(mod.packages)}",
+        mod.copies and words.counted(len(mod.copies), "file") + remote,
+        mod.patches and f"{patch_count} to {patched}",
+        mod.run and f"{mod.run} {'with' if mod.network else 'without'} the network",
+        mod.env and f"environment {', '.join(mod.env)}",
     )
+    return tuple(str(text) for text in texts if text)
 
-
-# ``mods new``
 
 _SKELETON = Path(definitions.__file__).parent / "skeleton"
 _FOR_EDITORS = "# yaml-language-server: $schema="
@@ -432,9 +428,6 @@ def new_mod(project: Project, text: str) -> tuple[Path, ...]:
         (unfinished / source.name).write_text(text, encoding="utf-8")
     files.put_folder_in_place(unfinished, folder)
     return tuple(sorted(folder.iterdir()))
-
-
-# ``mods pin``
 
 
 @dataclass(frozen=True)
@@ -468,7 +461,7 @@ def pin_mod_files(project: Project, text: str, environ: Mapping[str, str], repor
     pinned: list[PinnedAddress] = []
     for index, entry in remote.items():
         report(Message(f"fetching {entry['from']}"))
-        content = python.download_web_file(entry["from"], LARGEST_FILE, ca_file, lambda line: report(Message(line)))
+        content = python.download_web_file(entry["from"], LARGEST_FILE, ca_file, as_messages(report))
         digest = hashlib.sha256(content).hexdigest()
         project.downloads.mkdir(parents=True, exist_ok=True)
         files.write_atomically(project.downloads / digest, content)
@@ -503,10 +496,7 @@ def plan_copies_update(
 
     Raises UsageError for a name that is no copy.
     """
-
-    def notify(line: str) -> None:
-        report(Message(line))
-
+    notify = as_messages(report)
     existing = copies.copy_names(project, kind)
     if not names and not existing:
         raise NothingToDoError(
@@ -526,9 +516,7 @@ def plan_copies_update(
             if key not in upstreams:
                 upstreams[key] = copies.find_repository(project, copies.CopyAddress(copied.url, "", key[1]), notify)
             upstream = replace(upstreams[key], address=copies.CopyAddress(copied.url, copied.path, key[1]))
-            path = copies.require_one(
-                upstream, kind, copies.mods_at(upstream) if kind == "mod" else copies.recipes_at(upstream)
-            )
+            path = copies.require_one(upstream, kind, _paths_at(upstream, kind))
             planned.append(copies.plan_copy(project, upstream, kind, path, name, notify))
         except (SourceError, ConflictError, FileProblemsError) as error:
             faults.append(error)

@@ -1,15 +1,13 @@
-"""The nodes commands show, check and discover the machines of a project.
-
-The overview of images and servers comes first, then the check of a common link, then the discovery of settings.
-"""
+"""The nodes commands show, check and discover the machines of a project."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from builder.base import hub_cache
 from builder.base.errors import BuilderError, UsageError
+from builder.base.events import Diagnosis, Verdict
 from builder.definitions import command, configuration
 from builder.definitions.configuration import ConfigurationChange
 from builder.definitions.container import LABEL
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from builder.base.events import Diagnosis, Report
+    from builder.base.events import Report
     from builder.base.project import Project
     from builder.definitions.configuration import Configuration, Node
     from builder.engine.client import Endpoint
@@ -124,20 +122,8 @@ def _servers(lock: Lock, engine: Endpoint) -> tuple[NodeServer, ...]:
 
 # The ``nodes check`` command: tries everything that several nodes need before they serve one model together.
 
-Verdict = Literal["ok", "warning", "error"]
 # Certificates and tokens fail by minutes, logs of several nodes read wrongly by seconds.
 _CLOCK_WARNING, _CLOCK_ERROR = 1.0, 60.0
-
-
-@dataclass(frozen=True)
-class NodeFinding:
-    """The result of one check of a node. ``remedy`` is what to do, empty where all is well."""
-
-    node: str
-    subject: str
-    verdict: Verdict
-    message: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,10 +145,10 @@ def check_nodes(
     names: Sequence[str],
     timeout: float | None,
     report: Report,
-) -> tuple[NodeFinding, ...]:
-    """Checks the nodes with these names, or all. With ``text``, a recipe or a model, its image and its model have to be
-    on each; otherwise those current and paired in images.lock that any node has are expected on the others. A node has
-    ``timeout`` seconds to answer, those of builder.yaml where none are given.
+) -> dict[str, tuple[Diagnosis, ...]]:
+    """Checks the nodes with these names, or all; returns the findings on each, by its name. With ``text``, a recipe or
+    a model, its image and its model have to be on each node; otherwise those current and paired in images.lock that any
+    node has are expected on the others. A node has ``timeout`` seconds to answer, or those of builder.yaml.
 
     Raises UsageError where there is no node, or ``text`` names nothing that is served.
     """
@@ -183,7 +169,7 @@ def check_nodes(
         name: _Looked(answer, answer, {}) if isinstance(answer, BuilderError) else answer
         for name, answer in answers.items()
     }
-    return tuple(finding for node in nodes for finding in _findings(node, nodes, looked, wanted))
+    return {node.name: tuple(_findings(node, nodes, looked, wanted)) for node in nodes}
 
 
 @dataclass(frozen=True)
@@ -240,37 +226,31 @@ def _look(environ: Mapping[str, str], node: Node, engine: Endpoint, wanted: _Wan
     return _Looked(facts, version, fingerprints)
 
 
-def _findings(
-    node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], wanted: _Wanted
-) -> Iterator[NodeFinding]:
+def _findings(node: Node, nodes: Sequence[Node], looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[Diagnosis]:
     seen = looked[node.name]
     here = node_facts.is_here(node.engine) or "://" not in node.engine
     if isinstance(seen.facts, BuilderError):
-        yield NodeFinding(node.name, "ssh", "error", seen.facts.message, seen.facts.hint)
+        yield Diagnosis("ssh", "error", seen.facts.message, seen.facts.hint)
     else:
-        yield NodeFinding(node.name, "ssh", "ok", f"{seen.facts.name}{', this machine' if here else ''}")
+        yield Diagnosis("ssh", "ok", f"{seen.facts.name}{', this machine' if here else ''}")
     if isinstance(seen.engine, BuilderError):
-        yield NodeFinding(node.name, "engine", "error", seen.engine.message, seen.engine.hint)
+        yield Diagnosis("engine", "error", seen.engine.message, seen.engine.hint)
     else:
-        yield NodeFinding(node.name, "engine", "ok", seen.engine)
+        yield Diagnosis("engine", "ok", seen.engine)
         yield from _image_findings(node, looked, wanted)
         for name in seen.fingerprints:
-            yield from (_finding(node, fault) for fault in wanted.faults.get(name, ()))
+            yield from wanted.faults.get(name, ())
     if not isinstance(seen.facts, BuilderError):
-        yield from (_finding(node, check) for check in node_checks.check_links(node, nodes, seen.facts))
+        yield from node_checks.check_links(node, nodes, seen.facts)
         if seen.facts.driver is not None:
-            yield _finding(node, node_checks.driver(seen.facts.driver))
+            yield node_checks.driver(seen.facts.driver)
         if seen.facts.links and node.rdma != ():
-            yield _finding(node, node_checks.kernel(seen.facts.kernel))
+            yield node_checks.kernel(seen.facts.kernel)
         yield from _models(node, looked, wanted)
-        yield _clock(node, seen.facts)
+        yield _clock(seen.facts)
 
 
-def _finding(node: Node, diagnosis: Diagnosis) -> NodeFinding:
-    return NodeFinding(node.name, diagnosis.subject, diagnosis.verdict, diagnosis.message, diagnosis.remedy)
-
-
-def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
+def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[Diagnosis]:
     for name, fingerprint in wanted.images.items():
         there = {other: seen.fingerprints[name] for other, seen in looked.items() if name in seen.fingerprints}
         first = next(iter(there), "")
@@ -280,38 +260,38 @@ def _image_findings(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) 
         if fingerprint is None:
             remedy = f"`builder adopt {name}` gives it a number, and `builder copy` brings that"
         if present is not None and present == expected:
-            yield NodeFinding(node.name, "image", "ok", f"{name}, {like}")
+            yield Diagnosis("image", "ok", f"{name}, {like}")
         elif present is not None:
-            yield NodeFinding(node.name, "image", "error", f"{name} has other content here, not {like}", remedy)
+            yield Diagnosis("image", "error", f"{name} has other content here, not {like}", remedy)
         elif wanted.is_required or there:
             verdict: Verdict = "error" if wanted.is_required else "warning"
-            yield NodeFinding(node.name, "image", verdict, f"{name} is missing", remedy)
+            yield Diagnosis("image", verdict, f"{name} is missing", remedy)
 
 
-def _models(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[NodeFinding]:
+def _models(node: Node, looked: Mapping[str, _Looked], wanted: _Wanted) -> Iterator[Diagnosis]:
     facts = {name: seen.facts for name, seen in looked.items() if not isinstance(seen.facts, BuilderError)}
     for model, revision in wanted.models.items():
         commits = facts[node.name].commits(model)
         verdict: Verdict = "error" if wanted.is_required else "warning"
         remedy = f"`builder download {model} --to {node.name}` brings it"
         if commits and (revision is None or not hub_cache.is_commit(revision) or revision in commits):
-            yield NodeFinding(node.name, "model", "ok", model)
+            yield Diagnosis("model", "ok", model)
         elif commits:
             present = ", ".join(sorted(commit[:7] for commit in commits))
             message = f"{model} is there at {present}, not {(revision or '')[:7]}"
-            yield NodeFinding(node.name, "model", verdict, message, remedy)
+            yield Diagnosis("model", verdict, message, remedy)
         elif wanted.is_required or any(other.commits(model) for other in facts.values()):
-            yield NodeFinding(node.name, "model", verdict, f"{model} is missing", remedy)
+            yield Diagnosis("model", verdict, f"{model} is missing", remedy)
 
 
-def _clock(node: Node, facts: MachineFacts) -> NodeFinding:
+def _clock(facts: MachineFacts) -> Diagnosis:
     offset = facts.clock_offset
     apart = max(abs(offset) - facts.clock_error, 0.0)
     if apart <= _CLOCK_WARNING:
-        return NodeFinding(node.name, "clock", "ok", "as here")
+        return Diagnosis("clock", "ok", "as here")
     message = f"{abs(offset):.0f} s {'ahead' if offset > 0 else 'behind'}"
     verdict: Verdict = "error" if apart > _CLOCK_ERROR else "warning"
-    return NodeFinding(node.name, "clock", verdict, message, "`timedatectl set-ntp true`, on the node")
+    return Diagnosis("clock", verdict, message, "`timedatectl set-ntp true`, on the node")
 
 
 # The ``nodes discover`` command: each node's address, interface and RoCE devices, from what its machine says.

@@ -20,7 +20,7 @@ from builder.base.errors import (
     SourceError,
     UsageError,
 )
-from builder.base.events import Message
+from builder.base.events import as_messages
 from builder.base.words import did_you_mean
 from builder.building import vllm_choices
 from builder.commands import mods
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from builder.base.events import Report
     from builder.base.project import Project
-    from builder.definitions.command import Backend, ServeCommand
+    from builder.definitions.command import ServeCommand
     from builder.definitions.container import ContainerOptions
     from builder.definitions.recipe import ParsedRecipe, Recipe
     from builder.lab.compare.changes import FileChange
@@ -184,20 +184,10 @@ def plan_recipe_copies(
 ) -> RecipeCopies:
     """Plans the copy of the recipe at the address ``text``, under its own name or ``name``; of all recipes there where
     ``everything`` is wanted. Raises what `mods.plan_copies` does."""
-    if name and everything:
-        raise UsageError("`--as` names one recipe, and `--all` takes several: give one of them")
-
-    def notify(line: str) -> None:
-        report(Message(line))
-
-    upstream = copies.find_repository(project, copies.parse_address(text), notify)
-    paths = copies.recipes_at(upstream)
-    chosen = paths if everything else (copies.require_one(upstream, "recipe", paths),)
-    planned = []
-    for path in chosen:
-        own_name = name.removesuffix(".yaml") if name else copies.name_of(upstream, "recipe", path)
-        planned.append(copies.plan_copy(project, upstream, "recipe", path, own_name, notify))
-    return RecipeCopies(tuple(planned), *_named_mods(project, upstream, planned, notify))
+    notify = as_messages(report)
+    name = name and name.removesuffix(".yaml")
+    upstream, planned = mods.copies_at(project, "recipe", text, name, notify, everything=everything)
+    return RecipeCopies(planned, *_named_mods(project, upstream, planned, notify))
 
 
 def _named_mods(
@@ -326,18 +316,6 @@ def _rows(workspace: Workspace, lock: Lock, recipes: Iterable[CheckedRecipe]) ->
 
 
 @dataclass(frozen=True)
-class ShowRequest:
-    """A request to show the recipe called ``text``; ``overrides`` and ``extra`` change its command, ``nodes`` serve it.
-    A node that builder.yaml does not have is one at the address that it is called by."""
-
-    text: str
-    overrides: Mapping[str, str]
-    extra: Sequence[str] = ()
-    nodes: Sequence[str] = ()
-    backend: Backend | None = None
-
-
-@dataclass(frozen=True)
 class ShownNode:
     """A node and what runs on it: ``argv``, beside it ``ray`` on the head of Ray, in a container with the variables
     ``env`` and these devices and capabilities."""
@@ -361,9 +339,10 @@ class ShownRecipe:
     note: str
 
 
-def show_recipe(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe, str]:
-    """Reads a recipe and renders its command, for one machine and for the nodes. The second value says why the state of
-    its image is unknown, and is empty where it is known.
+def show_recipe(workspace: Workspace, request: ServeRequest) -> tuple[ShownRecipe, str]:
+    """Reads a recipe and renders its command, for one machine and for the nodes; a node that builder.yaml does not have
+    is one at the address that it is called by. The second value says why the state of its image is unknown, and is
+    empty where it is known.
 
     Raises UsageError where there is no such recipe, FileProblemsError for an error in its file or the overrides.
     """
@@ -378,7 +357,7 @@ def show_recipe(workspace: Workspace, request: ShowRequest) -> tuple[ShownRecipe
 
 
 def _nodes(
-    project: Project, recipe: Recipe, rendered: ServeCommand, request: ShowRequest
+    project: Project, recipe: Recipe, rendered: ServeCommand, request: ServeRequest
 ) -> tuple[tuple[ShownNode, ...], str]:
     configured = {node.name: node for node in configuration.load_configuration(project).nodes} if request.nodes else {}
     nodes = [configured.get(name, Node(name, name, address=name)) for name in dict.fromkeys(request.nodes)]

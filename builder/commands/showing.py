@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from builder.commands import listing
 from builder.definitions import image
 from builder.evidence import matrix
 from builder.evidence.matrix import Witnesses
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.evidence.standing import ImageEvidence
-    from builder.lock.model import ImageName, Lock
     from builder.numbers.adopted import AdoptedContents
     from builder.numbers.workspace import Workspace
     from builder.plan.plan_model import Step
@@ -60,7 +60,8 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
     project = workspace.project
     lock = lock_file.read_project_lock(project)
     name, _ = status.named_number(project, lock, text)
-    row = status.status_overview(workspace, lock.only(name)).rows[0]
+    overview = status.status_overview(workspace, lock.only(name))
+    row = overview.rows[0]
     directory = project.build_directory(name.repository, name.number)
     args = build_directory.read_metadata(directory).get("build_args")
     serves = "vllm" in row.image.versions
@@ -71,16 +72,6 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
         directory=directory,
         args=args if isinstance(args, dict) else {},
         uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
-        evidence=_evidence(workspace, lock, name),
+        evidence=listing.evidence(workspace, None, lock, overview, whole=True).get(name),
         witnesses=matrix.read_statements(project, name, row.image.fingerprint),
     )
-
-
-def _evidence(workspace: Workspace, lock: Lock, name: ImageName) -> ImageEvidence | None:
-    if not workspace.project.evidence.is_dir():
-        return None
-    from builder.evidence import standing
-    from builder.lab.measure import probes
-
-    sets = probes.present_sets(workspace.project)
-    return standing.evidence_overview(workspace.project, lock, [name], workspace.environment, sets).get(name)

@@ -1,6 +1,6 @@
 """These commands transfer numbered images and models between machines, registries and the hub.
 
-The order is push, copy, pull and download. images.lock records the digest of each pushed image.
+images.lock records the digest of each pushed image.
 """
 
 from __future__ import annotations
@@ -72,20 +72,14 @@ def push_image(workspace: Workspace, target: named_registry.Registry, lock: Lock
     recorded = repository.numbers[name.number]
     pushed = named_registry.push(workspace.engine, target, name, recorded, workspace.report)
     if recorded.digest != pushed.digest:
-        _record(workspace, name, pushed.digest)
+        with images_lock.transaction(workspace) as transaction:
+            if image := transaction.lock.image(name):  # it was not removed from images.lock meanwhile
+                transaction.commit(transaction.lock.with_image(name, replace(image, digest=pushed.digest)))
     latest = repository.current == name.number and named_registry.set_latest(
         workspace.engine, target, name, pushed.digest, workspace.report
     )
     reference = f"{target.repository(name)}:{name.number}"
     return PushedImage(name, reference, pushed.digest, pushed.already, latest)
-
-
-def _record(workspace: Workspace, name: ImageName, digest: str) -> None:
-    with images_lock.transaction(workspace) as transaction:
-        image = transaction.lock.image(name)
-        if image is None:  # the number was removed from images.lock meanwhile
-            return
-        transaction.commit(transaction.lock.with_image(name, replace(image, digest=digest)))
 
 
 # The copy command: sends a numbered image to other machines, each of which gets the layers that it lacks.
@@ -243,34 +237,23 @@ def _point_latest(job: _CopyJob, engine: Endpoint) -> None:
 # The pull command: gets a numbered image from the registry, by the digest that images.lock records.
 
 
-@dataclass(frozen=True)
-class Pulled:
-    """The image, and the layers that were lacking; None where it was here already."""
-
-    image: ImageName
-    layers: PulledLayers | None
-
-
-def pull_image(workspace: Workspace, text: str) -> Pulled:
-    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name.
+def pull_image(workspace: Workspace, text: str) -> tuple[ImageName, PulledLayers | None]:
+    """Pulls the image called ``text`` (``IMAGE:N``), or the one that serves the recipe or model of that name; returns
+    it with the layers that were lacking, None where it was here already.
 
     Raises UsageError where ``text`` names nothing or no registry is set, TransferError where the transfer fails.
     """
     lock = lock_file.read_project_lock(workspace.project)
-    name = _image_named(workspace.project, lock, text)
-    if retrieval.is_present(workspace.engine, lock, name):
-        return Pulled(name, None)
-    address = configuration.load_configuration(workspace.project).required_registry()
-    return Pulled(name, retrieval.pull_number(workspace, address, lock, name))
-
-
-def _image_named(project: Project, lock: Lock, text: str) -> ImageName:
     try:
-        return status.named_number(project, lock, text)[0]
+        name, _ = status.named_number(workspace.project, lock, text)
     except BuilderError:
         if ":" in text:
             raise
-    return selection.select_image(project, lock, text).image
+        name = selection.select_image(workspace.project, lock, text).image
+    if retrieval.is_present(workspace.engine, lock, name):
+        return name, None
+    address = configuration.load_configuration(workspace.project).required_registry()
+    return name, retrieval.pull_number(workspace, address, lock, name)
 
 
 # The download command: gets a model and its draft model from the hub into the cache, and copies them to nodes.
@@ -287,14 +270,6 @@ class DownloadRequest:
     text: str
     revision: str | None = None
     nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class RequestedModel:
-    """A model at a branch, a tag or a commit."""
-
-    model: str
-    revision: str
 
 
 @dataclass(frozen=True)
@@ -324,7 +299,7 @@ def download_model(workspace: Workspace, request: DownloadRequest) -> tuple[Down
     if (recipe := _recipe(workspace.project, lock, request.text)) and recipe.checkpoint and not request.revision:
         return _checkpoint(workspace, lock, recipe, destinations)
     models = _requested_models(workspace.project, lock, request)
-    snapshots = [find_snapshot(workspace.environment, model.model, model.revision) for model in models]
+    snapshots = [find_snapshot(workspace.environment, model, revision) for model, revision in models]
     _require_room(workspace.environment, snapshots)
     downloads = tuple(_fetch(workspace.environment, snapshot, workspace.report) for snapshot in snapshots)
     for download in downloads:
@@ -361,19 +336,19 @@ def _checkpoint(
     return (Downloaded(name.name, name.revision, place.folder(name.revision), made.size, 0, 0.0),)
 
 
-def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> tuple[RequestedModel, ...]:
-    """The model and its draft model. A revision that the user gives wins over the recipe's, and that over the one which
-    the pairing recorded."""
+def _requested_models(project: Project, lock: Lock, request: DownloadRequest) -> list[tuple[str, str]]:
+    """The model and its draft model, each with a branch, tag or commit: the user's, else the recipe's, else the one
+    that the pairing recorded."""
     recipe = _recipe(project, lock, request.text)
     model = _model(recipe, request.text)
     if not hub_cache.is_id(model):
         raise UsageError(f"{model} is no model of the hub, but a folder: there is nothing to download")
     paired = lock.models[model].pairing.revision if model in lock.models else None
     in_recipe = recipe.revision if recipe else None
-    models = [RequestedModel(model, request.revision or in_recipe or paired or hub_cache.MAIN)]
+    models = [(model, request.revision or in_recipe or paired or hub_cache.MAIN)]
     if recipe and recipe.draft_model and hub_cache.is_id(recipe.draft_model):
-        models.append(RequestedModel(recipe.draft_model, hub_cache.MAIN))
-    return tuple(models)
+        models.append((recipe.draft_model, hub_cache.MAIN))
+    return models
 
 
 def _recipe(project: Project, lock: Lock, text: str) -> Recipe | None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 
 from builder.cli import output
 
-list_ = importlib.import_module("builder.cli.images_cli")
-
 
 def test_what_is_current_or_bad_has_a_colour_and_the_columns_stay() -> None:
-    rows = [("small:2", list_._coloured("current"), "Org/M"), ("small:1", list_._coloured("bad"), "-")]
+    rows = [("small:2", output.word("current"), "Org/M"), ("small:1", output.word("bad"), "-")]
     plain = [("small:2", "current", "Org/M"), ("small:1", "bad", "-")]
     coloured, without = (output.lines(("IMAGE", "STATE", "MODELS"), each, 80) for each in (rows, plain))
     assert list(map(output.columns_of, coloured)) == list(map(output.columns_of, without))
     assert coloured != without
-    assert list_._coloured("untested") == "untested"
+    assert output.word("untested") == "untested"
 
 
 @pytest.mark.parametrize("setting", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])

@@ -11,9 +11,9 @@ import click
 import jsonschema_rs
 import pytest
 
-from builder.cli.about_cli import FILES, NAMES, OUTPUTS
 from builder.cli.main import cli
-from builder.commands import about, explaining
+from builder.commands import about
+from builder.commands.explaining import OUTPUTS
 from tests import projects, shipped_files
 
 ROOT = shipped_files.project().root
@@ -29,14 +29,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "builder", "schema", *arguments], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", about.FILES)
 def test_each_is_a_schema_and_printed_as_it_is_kept(name: str) -> None:
     printed = run(name).stdout
     assert printed == about.FILES[name].read_text(encoding="utf-8")
     jsonschema_rs.meta.validate(json.loads(printed))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", about.FILES)
 def test_every_key_is_described(name: str) -> None:
     def undescribed(node: object, path: str) -> list[str]:
         if isinstance(node, list):
@@ -62,13 +62,9 @@ def test_every_key_is_described(name: str) -> None:
 
 def test_without_a_name_it_tells_where_each_is() -> None:
     output = run().stdout
-    for name in NAMES:
+    for name in about.FILES:
         assert f"{name:<7}  {about.title(name)}" in output
         assert str(about.FILES[name]) in output
-
-
-def test_every_schema_has_a_name() -> None:
-    assert (tuple(explaining.SCHEMAS), tuple(explaining.OUTPUTS)) == (FILES, OUTPUTS)
 
 
 @pytest.mark.parametrize("name", OUTPUTS)

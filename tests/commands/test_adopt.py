@@ -17,7 +17,6 @@ from builder.base.errors import ImageStateError, UsageError
 from builder.base.project import Project
 from builder.building import work_folder
 from builder.commands import about, keeping
-from builder.commands.keeping import AdoptRequest
 from builder.engine import containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
@@ -258,19 +257,19 @@ def test_an_image_is_named_by_tag_digest_or_id(
     details = images.inspect_image(endpoint, name)
     assert details
     context = workspace(small, endpoint)
-    by_id = keeping.adopt_image(context, AdoptRequest(details.id.removeprefix("sha256:")[:12]))
+    by_id = keeping.adopt_image(context, details.id.removeprefix("sha256:")[:12])
     assert by_id.image == ImageName(own, 1)
     assert by_id.record.adopted
     assert by_id.record.adopted.image == details.id
-    assert keeping.adopt_image(context, AdoptRequest(f"docker.io/library/{name}")).already
+    assert keeping.adopt_image(context, f"docker.io/library/{name}").already
     for digest in details.digests:
-        assert keeping.adopt_image(context, AdoptRequest(digest)).already
+        assert keeping.adopt_image(context, digest).already
     with pytest.raises(ImageStateError) as caught:
-        keeping.adopt_image(context, AdoptRequest(f"{own}:gone"))
+        keeping.adopt_image(context, f"{own}:gone")
     assert name in caught.value.hint
     images.tag_image(endpoint, name, f"{own}-other:v1")
     with pytest.raises(UsageError, match="belongs to no one repository"):
-        keeping.adopt_image(context, AdoptRequest(details.id))
+        keeping.adopt_image(context, details.id)
 
 
 @pytest.mark.parametrize("name", ["Small", "small:3", "small@sha256:1", "-x", "", "localhost:5000/small", "../x"])
@@ -278,7 +277,7 @@ def test_a_name_that_no_repository_can_have_is_refused(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], name: str
 ) -> None:
     with pytest.raises(UsageError):
-        keeping.adopt_image(workspace(small, endpoint), AdoptRequest(foreign("0.24.0"), name))
+        keeping.adopt_image(workspace(small, endpoint), foreign("0.24.0"), name)
     assert not small.lock.exists()
 
 
@@ -360,7 +359,7 @@ def test_doctor_on_a_spark_tells_the_known_faults_that_a_recipe_meets(
     projects.add_recipe(small.root, "theirs", name, "Org/Theirs", [])
     file = small.recipes / "theirs.yaml"
     projects.write(file, file.read_text(encoding="utf-8").replace("--port 8000", f"--port 8000 {drafter}"))
-    keeping.adopt_image(workspace(small, endpoint), AdoptRequest(name, None, ("Org/Theirs",)))
+    keeping.adopt_image(workspace(small, endpoint), name, None, ("Org/Theirs",))
     proc, programs = spark_proc.write_whole(tmp_path / "proc"), spark_proc.nvidia_smi(tmp_path / "bin")
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 
@@ -441,17 +440,17 @@ def test_the_older_image_store_too(
     with registries.node(*shared.bridge(9), classic=True) as started:
         docker(started.endpoint, "load", "-q", "-i", str(archive))
         context = workspace(small, started.endpoint)
-        adopted_image = keeping.adopt_image(context, AdoptRequest(own, models=(MODEL,)))
+        adopted_image = keeping.adopt_image(context, own, models=(MODEL,))
         assert adopted_image.image == ImageName(own, 1)
         assert (adopted_image.packages, adopted_image.unknown) == (3, "")
         assert adopted_image.record.adopted
         assert adopted_image.record.adopted.digests == ()
         assert adopted_image.record.fingerprint == images.fingerprint(details_of(endpoint, name))
-        assert keeping.adopt_image(context, AdoptRequest(details_of(started.endpoint, name).id)).already
+        assert keeping.adopt_image(context, details_of(started.endpoint, name).id).already
         load(started.endpoint, f"{own}:plain", [{"file": b"x"}])
         nothing = details_of(started.endpoint, f"{own}:plain")
         load(started.endpoint, f"{own}:plain", [{"file": b"y"}])  # takes its only name
-        assert keeping.adopt_image(context, AdoptRequest(nothing.id, own)).image == ImageName(own, 2)
+        assert keeping.adopt_image(context, nothing.id, own).image == ImageName(own, 2)
         names = {f"{own}:{tag}" for tag in ("1", "2", "latest", "plain")}
         assert set(images.image_tags(started.endpoint, [own])) == names
 
@@ -470,9 +469,9 @@ def test_killed_at_any_moment(
     while moments.killed < KILLS:
         turn += 1
         name = foreign(f"0.{turn}.0", f"t{turn}")
-        request = AdoptRequest(name, repository, (MODEL,))
-        moments.run(partial(keeping.adopt_image, workspace(small, endpoint), request))
-        keeping.adopt_image(workspace(small, endpoint), request)
+        request = (name, repository, (MODEL,))
+        moments.run(partial(keeping.adopt_image, workspace(small, endpoint), *request))
+        keeping.adopt_image(workspace(small, endpoint), *request)
         assert name in images.image_tags(endpoint, [name.partition(":")[0]])
         require_in_line(small, endpoint, repository)
         record = lock_file.read_lock(small.lock)
@@ -496,11 +495,11 @@ def test_an_image_without_a_name_survives_a_kill(
         images.tag_image(endpoint, details.id, other)
         images.remove_image(endpoint, f"{repository}:loaded")
         api_untag(endpoint, other)
-        request = AdoptRequest(details.id, repository)
-        moments.run(partial(keeping.adopt_image, workspace(small, endpoint), request))
+        request = (details.id, repository)
+        moments.run(partial(keeping.adopt_image, workspace(small, endpoint), *request))
         if images.inspect_image(endpoint, details.id) is None:
             pytest.fail("the image is gone")
-        keeping.adopt_image(workspace(small, endpoint), request)
+        keeping.adopt_image(workspace(small, endpoint), *request)
         numbers = lock_file.read_lock(small.lock).images[repository].numbers
         assert len(numbers) == turn
     require_no_containers(small, endpoint)

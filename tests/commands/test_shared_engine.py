@@ -284,7 +284,7 @@ def test_a_container_that_comes_after_its_work_folder_is_gone_is_removed(
         labels = {"builder.work": f"{repository}-{project_id}", claims.PROJECT: project_id}
         body = {"Image": f"{repository}:loaded", "Cmd": ["x"], "Labels": labels}
         client.request(endpoint, "POST", "/containers/create", body=body)
-    keeping.adopt_image(workspace(small, endpoint), keeping.AdoptRequest(f"{repository}:loaded"))
+    keeping.adopt_image(workspace(small, endpoint), f"{repository}:loaded")
     left = [name for name in leftovers(endpoint, repository) if ":" not in name]
     assert left == [f"{repository}-{'0' * 32}"], "only that of another project is left"
     filters = json.dumps({"label": [f"builder.work={left[0]}"]})
