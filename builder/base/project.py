@@ -43,7 +43,7 @@ _STATE_NAMES = frozenset(
 )
 # Those of them in which names can be known beforehand.
 _WRITTEN_FOLDERS = ("bisecting", "evidence", "journal", "logs", "serve-logs", "unchanged", "upgrading")
-_STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
+_STATE_PREFIXES = (".", "engine", "new-", "node-", "merge-")
 
 
 @dataclass(frozen=True)

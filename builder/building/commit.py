@@ -13,7 +13,7 @@ from builder.base import files
 from builder.building.request import AlreadyBuilt, HeldPointer, ModelOutcome
 from builder.engine import images
 from builder.evidence import requirements
-from builder.lock import text
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
 from builder.numbers import images_lock
 from builder.pins import vendored
@@ -138,7 +138,8 @@ def commit_image(workspace: Workspace, baked: BakedImage, record: NumberedImage,
         name = transaction.next_name(planned.plan.repository, record.fingerprint)
         # For the day that images.lock is lost.
         own_part = _recorded(Lock(), name, planned, record, replace(moves, pins=True))
-        files.write_plain_file(directory / images_lock.RECORD, text.dump_lock(own_part).encode())
+        for file, content in lock_file.record_files(own_part).items():
+            files.write_plain_file(directory / file, content)
         transaction.place(name, candidate)
         transaction.commit(_recorded(transaction.lock, name, planned, record, moves))
     # The end of the transaction has set `latest`.

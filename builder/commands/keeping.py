@@ -15,8 +15,8 @@ from builder.building import mod_choice, work_folder
 from builder.engine import bake_run, images
 from builder.evidence import requirements
 from builder.lab.checkpoints import conversion
-from builder.lock import lock_file, merging, text
-from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
+from builder.lock import lock_file, merging
+from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods, shown_versions
 from builder.numbers import adopted, claims, images_lock, retention, status
 from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
@@ -102,8 +102,10 @@ def adopt_image(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
             fingerprint=images.fingerprint(details),
             input_hash="",
             size=images.disk_size(workspace.engine, named),
-            versions={name: Version(package.version, package.commit) for name, package in sources.items()},
-            mods=own_labels.mods if own_labels else {},
+            versions=shown_versions(
+                {name: Version(package.version, package.commit) for name, package in sources.items()}
+            ),
+            mods=shown_mods(own_labels.mods if own_labels else {}),
             adopted=Adoption(source, adopted.in_registries(details, source)),
         )
         if reason := merging.refused(Lock().with_image(ImageName(repository, 1), record)):
@@ -114,7 +116,7 @@ def adopt_image(workspace: Workspace, request: AdoptRequest) -> AdoptedImage:
             if (name := _numbered(transaction.lock, repository, details)) is None:
                 name = transaction.next_name(repository, record.fingerprint)
                 own_part = _recorded(Lock(), name, record, pairings, promote=request.promote)
-                files[images_lock.RECORD] = StagedFile(text.dump_lock(own_part).encode())
+                files |= {file: StagedFile(content) for file, content in lock_file.record_files(own_part).items()}
                 work_folder.write_work_folder(job.directory, files)
                 candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
                 transaction.place(name, candidate)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base import files, words
+from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, MeasuringError, NothingToDoError, UsageError
 from builder.base.events import Message
 from builder.base.words import did_you_mean
@@ -256,8 +256,6 @@ def _recipe_of_definition(workspace: Workspace, lock: Lock, definition: str | No
 
 # The end of an upgrade: pins, pairings and ``latest`` move to the candidate, all in one transaction.
 
-_LARGEST_RECORD = 16 << 20
-
 
 def move(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Moves pins, pairings and ``latest`` in one transaction, or nothing at all: returns the reasons then."""
@@ -296,8 +294,7 @@ def are_moved(lock: Lock, upgrade: Upgrade) -> bool:
 
 def _pins(workspace: Workspace, name: ImageName) -> Mapping[str, Mapping[str, Pins]]:
     """The pins that a number was built with, from its build directory."""
-    path = workspace.project.build_directory(name.repository, name.number) / images_lock.RECORD
-    return lock_file.parse_bytes(files.read_plain_file(path, _LARGEST_RECORD), images_lock.RECORD).pins
+    return lock_file.read_record(workspace.project.build_directory(name.repository, name.number)).pins
 
 
 def _moves(lock: Lock, upgrade: Upgrade) -> tuple[PointerMove, ...]:

@@ -230,8 +230,8 @@ class BuildProgress:
 
 
 def title(name: str) -> str:
-    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest of a base
-    image is left out."""
+    """Returns a step's name for the user: ``[stage-1 3/6] RUN <<EOF (# mod x...)`` becomes ``[3/6] mod x``. The digest
+    of a base image is left out."""
     position = _POSITION.match(name)
     instruction = _DIGEST.sub("", _PROXY_SECRETS.sub("", name[position.end() :] if position else name))
     comment = _COMMENT.search(instruction)
