@@ -92,7 +92,7 @@ class LockedPackages(Sequence[LockedPackage]):
 def parse_packages(text: str, file: str) -> tuple[LockedPackage, ...]:
     """The packages in the text of a file. Raises LockError with the place of a line that is none."""
     packages = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         if match := _LINE.fullmatch(line):
             hashes = tuple(match[3].split(" --hash=sha256:")[1:])
             packages.append(LockedPackage(match[1], match[2], hashes))

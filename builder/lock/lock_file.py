@@ -263,11 +263,20 @@ class LockWriter:
         except LockError as error:
             raise ValueError(f"this would make images.lock unreadable: {error}") from error
         for path, packages in new.items():
-            _write_beside(self._root / path, packages)
+            self._write_beside(self._root / path, packages)
         _replace(self._path, self._content, content)
         self._content, self.lock = content, written
         _settle(self._root, written)
         return True
+
+    def _write_beside(self, path: Path, content: bytes) -> None:
+        """Writes a file with packages beside its place, where the old one stays until images.lock has the new
+        digest."""
+        try:
+            files.make_folder(path.parent)
+            files.write_alone(path.with_name(path.name + _NEW), content)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from None
 
     def _comments(self) -> Comments:
         try:
@@ -281,18 +290,11 @@ def is_file(pin: BasePin | PythonPin) -> TypeGuard[Any]:
     return isinstance(pin.packages, closures.LockedPackages)
 
 
-def _write_beside(path: Path, content: bytes) -> None:
-    """Writes a file with packages beside its place, where the old one stays until images.lock has the new digest."""
-    try:
-        files.make_folder(path.parent)
-        files.write_alone(path.with_name(path.name + _NEW), content)
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
 def _settle(root: Path, lock: Lock) -> None:
     """Puts the files with packages in place that images.lock records, and removes those that it does not: of a writer
     that was killed."""
+    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):  # of a writer that was killed even earlier
+        path.unlink(missing_ok=True)
     beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
     if not beside:
         return

@@ -21,7 +21,7 @@ from builder.base.errors import LockBusyError, LockError, UsageError
 from builder.base.project import Project
 from builder.lock import lock_file
 from builder.lock.lock_file import LockWriter, parse_and_explain, parse_bytes, read_lock, writing
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.model import ImageName, Lock, LockedPackage, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
 from tests import locks, projects
 from tests.lock import disk
@@ -408,8 +408,12 @@ def path(tmp_path: Path, full: Lock) -> Path:
 
 @pytest.fixture
 def grown(full: Lock) -> Lock:
-    """``full`` and a repository more."""
-    return full.with_repository("vllm-node-new", Repository(next=2))
+    """``full`` with a repository more, and with other packages."""
+    pins = full.pins_of("cpu", "linux/amd64")
+    assert pins.python
+    python = replace(pins.python, packages=(LockedPackage("numpy", "2.5", ("5" * 64,)),))
+    grown = full.with_pins("cpu", "linux/amd64", replace(pins, python=python))
+    return grown.with_repository("vllm-node-new", Repository(next=2))
 
 
 def names(folder: Path) -> set[str]:
@@ -558,17 +562,19 @@ def test_the_owner_and_the_group_stay(path: Path, grown: Lock) -> None:
     assert (path.stat().st_uid, path.stat().st_gid) == owner
 
 
-def test_a_link_is_followed(path: Path, tmp_path: Path, grown: Lock) -> None:
+def test_a_link_is_followed(path: Path, tmp_path: Path, full: Lock, grown: Lock) -> None:
+    locks.write_lock(tmp_path, full)
     link = tmp_path / "images.lock"
+    link.unlink()
     link.symlink_to("project/images.lock")
     with writing(link) as transaction:
         transaction.commit(grown)
         with pytest.raises(LockBusyError), writing(path, wait_seconds=0):
             pytest.fail("two writers")
     assert link.is_symlink()
-    assert read_lock(path) == grown
+    assert read_lock(link) == grown  # the packages are in the project, where the link is
     assert names(path.parent) == LEFT
-    assert names(tmp_path) == {"images.lock", "project"}
+    assert names(tmp_path) == {"images.lock", "project", "dockerfiles"}
 
 
 def test_a_circle_of_links(tmp_path: Path) -> None:
@@ -615,7 +621,7 @@ def test_eight_writers_lose_nothing(tmp_path: Path, fork: Fork, make_image: Call
     children = [fork(bump(path, 50, make_image)) for _ in range(8)]
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
     assert read_lock(path).images["counted"].next == 401
-    assert names(tmp_path) == LEFT
+    assert names(tmp_path) == LEFT - {"dockerfiles"}
 
 
 @pytest.mark.slow

@@ -405,7 +405,10 @@ def test_what_is_not_known_is_ignored() -> None:
         ("[stage-1 3/7] RUN <<'EOF' (# the Python packages...)", "[3/7] the Python packages"),
         ("[2/3] COPY build-metadata.yaml /workspace/", "[2/3] COPY build-metadata.yaml /workspace/"),
         ("[tf5 2/3] RUN make", "[tf5 2/3] RUN make"),
-        (f"[base 1/4] FROM docker.io/library/debian:12@sha256:{'0' * 64}", "[base 1/4] FROM docker.io/library/debian:12"),
+        (
+            f"[base 1/4] FROM docker.io/library/debian:12@sha256:{'0' * 64}",
+            "[base 1/4] FROM docker.io/library/debian:12",
+        ),
         ("exporting to image", "exporting to image"),
     ],
 )
