@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from builder.base import words
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
-from builder.cli.output import print_json, print_result
+from builder.cli.output import print_json, print_note, print_result
 
 if TYPE_CHECKING:
     from builder.commands.lock import MovedPin
@@ -27,6 +28,7 @@ SHOWN_COMMITS = 20
 @click.option(
     "--merge", is_flag=True, help="In a merge with conflicts: make one images.lock of both sides, and keep all images."
 )
+@click.option("--merge-driver", nargs=3, type=click.Path(path_type=Path, exists=True), hidden=True)
 @json_option
 @pass_context
 def lock(
@@ -37,6 +39,7 @@ def lock(
     check: bool,
     recover: bool,
     merge: bool,
+    merge_driver: tuple[Path, Path, Path] | None,
     as_json: bool,
 ) -> int:
     """Resolve or move pins without building.
@@ -45,6 +48,8 @@ def lock(
     resolved is written; the rest is listed at the end, and the exit code is 6. A base image that others build is pulled
     to read what it brings (vLLM, FlashInfer, packages); one that is not pinned yet, only if its definition is named.
     """
+    if merge_driver:
+        return _drive(*merge_driver)
     if recover or merge:
         if (recover and merge) or definitions or update or check or platform:
             raise click.UsageError("--recover and --merge stand alone")
@@ -137,6 +142,16 @@ def _recover(context: Context, as_json: bool) -> int:
         for line in (title, *(f"  {line}" for line in lines)) if lines else ():
             print_result(line)
     return code
+
+
+def _drive(base: Path, ours: Path, theirs: Path) -> int:
+    """Merges three versions of images.lock for git (`man gitattributes`, merge drivers); a conflict gets its marks."""
+    from builder.commands import lock as command
+
+    if command.merge_files(base, ours, theirs):
+        return 0
+    print_note("images.lock: both sides changed the same; `builder lock --merge` makes one of both")
+    return NEEDS_ATTENTION
 
 
 def _merge(context: Context, as_json: bool) -> int:

@@ -18,16 +18,17 @@ from builder.definitions.image import ImageDefinition, Overrides, definition_nam
 from builder.engine import images, versions
 from builder.evidence import store
 from builder.lab.compare import changes
-from builder.lock import lock_file, merging
+from builder.lock import lock_file, merging, text
 from builder.lock.kinds import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
-from builder.sources import git
+from builder.sources import foreign_files, git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
@@ -197,6 +198,21 @@ def merge_lock(workspace: Workspace) -> MergedLock:
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
     return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, absent)
+
+
+def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
+    """Makes ``ours`` the merge of three versions of images.lock, for git; False where both sides changed the same, or
+    gave a number to different images. ``ours`` has git's markers then, and `merge_lock` decides. Raises LockError for a
+    version that cannot be read."""
+    common, our, their = (
+        lock_file.parse_bytes(path.read_bytes(), path.name) if path.stat().st_size else Lock()
+        for path in (base, ours, theirs)
+    )
+    if merging.clashes(our, their) or any(merging.chosen(common, our, their)):
+        foreign_files.mark_conflict(base, ours, theirs)
+        return False
+    files.write_alone(ours, text.dump_lock(merging.union(common, our, their)).encode())
+    return True
 
 
 def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, str]]:

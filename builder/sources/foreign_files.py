@@ -182,6 +182,14 @@ def read_stage(folder: Path, stage: int, name: str) -> bytes | None:
     return None if content.status else content.output
 
 
+def mark_conflict(base: Path, ours: Path, theirs: Path) -> None:
+    """Merges three versions of a text into ``ours`` as git does, with its markers where both sides changed a line."""
+    labels = ("-L", "ours", "-L", "base", "-L", "theirs")
+    run_in_project(
+        ours.parent, "merge-file", "-q", *labels, *map(str, (ours.resolve(), base.resolve(), theirs.resolve()))
+    )
+
+
 def last_change(folder: Path, name: str, before: str) -> str:
     """Returns the last commit before a moment (RFC 3339) that changed ``name``; empty where there is none."""
     return _line(run_in_project(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name))

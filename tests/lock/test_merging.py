@@ -204,9 +204,10 @@ def test_any_builds_of_different_numbers_are_all_kept(
             model = data.draw(st.sampled_from(["a", "b", "c", None]))
             branch = built(branch, ImageName(CPU, number), make_image(number), model)
         branches.append(branch)
-    both = Git(tmp_path_factory.mktemp("git")).merged(base, *branches)
+    ours, theirs = branches
+    both = Git(tmp_path_factory.mktemp("git")).merged(base, ours, theirs)
     assert set(both.images[CPU].numbers) == {*range(1, count + 1), *taken}
-    assert both.images[CPU].current == branches[0].images[CPU].current
+    assert both.images[CPU].current == ours.images[CPU].current
     assert not list(both.broken_rules())
 
 
