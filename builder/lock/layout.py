@@ -67,6 +67,7 @@ from builder.lock.model import (
     SourcePin,
     Version,
     WheelPin,
+    commit_in,
 )
 
 if TYPE_CHECKING:
@@ -123,12 +124,19 @@ _MODEL = record(
 
 # The numbered images of a repository.
 
-_PINNED_VERSION = ValueKind(
-    lambda data: Version(*PINNED.read(data).split(" ")),
-    PINNED.describe,
-    lambda version: " ".join(filter(None, (version.version, version.commit))),
-    name="version",
-)
+
+def _read_version(data: Data) -> Version:
+    """A version and its commit, which stands behind it, or in it (``0.28.1rc1.dev108+g8c98d396d``)."""
+    version, _, commit = PINNED.read(data).partition(" ")
+    return Version(version, commit or commit_in(version))
+
+
+def _write_version(version: Version) -> str:
+    is_told = not version.commit or version.commit == commit_in(version.version)
+    return version.version if is_told else f"{version.version} {version.commit}"
+
+
+_PINNED_VERSION = ValueKind(_read_version, PINNED.describe, _write_version, name="version")
 _HOLDS = record(
     dict,
     {
@@ -177,6 +185,11 @@ _NUMBER = record(
         "recipe": optional(RECIPE, "the recipe that it was built from"),
         "holds": optional(_HOLDS_OR_NOTHING, "the base image and the versions in it, each with its commit if known"),
         "mods": optional(mapping(TOKEN, PART), "the baked mods: by name, the first digits of a hash of their content"),
+        "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
+        "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
+        "gpu": optional(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
+        "unchecked": optional(mapping(TEXT, PART), "the checks that were left out when it was built: by name, why"),
+        "rebuilt": optional(TEXT, "when an equivalent image that was built again took its place, and what differed"),
         "content": needed(TOKEN, "the identity of its content: the same on every engine that holds it", "fingerprint"),
         "inputs": needed_unless(
             "adopted",
@@ -184,11 +197,6 @@ _NUMBER = record(
             "a hash over all that went in; a build with the same one is not made again",
             "input_hash",
         ),
-        "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
-        "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
-        "gpu": optional(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
-        "unchecked": optional(mapping(TEXT, PART), "the checks that were left out when it was built: by name, why"),
-        "rebuilt": optional(TEXT, "when an equivalent image that was built again took its place, and what differed"),
     },
     parts=_number_parts,
     name="number",

@@ -309,9 +309,15 @@ def _settle(root: Path, lock: Lock) -> None:
 
 @contextlib.contextmanager
 def writing(
-    path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None, read: Read = parse_bytes
+    path: Path,
+    *,
+    root: Path | None = None,
+    wait_seconds: float = 30,
+    on_wait: Callable[[], None] | None = None,
+    read: Read = parse_bytes,
 ) -> Iterator[LockWriter]:
     """Locks images.lock for writing and reads it; only ``commit`` writes. Keep the block short: others wait.
+    ``root`` has the files with packages, where that is not the folder of ``path``.
     ``on_wait`` is called once when another process writes for longer than a moment. ``read`` makes a lock of the file's
     bytes and its name, for the repair of a damaged one.
 
@@ -326,7 +332,7 @@ def writing(
             hint="replace the link by the file, which git has, or link to where that is",
         ) from None
     with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
-        yield LockWriter(real, path.parent, writer, read)
+        yield LockWriter(real, root or path.parent, writer, read)
 
 
 @contextlib.contextmanager

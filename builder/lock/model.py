@@ -6,6 +6,7 @@ A number is never used twice, and pruned images stay on record. A pin never move
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -191,8 +192,18 @@ class NumberedImage:
 
 
 def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
-    """Versions as a number records them, with the first digits of their commits."""
-    return {name: Version(each.version, each.commit and each.commit[:SHOWN]) for name, each in versions.items()}
+    """Versions as a number records them: with the digits of the commit that stand in the version, or else the first
+    ones."""
+    return {
+        name: Version(each.version, commit_in(each.version) or (each.commit and each.commit[:SHOWN]))
+        for name, each in versions.items()
+    }
+
+
+def commit_in(version: str) -> str | None:
+    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None where there are none."""
+    match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
+    return match[1] if match else None
 
 
 def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
