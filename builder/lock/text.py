@@ -88,7 +88,8 @@ def _unescape(match: re.Match[str]) -> str:
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
 _COMMENT_LINE = re.compile(" *#[ -~]*")  # others may hold what YAML takes for a line break
-_TOKEN = re.compile(rf"({_PLAIN_TEXT})|({_QUOTED_TEXT})|([{{}}\[\]]|: |, )")
+_PIECES = re.compile(rf"{_PLAIN_TEXT}|{_QUOTED_TEXT}|[{{}}\[\]]|: |, ")
+_MARKS = frozenset(("{", "}", "[", "]", ": ", ", "))
 
 
 class _OtherLayoutError(Exception):
@@ -107,9 +108,7 @@ def _read(text: str) -> dict[str, Data]:
     root: dict[str, Any] = {}
     around: list[dict[str, Any]] = [root]
     opened = False
-    for line in text.replace(",\n      ", ", ").split("\n"):
-        if not line or _COMMENT_LINE.fullmatch(line):
-            continue
+    for line in _joined(text):
         match = _LINE.fullmatch(line)
         if match is None:
             raise _OtherLayoutError
@@ -134,72 +133,88 @@ def _read(text: str) -> dict[str, Data]:
     return root
 
 
+def _joined(text: str) -> list[str]:
+    """The lines of a text that are neither empty nor a comment, each with those in which it goes on."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("      "):
+            if not lines or not lines[-1].endswith(","):
+                raise _OtherLayoutError
+            lines[-1] += line[5:]
+        elif not line or _COMMENT_LINE.fullmatch(line):
+            lines.append("")
+        else:
+            lines.append(line)
+    return [line for line in lines if line]
+
+
 def _value(text: str) -> Data:
     if text[0] in "{[":
         return _flow(text)
-    if _PLAIN.fullmatch(text) and not _NOTHING.fullmatch(text):
-        return text
-    if _QUOTED.fullmatch(text):
-        return unquote(text)
+    if _PLAIN.fullmatch(text) or _QUOTED.fullmatch(text):
+        return _scalar(text)
     raise _OtherLayoutError
 
 
-_NOTHING = re.compile("null|Null|NULL")
+def _scalar(text: str) -> str:
+    if text[0] == '"':
+        return unquote(text)
+    if text in _NOTHING:
+        raise _OtherLayoutError
+    return text
+
+
+_NOTHING = frozenset(("null", "Null", "NULL"))
 _DEEPEST = 8
 
 
 def _flow(text: str) -> Data:
     """Reads a flow collection, in which a value follows each key."""
-    tokens = _TOKEN.findall(text)
-    if sum(len(plain) + len(quoted) + len(mark) for plain, quoted, mark in tokens) != len(text):
+    pieces: list[str] = _PIECES.findall(text)
+    if len("".join(pieces)) != len(text):
         raise _OtherLayoutError
-    tokens.reverse()
-    value = _flow_value(tokens)
-    if tokens:
+    pieces.reverse()
+    try:
+        value = _flow_value(pieces, 0)
+    except IndexError:  # a collection that does not end
+        raise _OtherLayoutError from None
+    if pieces:
         raise _OtherLayoutError
     return value
 
 
-def _flow_value(tokens: list[tuple[str, str, str]], depth: int = 0) -> Data:
-    if not tokens or depth > _DEEPEST:
+def _flow_value(pieces: list[str], depth: int) -> Data:
+    """Takes a value off the end of the ``pieces``, which are in reverse order."""
+    piece = pieces.pop()
+    if piece not in _MARKS:
+        return _scalar(piece)
+    if depth > _DEEPEST or piece not in ("{", "["):
         raise _OtherLayoutError
-    plain, quoted, mark = tokens.pop()
-    if plain:
-        if _NOTHING.fullmatch(plain):
-            raise _OtherLayoutError
-        return plain
-    if quoted:
-        return unquote(quoted)
-    if mark == "[":
-        items: list[Data] = []
-        while not _is_next(tokens, "]", first=not items):
-            items.append(_flow_value(tokens, depth + 1))
-        return items
+    is_list = piece == "["
+    items: list[Data] = []
     block: dict[str, Data] = {}
-    if mark != "{":
-        raise _OtherLayoutError
-    while not _is_next(tokens, "}", first=not block):
-        plain, quoted, mark = tokens.pop()
-        name = plain or (unquote(quoted) if quoted else "")
-        if mark or not tokens or tokens.pop()[2] != ": " or name in block or len(quoted) > _LONGEST_KEY:
-            raise _OtherLayoutError
-        block[name] = _flow_value(tokens, depth + 1)
-    return block
+    goes_on = pieces[-1] not in ("]", "}") or _goes_on(pieces, "]" if is_list else "}")
+    while goes_on:
+        if is_list:
+            items.append(_flow_value(pieces, depth + 1))
+        else:
+            name = pieces.pop()
+            if name in _MARKS or pieces.pop() != ": " or len(name) > _LONGEST_KEY:
+                raise _OtherLayoutError
+            name = unquote(name) if name[0] == '"' else name
+            if name in block:
+                raise _OtherLayoutError
+            block[name] = _flow_value(pieces, depth + 1)
+        goes_on = _goes_on(pieces, "]" if is_list else "}")
+    return items if is_list else block
 
 
-def _is_next(tokens: list[tuple[str, str, str]], end: str, *, first: bool) -> bool:
-    """True if a collection ends here, and takes its mark; else takes a comma, unless its ``first`` member follows."""
-    if not tokens:
+def _goes_on(pieces: list[str], end: str) -> bool:
+    """True if a comma follows in a collection, False if its ``end`` does."""
+    piece = pieces.pop()
+    if piece not in (end, ", "):
         raise _OtherLayoutError
-    mark = tokens[-1][2]
-    if mark == end:
-        tokens.pop()
-        return True
-    if not first and tokens.pop()[2] != ", ":
-        raise _OtherLayoutError
-    if not tokens:
-        raise _OtherLayoutError
-    return False
+    return piece != end
 
 
 # Comments, which stay with the key that they stand above or beside, in one of the three block levels.
@@ -207,7 +222,7 @@ def _is_next(tokens: list[tuple[str, str, str]], end: str, *, first: bool) -> bo
 Comments = dict[tuple[str, ...], tuple[list[str], str]]
 """By the path of a key: the comments above it, and the one at its end."""
 
-_PIECE = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
+_WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
 
 
 def comments_of(text: str) -> Comments:
@@ -226,7 +241,7 @@ def comments_of(text: str) -> Comments:
     comments: Comments = {}
     for number, line in numbered:
         is_whole = line.lstrip().startswith("#")
-        pieces = [line] if is_whole else [piece for piece in _PIECE.findall(line) if piece.startswith(" #")]
+        pieces = [line] if is_whole else [piece for piece in _WORD.findall(line) if piece.startswith(" #")]
         # A whole line belongs to the key below it, but within a flow collection to that one.
         is_below = is_whole and not line.startswith(" " * 6)
         at = [n for n in paths if (n > number if is_below else n <= number)]
