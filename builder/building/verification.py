@@ -87,8 +87,8 @@ def _transformers(plan: Plan) -> str:
         *(each.base.packages for each in pins if each.base),
         *(each.python.packages for each in pins if each.python),
     ]
-    found = [package.version for packages in brought for package in packages if package.name == "transformers"]
-    return found[-1] if found else ""
+    versions = [package.version for packages in brought for package in packages if package.name == "transformers"]
+    return versions[-1] if versions else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:

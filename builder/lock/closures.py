@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     """Returns the content of the file for a path below the project and its digest, None where it is not there."""
 
 
-PARTS = ("base-packages", "packages", "build-packages")
 _WHAT = {
     "packages": "in the image",
     "build-packages": "that it takes to build the sources of",
@@ -170,8 +169,8 @@ def _text(definition: str, platform: str, part: str, pin: BasePin | PythonPin) -
             "# Each has the SHA-256 of every file that suits. To install them without builder:",
             f"#   uv pip install --require-hashes --no-deps --index-strategy unsafe-best-match -r {name}",
         ]
-        found = (_INDEX.fullmatch(line) for line in pin.requested)
-        lines += dict.fromkeys(f"--extra-index-url {match[1]}" for match in found if match)
+        indexes = (_INDEX.fullmatch(line) for line in pin.requested)
+        lines += dict.fromkeys(f"--extra-index-url {match[1]}" for match in indexes if match)
     for package in sorted(pin.packages, key=lambda package: package.name):
         hashes = "".join(f" --hash=sha256:{digest}" for digest in package.hashes)
         lines.append(f"{package.name}=={package.version}{hashes}")

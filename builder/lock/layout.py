@@ -160,9 +160,9 @@ _ADOPTION = record(
 
 
 def _number(holds: Any = None, **fields: Any) -> NumberedImage:
-    held = {key: value for key, value in (holds or {}).items() if key != "rest"}
-    versions = (holds or {}).get("rest", {})
-    return NumberedImage(**{"definition": "", "input_hash": "", "versions": versions, **held, **fields})
+    members = dict(holds or {})
+    versions = members.pop("rest", {})
+    return NumberedImage(**{"definition": "", "input_hash": "", "versions": versions, **members, **fields})
 
 
 def _number_parts(image: NumberedImage) -> dict[str, Any]:

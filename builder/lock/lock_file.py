@@ -172,8 +172,8 @@ def files_below(root: Path) -> Load:
     place."""
 
     def load(path: str, digest: str) -> bytes | None:
-        found = [_read_file(root / name) for name in (path, path + _NEW)]
-        return next((content for content in found if content and words.sha256_of(content) == digest), found[0])
+        contents = [_read_file(root / name) for name in (path, path + _NEW)]
+        return next((content for content in contents if content and words.sha256_of(content) == digest), contents[0])
 
     return load
 
@@ -238,7 +238,7 @@ class LockWriter:
 
     def commit(self, lock: Lock) -> bool:
         """Writes ``lock`` to images.lock, and the files with packages that are new; returns False where all is there
-        already. The comments that somebody wrote into the file stay.
+        already. Comments that the user wrote into the file stay.
 
         Raises LockError where a file cannot be written or was changed meanwhile, and images.lock is then as it was;
         UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).

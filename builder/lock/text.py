@@ -226,7 +226,7 @@ _WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
 
 
 def comments_of(text: str) -> Comments:
-    """The comments that somebody wrote into ``text``, which must be YAML."""
+    """The comments that the user wrote into ``text``, which must be YAML."""
     own = set(HEADER.splitlines())
     lines = text.splitlines()
     numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line not in own]

@@ -51,8 +51,8 @@ def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
 
     def load(path: str, digest: str) -> bytes | None:
         contents = (foreign_files.read_stage(project.root, stage, path) for stage in (0, 2, 3, 1))
-        found = (content for content in contents if content and words.sha256_of(content) == digest)
-        return next(found, None) or lock_file.files_below(project.root)(path, digest)
+        staged = (content for content in contents if content and words.sha256_of(content) == digest)
+        return next(staged, None) or lock_file.files_below(project.root)(path, digest)
 
     def side(stage: int) -> Lock:
         content = foreign_files.read_stage(project.root, stage, RECORD) if stage in stages else None
