@@ -224,7 +224,7 @@ def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: Number
     repository = lock.images[name.repository]
     if moves.current or (moves.first and repository.current is None):
         lock = lock.with_repository(name.repository, repository.with_current(name.number))
-    return _with_pairings(lock, name, planned, moves.models)
+    return _with_pairings(lock, name, planned, moves.models, since=record.built)
 
 
 def _with_pins(lock: Lock, planned: PlannedImage) -> Lock:
@@ -233,8 +233,10 @@ def _with_pins(lock: Lock, planned: PlannedImage) -> Lock:
     return lock
 
 
-def _with_pairings(lock: Lock, name: ImageName, planned: PlannedImage, models: tuple[str, ...]) -> Lock:
+def _with_pairings(
+    lock: Lock, name: ImageName, planned: PlannedImage, models: tuple[str, ...], since: str = ""
+) -> Lock:
     recipe = planned.recipe.file if planned.recipe else None
     for model in models:
-        lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model)))
+        lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model), since=since))
     return lock

@@ -163,12 +163,13 @@ def _recorded(
     repository = lock.images[name.repository]
     if promote or repository.current is None:
         lock = lock.with_repository(name.repository, repository.with_current(name.number))
-    return _paired(lock, name, pairings)
+    return _paired(lock, name, pairings, since=record.built)
 
 
-def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource]) -> Lock:
+def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource], since: str = "") -> Lock:
     for model, origin in pairings.items():
-        lock = lock.with_pairing(model, model_revision.pairing(lock, model, name, origin))
+        pairing = model_revision.pairing(lock, model, name, origin)
+        lock = lock.with_pairing(model, replace(pairing, since=since or pairing.since))
     return lock
 
 

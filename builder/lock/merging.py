@@ -169,8 +169,10 @@ def _image(base: NumberedImage | None, ours: NumberedImage, theirs: NumberedImag
 def _repository(base: Repository | None, ours: Repository, theirs: Repository) -> Repository:
     before = base or Repository()
     current = _kept(before.current, ours.current, theirs.current)
-    order = [number for side in (ours, theirs) for number in (side.current, *side.previous) if number != current]
-    previous = tuple(dict.fromkeys(number for number in order if number is not None))
+    our_order, their_order = ((side.current, *side.previous) for side in (ours, theirs))
+    # What only one side had in use is later than what both had.
+    order = (*(number for number in their_order if number not in our_order), *our_order)
+    previous = tuple(number for number in order if number not in (None, current))
     numbers = _merged(before.numbers, ours.numbers, theirs.numbers, _image)
     return Repository(max(ours.next, theirs.next), current, previous if current else (), numbers)
 

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
+from builder.base import words
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
@@ -206,6 +208,11 @@ def commit_in(version: str) -> str | None:
     return match[1] if match else None
 
 
+def shown_base(pin: BasePin | None) -> str:
+    """A base image as a number records it, with the first digits of its digest; empty where there is none."""
+    return f"{pin.requested}@{words.short_digest(pin.resolved)}" if pin else ""
+
+
 def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
     """The hashes of mods as a number records them, by their first digits."""
     return {name: digest.removeprefix("sha256:")[:SHOWN] for name, digest in mods.items()}
@@ -280,14 +287,14 @@ class Model:
         if pairing.image == self.pairing.image:
             return replace(self, pairing=replace(pairing, since=self.pairing.since))
         before = (self.pairing, *self.previous)
-        return Model(replace(pairing, since=""), tuple(p for p in before if p.image != pairing.image))
+        return Model(pairing, tuple(p for p in before if p.image != pairing.image))
 
     def stepped_back_to(self, image: ImageName) -> Model:
         """The same model after a step back to its pairing with ``image``; see `Repository.stepped_back_to`."""
         previous = list(self.previous)
         place = next(n for n, pairing in enumerate(previous) if pairing.image == image)
         pairing, previous[place] = previous[place], self.pairing
-        return Model(replace(pairing, since=""), tuple(previous))
+        return Model(pairing, tuple(previous))
 
     def broken_rules(self, name: str, lock: Lock) -> Iterator[str]:
         """One line for each rule that the model, called ``name``, breaks in ``lock``."""
@@ -345,14 +352,16 @@ class Lock:
         return self.with_model(model, paired.with_pairing(pairing) if paired else Model(pairing))
 
     def dated(self, before: Lock, now: str) -> Lock:
-        """The lock with the time ``now`` at each pairing that has none, and did not serve its model ``before``."""
-        moved = {
-            name: replace(model, pairing=replace(model.pairing, since=now))
-            for name, model in self.models.items()
-            if not model.pairing.since
-            and (name not in before.models or before.models[name].pairing.image != model.pairing.image)
-        }
-        return replace(self, models={**self.models, **moved})
+        """The lock with the time ``now`` at each pairing that did not serve its model ``before``, unless it says since
+        when it does."""
+        dated = self
+        for name, model in self.models.items():
+            old = before.models.get(name)
+            known = {pairing.image: pairing.since for pairing in (old.pairing, *old.previous)} if old else {}
+            is_new = old is None or old.pairing.image != model.pairing.image
+            if is_new and model.pairing.since == known.get(model.pairing.image, ""):
+                dated = dated.with_model(name, replace(model, pairing=replace(model.pairing, since=now)))
+        return dated
 
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})

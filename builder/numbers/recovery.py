@@ -20,7 +20,7 @@ from builder.base.project import below_project
 from builder.engine import images
 from builder.engine.images import split_tag
 from builder.lock import lock_file, merging, text
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, shown_mods, shown_versions
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, shown_base, shown_mods, shown_versions
 from builder.numbers import adopted, build_directory, claims
 from builder.numbers.images_lock import RECORD
 from builder.plan import making, plan_model
@@ -323,6 +323,7 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         recipe=image_labels.recipe,
         versions=shown_versions(image_labels.versions),
         mods=shown_mods(image_labels.mods),
+        base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )
     part = Lock().with_image(name, image)
     for definition, pins in image_labels.pins.items():
@@ -330,5 +331,5 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
     for position, model in enumerate(image_labels.models):
         # The recipe's own model comes first, and the revision is that one's.
         revision = image_labels.revision if position == 0 else None
-        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision)))
+        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision, since=built)))
     return part

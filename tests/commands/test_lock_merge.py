@@ -116,7 +116,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     assert lock.models["m/ours"].pairing.image == ImageName(repository, 2)
     assert lock.models["m/theirs"].pairing.image == ImageName(repository, 3)
-    assert lock.images[repository].previous == (2, 1)
+    assert (lock.images[repository].current, lock.images[repository].previous) == (2, (3, 1))
     git(merged, "add", "images.lock", "builds", "evidence")
     git(merged, "commit", "--quiet", "--message=merged")
     assert git(merged, "status", "--porcelain") == ""

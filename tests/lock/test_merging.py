@@ -131,7 +131,7 @@ def test_different_numbers_of_one_repository_are_both_kept(
     theirs = built(base, ImageName(CPU, 5), make_image(5), model)
     both = git.merged(base, ours, theirs)
     assert sorted(both.images[CPU].numbers) == [1, 2, 3, 4, 5]
-    assert (both.images[CPU].current, both.images[CPU].previous) == (4, (3, 2, 1, 5))
+    assert (both.images[CPU].current, both.images[CPU].previous) == (4, (5, 3, 2, 1))
     assert both.models["m/other"].pairing.image == ImageName(CPU, 4)
     if model:
         assert both.models[model].pairing.image == ImageName(CPU, 5)
