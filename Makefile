@@ -104,7 +104,7 @@ bench: $(READY) engine
 	@.venv/bin/python -m benchmarks --write
 
 reference: $(READY)
-	@.venv/bin/python -m builder.lock.kinds
+	@.venv/bin/python -m builder.lock.layout
 	@.venv/bin/python -m docs.reference.generate
 
 wheel: $(READY)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from builder.base.project import Project
-from builder.lock import text
+from builder.lock import closures, lock_file, text
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 from tests import projects
 
@@ -17,6 +18,19 @@ def numbered(mods: dict[str, str] | None = None) -> NumberedImage:
     """An image of the definition ``small``."""
     digest = f"sha256:{'0' * 64}"
     return NumberedImage("2026-11-20T22:00:00Z", "small", "linux/amd64", digest, digest, 5, mods=mods or {})
+
+
+def reread(text: str, *locks: Lock) -> Lock:
+    """The lock that ``text`` holds; the files with packages are those of ``locks``."""
+    contents = dict(closures.file_of(*each) for lock in locks for each in closures.of_lock(lock))
+    return lock_file.parse_and_explain(text, load=lambda _path, digest: contents.get(digest))
+
+
+def write_lock(folder: Path, lock: Lock) -> None:
+    """Writes images.lock and its files with packages into a project's folder."""
+    projects.write(folder / "images.lock", text.dump_lock(lock))
+    for each in closures.of_lock(lock):
+        projects.write(folder / closures.path_of(*each[:3]), closures.file_of(*each)[1].decode())
 
 
 def without_circumstances(image: NumberedImage) -> NumberedImage:

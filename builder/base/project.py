@@ -28,7 +28,7 @@ _STATE_FILES = (
     "id.lock",
     "steptimes.json",
 )
-_STATE_PREFIXES = (".", "engine", "new-", "node-", "renumber-")
+_STATE_PREFIXES = (".", "engine", "new-", "node-", "merge-")
 
 
 class _Below:

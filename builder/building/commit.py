@@ -13,7 +13,7 @@ from builder.base import files
 from builder.building.request import AlreadyBuilt, HeldPointer, ModelOutcome
 from builder.engine import images
 from builder.evidence import requirements
-from builder.lock import text
+from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Repository
 from builder.numbers import images_lock
 from builder.pins import vendored
@@ -138,7 +138,8 @@ def commit_image(workspace: Workspace, baked: BakedImage, record: NumberedImage,
         name = transaction.next_name(planned.plan.repository, record.fingerprint)
         # For the day that images.lock is lost.
         own_part = _recorded(Lock(), name, planned, record, replace(moves, pins=True))
-        files.write_plain_file(directory / images_lock.RECORD, text.dump_lock(own_part).encode())
+        for file, content in lock_file.record_files(own_part).items():
+            files.write_plain_file(directory / file, content)
         transaction.place(name, candidate)
         transaction.commit(_recorded(transaction.lock, name, planned, record, moves))
     # The end of the transaction has set `latest`.
@@ -223,7 +224,7 @@ def _recorded(lock: Lock, name: ImageName, planned: PlannedImage, record: Number
     repository = lock.images[name.repository]
     if moves.current or (moves.first and repository.current is None):
         lock = lock.with_repository(name.repository, repository.with_current(name.number))
-    return _with_pairings(lock, name, planned, moves.models)
+    return _with_pairings(lock, name, planned, moves.models, since=record.built)
 
 
 def _with_pins(lock: Lock, planned: PlannedImage) -> Lock:
@@ -232,8 +233,10 @@ def _with_pins(lock: Lock, planned: PlannedImage) -> Lock:
     return lock
 
 
-def _with_pairings(lock: Lock, name: ImageName, planned: PlannedImage, models: tuple[str, ...]) -> Lock:
+def _with_pairings(
+    lock: Lock, name: ImageName, planned: PlannedImage, models: tuple[str, ...], since: str = ""
+) -> Lock:
     recipe = planned.recipe.file if planned.recipe else None
     for model in models:
-        lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model)))
+        lock = lock.with_pairing(model, Pairing(name, recipe, planned.revisions.get(model), since=since))
     return lock

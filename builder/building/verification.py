@@ -15,7 +15,7 @@ from builder.base.events import Message, Report, task
 from builder.definitions import command, image, mod, recipe, recipe_problems
 from builder.engine import containers, images, installed, versions
 from builder.engine.client import EngineHTTPError
-from builder.lock.model import NumberedImage
+from builder.lock.model import NumberedImage, shown_base, shown_mods, shown_versions
 from builder.plan import plan_model
 from builder.plan.plan_model import WORKSPACE, Plan
 
@@ -64,12 +64,25 @@ def verify_image(workspace: Workspace, baked: BakedImage, without: Mapping[str, 
         input_hash=plan.input_hash,
         size=images.disk_size(engine, baked.work.tag),
         recipe=planned.recipe.file if planned.recipe else None,
-        versions=plan.versions,
-        mods={mod.name: mod.content_hash for mod in plan.mods},
+        versions=shown_versions(plan.versions),
+        mods=shown_mods({mod.name: mod.content_hash for mod in plan.mods}),
+        base=shown_base(plan.chain[0].pins.base),
+        transformers=_transformers(plan),
         builder=engine.instance if engine.builds_elsewhere else None,
         gpu=gpu,
         unchecked=unchecked,
     )
+
+
+def _transformers(plan: Plan) -> str:
+    """The version of transformers that the pins of the chain bring; the last one counts."""
+    pins = [part.pins for part in plan.chain]
+    brought = [
+        *(each.base.packages for each in pins if each.base),
+        *(each.python.packages for each in pins if each.python),
+    ]
+    versions = [package.version for packages in brought for package in packages if package.name == "transformers"]
+    return versions[-1] if versions else ""
 
 
 def _keep_record(engine: Endpoint, baked: BakedImage) -> None:

@@ -99,7 +99,8 @@ def _print_made(result: InitResult) -> None:
     for file in result.kept:
         print_result(f"  {file} already exists and was left unchanged")
     if result.git:
-        print_result("  a git repository with nothing committed yet")
+        print_result("  a git repository with nothing committed yet; to let builder merge images.lock in it:")
+        print_result("  `git config merge.builder.driver 'builder lock --merge-driver %O %A %B'`")
 
 
 def _parts(result: InitResult) -> dict[str, list[str]]:

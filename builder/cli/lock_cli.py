@@ -1,7 +1,8 @@
-"""This page defines the command line of builder lock: the update of pins, and the two repairs, recover and renumber."""
+"""This page defines the command line of builder lock: the update of pins, and the two repairs, recover and merge."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +10,7 @@ import click
 from builder.base import words
 from builder.cli.json_data import data
 from builder.cli.options import Context, json_option, names, parse_update, pass_context, platform_option, update_option
-from builder.cli.output import print_json, print_result
+from builder.cli.output import print_json, print_note, print_result
 
 if TYPE_CHECKING:
     from builder.commands.lock import MovedPin
@@ -26,8 +27,9 @@ SHOWN_COMMITS = 20
 @click.option("--check", is_flag=True, help="Resolve nothing; end with 4 if images.lock lacks a pin that is needed.")
 @click.option("--recover", is_flag=True, help="Rebuild a lost images.lock from builds/ and the engine.")
 @click.option(
-    "--renumber", is_flag=True, help="After a merge: keep both images where two branches used the same number."
+    "--merge", is_flag=True, help="In a merge with conflicts: make one images.lock of both sides, and keep all images."
 )
+@click.option("--merge-driver", nargs=3, type=click.Path(path_type=Path, exists=True), hidden=True)
 @json_option
 @pass_context
 def lock(
@@ -37,7 +39,8 @@ def lock(
     platform: str | None,
     check: bool,
     recover: bool,
-    renumber: bool,
+    merge: bool,
+    merge_driver: tuple[Path, Path, Path] | None,
     as_json: bool,
 ) -> int:
     """Resolve or move pins without building.
@@ -46,10 +49,12 @@ def lock(
     resolved is written; the rest is listed at the end, and the exit code is 6. A base image that others build is pulled
     to read what it brings (vLLM, FlashInfer, packages); one that is not pinned yet, only if its definition is named.
     """
-    if recover or renumber:
-        if (recover and renumber) or definitions or update or check or platform:
-            raise click.UsageError("--recover and --renumber stand alone")
-        return (_recover if recover else _renumber)(context, as_json)
+    if merge_driver:
+        return _drive(*merge_driver)
+    if recover or merge:
+        if (recover and merge) or definitions or update or check or platform:
+            raise click.UsageError("--recover and --merge stand alone")
+        return (_recover if recover else _merge)(context, as_json)
     if check:
         return _check(context, definitions, platform, as_json)
     from builder.commands import lock as command
@@ -134,11 +139,21 @@ def _recover(context: Context, as_json: bool) -> int:
     return code
 
 
-def _renumber(context: Context, as_json: bool) -> int:
-    """Keeps both images where two branches gave one number to different ones."""
+def _drive(base: Path, ours: Path, theirs: Path) -> int:
+    """Merges three versions of images.lock for git (`man gitattributes`, merge drivers); a conflict gets its marks."""
     from builder.commands import lock as command
 
-    result = command.renumber_lock(context.workspace())
+    if command.merge_files(base, ours, theirs):
+        return 0
+    print_note("images.lock: both sides changed the same; `builder lock --merge` makes one of both")
+    return NEEDS_ATTENTION
+
+
+def _merge(context: Context, as_json: bool) -> int:
+    """Makes one images.lock of both sides of a merge."""
+    from builder.commands import lock as command
+
+    result = command.merge_lock(context.workspace())
     if as_json:
         keys = "from=origin to fingerprint=image.fingerprint build_directory=directory"
         print_json(
@@ -154,14 +169,14 @@ def _renumber(context: Context, as_json: bool) -> int:
         if not each.directory:
             print_result(f"  its build directory was found nowhere: take it back with git as builds/{each.to}")
     for line in result.chosen:
-        print_result(f"both sides changed {line}: the first one's was kept")
+        print_result(f"kept {line}")
     for name in result.tagged:
         print_result(f"{name} has its tag in this engine")
     for model, name, way_back in result.absent:
         print_result(f"{model} is paired with {name}, which is not in this engine: {way_back}")
     if result.written:
         folders = "builds evidence" if context.project.evidence.exists() else "builds"
-        print_result(f"images.lock is whole again; to go on: `git add images.lock {folders}`")
+        print_result(f"images.lock is merged; to go on: `git add images.lock {folders}`")
     elif not result.tagged:
-        print_result("nothing to mend")
+        print_result("nothing to merge")
     return 0

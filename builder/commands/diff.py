@@ -216,7 +216,11 @@ def _at(project: Project, revision: str) -> Lock:
         raise UsageError(
             f"{revision} has no {project.lock.name}", hint="`git log images.lock` shows the revisions that have one"
         )
-    return lock_file.parse_bytes(content, f"{revision}:{project.lock.name}")
+    return lock_file.parse_bytes(
+        content,
+        f"{revision}:{project.lock.name}",
+        lambda path, _digest: foreign_files.read_file(project.root, revision, path),
+    )
 
 
 def _current(lock: Lock) -> dict[str, str]:

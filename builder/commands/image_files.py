@@ -11,7 +11,7 @@ from builder.base.events import Message, Report, delayed_progress
 from builder.building import work_folder
 from builder.engine import archives, images
 from builder.evidence import requirements, store
-from builder.lock import lock_file, merging
+from builder.lock import closures, lock_file, merging
 from builder.moving import archive
 from builder.numbers import build_directory, images_lock, named_registry, status
 from builder.numbers.images_lock import RECORD, Candidate
@@ -244,7 +244,12 @@ def _with_archive(workspace: Workspace, lock: Lock, contents: Archive) -> Lock:
 def _pins(contents: Archive) -> dict[str, dict[str, Pins]]:
     """The pins that the image was built with, from its build directory."""
     record = contents.build.get(RECORD)
+
+    def load(_path: str, digest: str) -> bytes | None:
+        file = contents.build.get(closures.name_of_copy(digest))
+        return file.content if file else None
+
     try:
-        return lock_file.parse_bytes(record.content, RECORD).pins if record else {}
+        return lock_file.parse_bytes(record.content, RECORD, load).pins if record else {}
     except LockError:
         return {}

@@ -144,12 +144,14 @@ def init_project(
     lock_file.read_project_lock(project)  # a damaged one, and a lost one, are told before anything is written
     files.make_folder(root)
     shipped.write_shipped(project, [each for each in planned if each.state != "same" and each not in last])
+    staged = project.state / "new-files"
+    shutil.rmtree(staged, ignore_errors=True)
     if not has_lock:
-        with lock_file.writing(project.lock) as writer:
+        with lock_file.writing(project.lock, root=staged) as writer:
             writer.commit(selected.pins)
     digests = {each.path: sha256_of(each.after) for each in planned if each.path not in shipped.LINES}
     shipped.write_shipped_record(project, InitRecord(str(release.of_this_program()), contents, digests))
-    _put_last(project, last)
+    _put_last(project, staged, last)
     return InitResult(
         project=project,
         selection=selected,
@@ -201,17 +203,15 @@ def _folder(folder: Path, environ: Mapping[str, str]) -> Path:
     return root
 
 
-def _put_last(project: Project, planned: Sequence[PlannedFile]) -> None:
+def _put_last(project: Project, staged: Path, planned: Sequence[PlannedFile]) -> None:
     """Writes the files that a project is told by aside, and gives them their place in one step."""
-    staged = project.state / "new-dockerfiles"
-    shutil.rmtree(staged, ignore_errors=True)
     for each in planned:
-        path = staged / Path(each.path).relative_to(_LAST)
+        path = staged / each.path
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(each.after)
         path.chmod(0o755 if each.file.executable else 0o644)
     try:
-        files.put_folder_in_place(staged, project.dockerfiles)
+        files.put_folder_in_place(staged / _LAST, project.dockerfiles)
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise

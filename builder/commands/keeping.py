@@ -15,8 +15,8 @@ from builder.building import mod_choice, work_folder
 from builder.engine import bake_run, images
 from builder.evidence import requirements
 from builder.lab.checkpoints import conversion
-from builder.lock import lock_file, merging, text
-from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version
+from builder.lock import lock_file, merging
+from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods, shown_versions
 from builder.numbers import adopted, claims, images_lock, retention, status
 from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
@@ -99,8 +99,10 @@ def adopt_image(
             fingerprint=images.fingerprint(details),
             input_hash="",
             size=images.disk_size(workspace.engine, named),
-            versions={name: Version(package.version, package.commit) for name, package in sources.items()},
-            mods=own_labels.mods if own_labels else {},
+            versions=shown_versions(
+                {name: Version(package.version, package.commit) for name, package in sources.items()}
+            ),
+            mods=shown_mods(own_labels.mods if own_labels else {}),
             adopted=Adoption(source, adopted.in_registries(details, source)),
         )
         if reason := merging.refused(Lock().with_image(ImageName(repository, 1), record)):
@@ -111,7 +113,7 @@ def adopt_image(
             if (name := _numbered(transaction.lock, repository, details)) is None:
                 name = transaction.next_name(repository, record.fingerprint)
                 own_part = _recorded(Lock(), name, record, pairings, promote=promote)
-                files[images_lock.RECORD] = StagedFile(text.dump_lock(own_part).encode())
+                files |= {file: StagedFile(content) for file, content in lock_file.record_files(own_part).items()}
                 work_folder.write_work_folder(job.directory, files)
                 candidate = images_lock.Candidate(details.id, job.directory, details.id, record.fingerprint)
                 transaction.place(name, candidate)
@@ -158,12 +160,13 @@ def _recorded(
     repository = lock.images[name.repository]
     if promote or repository.current is None:
         lock = lock.with_repository(name.repository, repository.with_current(name.number))
-    return _paired(lock, name, pairings)
+    return _paired(lock, name, pairings, since=record.built)
 
 
-def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource]) -> Lock:
+def _paired(lock: Lock, name: ImageName, pairings: Mapping[str, PairingSource], since: str = "") -> Lock:
     for model, origin in pairings.items():
-        lock = lock.with_pairing(model, model_revision.pairing(lock, model, name, origin))
+        pairing = model_revision.pairing(lock, model, name, origin)
+        lock = lock.with_pairing(model, replace(pairing, since=since or pairing.since))
     return lock
 
 

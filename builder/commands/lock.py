@@ -18,19 +18,22 @@ from builder.definitions.image import ImageDefinition, Overrides, definition_nam
 from builder.engine import images, versions
 from builder.evidence import store
 from builder.lab.compare import changes
-from builder.lock import lock_file, merging
+from builder.lock import lock_file, merging, text
+from builder.lock.kinds import conflict_marks
 from builder.lock.model import GitPin, ImageName, IncludedPin, Lock, NumberedImage, Pins
 from builder.numbers import adopted, claims, images_lock, recovery, status
 from builder.pins import chain as chains
 from builder.pins import pinning, vendored
-from builder.sources import git
+from builder.sources import foreign_files, git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from builder.base.project import Project
     from builder.engine.client import Endpoint
     from builder.lab.compare.changes import PackageChange
+    from builder.lock.closures import Load
     from builder.numbers.recovery import RecoverableImage
     from builder.numbers.workspace import Workspace
     from builder.pins.pinning import OlderVersion
@@ -66,9 +69,9 @@ def recover_lock(workspace: Workspace) -> Recovered:
     project = workspace.project
     damaged: list[bytes] = []
 
-    def read(content: bytes, file: str) -> Lock:
+    def read(content: bytes, file: str, load: Load) -> Lock:
         try:
-            return lock_file.parse_bytes(content, file)
+            return lock_file.parse_bytes(content, file, load)
         except LockError:
             if not merging.is_lost(content, file):
                 raise
@@ -131,9 +134,9 @@ def _in_build_order(missing: Sequence[RecoverableImage]) -> list[RecoverableImag
     return sorted(missing, key=lambda number: (times[number.name], number.name))
 
 
-# ``lock --renumber``: repairs images.lock after a merge in which one number is two images. One of each pair gets the
-# next free number, with its build directory, and the pairings follow. The image that this engine has under the number
-# keeps it, or else the first one in the file.
+# ``lock --merge``: makes one images.lock of the versions that git keeps of an unfinished merge, rebase, cherry-pick or
+# `stash pop`. Where both sides gave a number to different images, one of them gets the next free number, with its build
+# directory, and the pairings follow. The image that this engine has under the number keeps it, or else ours.
 
 
 @dataclass(frozen=True)
@@ -147,8 +150,8 @@ class RenumberedImage:
 
 
 @dataclass(frozen=True)
-class RepairedLock:
-    """The result of a repair. ``chosen`` names the values that differ between the sides and were taken from the first;
+class MergedLock:
+    """The result of a merge. ``chosen`` names the values that differ between the sides and were taken from the first;
     ``tagged`` the numbers that got their tags in this engine; ``written`` is true if images.lock changed. ``absent``
     are the models that are paired with an image that this engine does not have now, each with what brings it here."""
 
@@ -159,31 +162,31 @@ class RepairedLock:
     absent: tuple[tuple[str, ImageName, str], ...] = ()
 
 
-def renumber_lock(workspace: Workspace) -> RepairedLock:
-    """Makes one lock of both sides of a merge, and brings build directories and tags in line with it. A lock that needs
-    no repair stays as it is. Where another machine repaired it, the tags of this engine follow. Raises LockError where
-    a side is damaged in another way, or images.lock is lost."""
+def merge_lock(workspace: Workspace) -> MergedLock:
+    """Makes one lock of the versions in git's index, and brings build directories and tags in line with it. A lock that
+    is not in a merge stays as it is; where another machine merged it, the tags of this engine follow. Raises LockError
+    where a side is damaged, or images.lock is lost."""
     project = workspace.project
     lock_file.refuse_lost_lock(project)
-    locks: list[Lock] = []
+    sides = recovery.staged_locks(project)
+    unfinished = False
 
-    def read(content: bytes, file: str) -> Lock:
-        try:
-            locks.extend(merging.locks(content.decode(), file))
-        except UnicodeDecodeError:
-            locks.append(lock_file.parse_bytes(content, file))
-        return locks[0]
+    def read(content: bytes, file: str, load: Load) -> Lock:
+        nonlocal unfinished
+        # Without markers the file was merged, by git, by hand, or by a run of this command that was killed.
+        unfinished = bool(sides and conflict_marks(content.decode(errors="replace")))
+        return Lock() if unfinished else lock_file.parse_bytes(content, file, load)
 
     with images_lock.repair_lock(workspace, read) as writer:
         recovery.remove_unfinished(project)
         merged = writer.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []
-        for other in locks[1:]:
-            merged, theirs, renumbered_pairs = _separate(workspace, merged, other)
-            pairs += renumbered_pairs
-            chosen += merging.chosen(merged, theirs)
-            merged = merging.union(merged, theirs)
+        if sides and unfinished:
+            base, ours, theirs = sides
+            ours, theirs, pairs = _separate(workspace, base, ours, theirs)
+            chosen = list(merging.chosen(base, ours, theirs))
+            merged = merging.union(base, ours, theirs)
         # Directories before the lock, tags after it: where this is killed in between, the same command finishes.
         renumbered = []
         for origin, to in pairs:
@@ -194,7 +197,22 @@ def renumber_lock(workspace: Workspace) -> RepairedLock:
         written = writer.commit(merged)
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
-    return RepairedLock(tuple(renumbered), tuple(chosen), tagged, written, absent)
+    return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, absent)
+
+
+def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
+    """Makes ``ours`` the merge of three versions of images.lock, for git; False where both sides changed the same, or
+    gave a number to different images. ``ours`` has git's markers then, and `merge_lock` decides. Raises LockError for a
+    version that cannot be read."""
+    common, our, their = (
+        lock_file.parse_bytes(path.read_bytes(), path.name) if path.stat().st_size else Lock()
+        for path in (base, ours, theirs)
+    )
+    if merging.clashes(our, their) or any(merging.chosen(common, our, their)):
+        foreign_files.mark_conflict(base, ours, theirs)
+        return False
+    files.write_alone(ours, text.dump_lock(merging.union(common, our, their)).encode())
+    return True
 
 
 def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, str]]:
@@ -209,14 +227,16 @@ def _absent(workspace: Workspace, lock: Lock) -> Iterator[tuple[str, ImageName, 
             yield model, name, adopted.way_back(name, record)
 
 
-def _separate(workspace: Workspace, ours: Lock, theirs: Lock) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
+def _separate(
+    workspace: Workspace, base: Lock, ours: Lock, theirs: Lock
+) -> tuple[Lock, Lock, list[tuple[ImageName, ImageName]]]:
     """Both sides with different numbers for different images, and the old and new name of each that changed."""
     renumbered = []
     for name in merging.clashes(ours, theirs):
         our_image, their_image = (lock.images[name.repository].numbers[name.number] for lock in (ours, theirs))
         keep_theirs = _fingerprint(workspace.engine, name) == their_image.fingerprint != our_image.fingerprint
         to_renumber = our_image if keep_theirs else their_image
-        number = _free_number(workspace, merging.union(ours, theirs), name.repository, to_renumber)
+        number = _free_number(workspace, merging.union(base, ours, theirs), name.repository, to_renumber)
         if keep_theirs:
             ours = merging.renamed(ours, name, number)
         else:

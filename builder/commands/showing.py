@@ -72,6 +72,6 @@ def show_image(workspace: Workspace, text: str) -> ShownImage:
         directory=directory,
         args=args if isinstance(args, dict) else {},
         uses_gpu=serves and image.serve_settings(project, row.image.definition).gpus != "none",
-        evidence=listing.evidence(workspace, None, lock, overview, whole=True).get(name),
+        evidence=listing.evidence(workspace, None, lock, overview).get(name),
         witnesses=matrix.read_statements(project, name, row.image.fingerprint),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from builder.base import files, words
+from builder.base import words
 from builder.base.errors import BuilderError, ConflictError, MeasuringError, NothingToDoError, UsageError
 from builder.base.events import Message
 from builder.base.words import did_you_mean
@@ -192,15 +192,12 @@ def _recipe_of(workspace: Workspace, upgrade: Upgrade, model: str) -> Recipe | N
 
 # The end of an upgrade: pins, pairings and ``latest`` move to the candidate, all in one transaction.
 
-_LARGEST_RECORD = 16 << 20
-
 
 def _promote(workspace: Workspace, upgrade: Upgrade) -> tuple[str, ...]:
     """Moves pins, pairings and ``latest`` in one transaction, or nothing at all: returns the reasons then."""
     name = upgrade.candidate_image
     # The pins that the candidate was built with.
-    record = workspace.project.build_directory(name.repository, name.number) / images_lock.RECORD
-    pins = lock_file.parse_bytes(files.read_plain_file(record, _LARGEST_RECORD), images_lock.RECORD).pins
+    pins = lock_file.read_record(workspace.project.build_directory(name.repository, name.number)).pins
     with images_lock.transaction(workspace) as transaction:
         lock = transaction.lock
         if _are_moved(lock, upgrade):

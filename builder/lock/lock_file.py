@@ -12,20 +12,24 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from builder.base import files
+from builder.base import files, words
 from builder.base.errors import Location, LockBusyError, LockError, Problem
-from builder.lock import text
-from builder.lock.kinds import REPOSITORY, TAKE_BACK, WrongError, conflict_marks, lock_error
+from builder.lock import closures, text
+from builder.lock.kinds import MERGE, REPOSITORY, TAKE_BACK, WrongError, conflict_marks, lock_error
 from builder.lock.model import ImageName, Lock
-from builder.lock.text import dump_lock
+from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import TypeGuard
 
     from builder.base.files import FileLock
     from builder.base.project import Project
+    from builder.lock.closures import Load
+    from builder.lock.model import BasePin, PythonPin
+    from builder.lock.text import Comments
 
 
 # The journal: which number is being given, or which pointer moved, at this moment. images.lock is the record, and
@@ -128,7 +132,9 @@ def _begun(project: Project) -> Iterator[Path]:
 # Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
 # Nothing is guessed: the lock decides which image runs.
 
+RECORD = "images.lock"
 _LARGEST_LOCK = 256 << 20  # bytes; a link to a device has no end
+_NEW = ".new"
 
 
 def read_project_lock(project: Project) -> Lock:
@@ -136,7 +142,7 @@ def read_project_lock(project: Project) -> Lock:
     where the file is lost."""
     content = read_bytes(project.lock)
     if content is not None:
-        return parse_bytes(content, project.lock.name)
+        return parse_bytes(content, project.lock.name, files_below(project.root))
     # only now: a lock that exists is read without json
 
     refuse_lost_lock(project)
@@ -147,7 +153,36 @@ def read_lock(path: Path) -> Lock:
     """Reads the lock in ``path``; an empty one where there is no such file. Raises LockError as ``parse`` does, and for
     a file that cannot be opened."""
     content = read_bytes(path)
-    return Lock() if content is None else parse_bytes(content, path.name)
+    return Lock() if content is None else parse_bytes(content, path.name, files_below(path.parent))
+
+
+def read_record(directory: Path) -> Lock:
+    """Reads the part of images.lock that a build directory keeps. Raises LockError, and OSError."""
+    content = files.read_plain_file(directory / RECORD, _LARGEST_LOCK)
+    return parse_bytes(content, RECORD, lambda _, digest: _read_file(directory / closures.name_of_copy(digest)))
+
+
+def record_files(part: Lock) -> dict[str, bytes]:
+    """The files of a build directory that keep a part of images.lock, by their names."""
+    return {RECORD: dump_lock(part).encode(), **closures.copies(part)}
+
+
+def files_below(root: Path) -> Load:
+    """The files with packages of the project in ``root``. A writer that was killed may have left one beside its
+    place."""
+
+    def load(path: str, digest: str) -> bytes | None:
+        contents = [_read_file(root / name) for name in (path, path + _NEW)]
+        return next((content for content in contents if content and words.sha256_of(content) == digest), contents[0])
+
+    return load
+
+
+def _read_file(path: Path) -> bytes | None:
+    try:
+        return files.read_plain_file(path, _LARGEST_LOCK)
+    except OSError:
+        return None
 
 
 def read_bytes(path: Path) -> bytes | None:
@@ -162,25 +197,25 @@ def read_bytes(path: Path) -> bytes | None:
         raise LockError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
-def parse_bytes(content: bytes, file: str) -> Lock:
-    """Does the same as ``parse`` for the bytes of a file. Raises LockError also where they are not UTF-8."""
+def parse_bytes(content: bytes, file: str, load: Load = lambda _path, _digest: None) -> Lock:
+    """Does the same as ``parse_and_explain`` for the bytes of a file. Raises LockError also where they are not
+    UTF-8."""
     try:
-        return parse_and_explain(content.decode(), file)
+        return parse_and_explain(content.decode(), file, load)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode()
         place = Location(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise lock_error([Problem(place, "not UTF-8 text")], TAKE_BACK) from None
 
 
-def parse_and_explain(content: str, file: str = "images.lock") -> Lock:
-    """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, for a conflict
-    marker, a file cut off, invalid YAML, a newer version, an unknown key, a wrong value, and a key or number that
-    stands twice."""
-    if conflict_marks(content):
-        from builder.lock import merging
-
-        raise merging.conflict_error(content, file)
-    return text.parse_lock(content, file)
+def parse_and_explain(content: str, file: str = "images.lock", load: Load = lambda _path, _digest: None) -> Lock:
+    """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
+    Raises LockError, with every problem, for a conflict marker, a file cut off, invalid YAML, another version, an
+    unknown key, a wrong value, and a key or number that stands twice."""
+    if marks := conflict_marks(content):
+        problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
+        raise lock_error(problems, MERGE)
+    return text.parse_lock(content, file, load)
 
 
 # The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one: the text
@@ -188,46 +223,101 @@ def parse_and_explain(content: str, file: str = "images.lock") -> Lock:
 # killed writer left under that name means nothing; the next writer overwrites it.
 
 if TYPE_CHECKING:
-    Read = Callable[[bytes, str], Lock]
+    Read = Callable[[bytes, str, Load], Lock]
 
 
 class LockWriter:
     """The right to write images.lock until the block of ``writing`` ends. ``lock`` is the content of the file now."""
 
-    def __init__(self, path: Path, writer: FileLock, read: Read) -> None:
-        self._path = path
-        self._writer = writer
+    def __init__(self, path: Path, root: Path, writer: FileLock, read: Read) -> None:
+        self._path, self._root, self._writer = path, root, writer
+        self._load = files_below(root)
         self._content = read_bytes(path)
-        self.lock = Lock() if self._content is None else read(self._content, path.name)
+        self.lock = Lock() if self._content is None else read(self._content, path.name, self._load)
+        _settle(root, self.lock)
 
     def commit(self, lock: Lock) -> bool:
-        """Writes ``lock`` to images.lock; returns False where the file holds it already and nothing was written.
+        """Writes ``lock`` to images.lock, and the files with packages that are new; returns False where all is there
+        already. Comments that the user wrote into the file stay.
 
-        Raises LockError where the file cannot be written or was changed meanwhile, and is then left as it is;
+        Raises LockError where a file cannot be written or was changed meanwhile, and images.lock is then as it was;
         UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).
         """
         if self._writer.released:
             raise ValueError("images.lock may be written only inside `with writing(…)`")
+        lock = lock.dated(self.lock, words.now())
         if broken := list(lock.broken_rules()):
             raise ValueError("; ".join(broken))
-        text = dump_lock(lock)
+        text = dump_lock(lock, self._comments())
         content = text.encode()
-        if content == self._content:
+        stored = {(pin.packages.path, pin.packages.digest) for *_, pin in closures.of_lock(self.lock) if is_file(pin)}
+        new = {}
+        for definition, platform, part, pin in closures.of_lock(lock):
+            path = closures.path_of(definition, platform, part)
+            if (path, closures.digest_of(definition, platform, part, pin)) not in stored:
+                new[path] = closures.file_of(definition, platform, part, pin)[1]
+        if content == self._content and not new:
             return False
         try:
-            written = parse_and_explain(text, self._path.name)
+            written = parse_and_explain(text, self._path.name, self._load)
         except LockError as error:
             raise ValueError(f"this would make images.lock unreadable: {error}") from error
+        for path, packages in new.items():
+            self._write_beside(self._root / path, packages)
         _replace(self._path, self._content, content)
         self._content, self.lock = content, written
+        _settle(self._root, written)
         return True
+
+    def _write_beside(self, path: Path, content: bytes) -> None:
+        """Writes a file with packages beside its place, where the old one stays until images.lock has the new
+        digest."""
+        try:
+            files.make_folder(path.parent)
+            files.write_alone(path.with_name(path.name + _NEW), content)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from None
+
+    def _comments(self) -> Comments:
+        try:
+            return comments_of((self._content or b"").decode())
+        except (LockError, UnicodeDecodeError):  # a damaged file that is repaired
+            return {}
+
+
+def is_file(pin: BasePin | PythonPin) -> TypeGuard[Any]:
+    """True for a pin whose packages are in a file that was read."""
+    return isinstance(pin.packages, closures.LockedPackages)
+
+
+def _settle(root: Path, lock: Lock) -> None:
+    """Puts the files with packages in place that images.lock records, and removes those that it does not: of a writer
+    that was killed."""
+    for path in root.glob(f"dockerfiles/*/.*packages.*.txt{_NEW}{_NEW}"):  # of a writer that was killed even earlier
+        path.unlink(missing_ok=True)
+    beside = list(root.glob(f"dockerfiles/*/*packages.*.txt{_NEW}"))
+    if not beside:
+        return
+    recorded = {closures.path_of(*each[:3]): closures.digest_of(*each) for each in closures.of_lock(lock)}
+    for path in beside:
+        place = path.with_name(path.name.removesuffix(_NEW))
+        if words.sha256_of(_read_file(path) or b"") == recorded.get(place.relative_to(root).as_posix()):
+            path.replace(place)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def writing(
-    path: Path, *, wait_seconds: float = 30, on_wait: Callable[[], None] | None = None, read: Read = parse_bytes
+    path: Path,
+    *,
+    root: Path | None = None,
+    wait_seconds: float = 30,
+    on_wait: Callable[[], None] | None = None,
+    read: Read = parse_bytes,
 ) -> Iterator[LockWriter]:
     """Locks images.lock for writing and reads it; only ``commit`` writes. Keep the block short: others wait.
+    ``root`` has the files with packages, where that is not the folder of ``path``.
     ``on_wait`` is called once when another process writes for longer than a moment. ``read`` makes a lock of the file's
     bytes and its name, for the repair of a damaged one.
 
@@ -242,7 +332,7 @@ def writing(
             hint="replace the link by the file, which git has, or link to where that is",
         ) from None
     with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
-        yield LockWriter(real, writer, read)
+        yield LockWriter(real, root or path.parent, writer, read)
 
 
 @contextlib.contextmanager

@@ -1,22 +1,22 @@
-"""This page merges two versions of images.lock.
+"""This page merges two versions of images.lock with the one that both come from.
 
-Content that others wrote comes first, then the merge, then the two sides of a conflict that git left in the file.
+Content that others wrote comes first, then the numbers that both sides gave, then the merge.
 The numbers of both sides are kept. Where both sides changed the same value, ours counts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from builder.base.errors import Location, LockError, NewerLockError, Problem, UsageError
-from builder.lock.kinds import MERGE, conflict_marks, lock_error
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, latest_first, sequences_of
-from builder.lock.text import dump_lock, parse_lock
-from builder.lock.yaml_tree import Tree, read_tree
+from builder.base.errors import LockError, NewerLockError, UsageError
+from builder.lock import lock_file
+from builder.lock.kinds import conflict_marks
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
+from builder.lock.text import dump_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 
 # Parts of images.lock that are made of what others wrote, such as the labels of an image.
@@ -26,7 +26,7 @@ def refused(part: Lock) -> str:
     """The reason why images.lock cannot hold ``part``: a name that no image, mod or definition has, or a value of
     another kind; empty where it can."""
     try:
-        parse_lock(dump_lock(part), "its labels")
+        lock_file.parse_and_explain(dump_lock(part), "its labels")
     except (LockError, UsageError) as error:
         return error.message.splitlines()[0]
     except (TypeError, ValueError, AttributeError):
@@ -78,20 +78,21 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
     return replace(lock.with_repository(name.repository, renumbered), models=models)
 
 
-def union(ours: Lock, theirs: Lock) -> Lock:
-    """All that either side records. The sequences decide which number is current and which serves a model, as they do
-    after a merge by git. Of a number that clashes, ours is kept."""
-    pins = {name: {**theirs.pins.get(name, {}), **ours.pins.get(name, {})} for name in (*ours.pins, *theirs.pins)}
-    names = (*ours.images, *theirs.images)
-    images = {name: _repository(ours.images.get(name), theirs.images.get(name)) for name in names}
-    models = {name: _model(ours.models.get(name), theirs.models.get(name)) for name in (*ours.models, *theirs.models)}
-    return Lock(pins, images, models)
+def union(base: Lock, ours: Lock, theirs: Lock) -> Lock:
+    """All that either side records; a value that one side alone changed since ``base`` is that one's. Of a number that
+    clashes, ours is kept. An empty ``base`` lets ours count everywhere."""
+    pins = {
+        name: _merged(base.pins.get(name, {}), ours.pins.get(name, {}), theirs.pins.get(name, {}), _kept)
+        for name in (*ours.pins, *theirs.pins)
+    }
+    images = _merged(base.images, ours.images, theirs.images, _repository)
+    return Lock(pins, images, _merged(base.models, ours.models, theirs.models, _model))
 
 
 def adopt(ours: Lock, imported: Lock) -> Lock:
     """``ours`` with all that ``imported`` records besides. Ours counts: no pointer moves in a repository or of a model
     that it has."""
-    merged = union(ours, imported)
+    merged = union(Lock(), ours, imported)
     own = {
         name: replace(merged.images[name], current=repository.current, previous=repository.previous)
         for name, repository in ours.images.items()
@@ -100,20 +101,34 @@ def adopt(ours: Lock, imported: Lock) -> Lock:
     return replace(merged, images={**merged.images, **own}, models={**imported.models, **ours.models})
 
 
-def chosen(ours: Lock, theirs: Lock) -> Iterator[str]:
-    """One line for each thing that the two sides record differently, and that ``union`` takes from ours."""
+def chosen(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
+    """One line for each thing that both sides changed differently since ``base``, and that `union` takes from ours."""
     for definition, platforms in ours.pins.items():
         for platform, pins in platforms.items():
-            if theirs.pins.get(definition, {}).get(platform, pins) != pins:
+            other = theirs.pins.get(definition, {}).get(platform, pins)
+            if pins not in (other, before := base.pins_of(definition, platform)) and other != before:
                 yield f"the pins of {definition} on {platform}"
     for name, our, their in _in_both(ours, theirs):
-        if _same_build(our, their) and our != their:
+        before_image = base.image(name)
+        if _same_build(our, their) and our != their and before_image not in (our, their):
             yield f"the marks of {name}"
+    yield from _chosen_pointers(base, ours, theirs)
+
+
+def _chosen_pointers(base: Lock, ours: Lock, theirs: Lock) -> Iterator[str]:
+    for repository in sorted(ours.images.keys() & theirs.images.keys()):
+        now, other_now, was = (lock.images.get(repository, Repository()).current for lock in (ours, theirs, base))
+        if now != other_now and was not in (now, other_now):
+            yield f"{repository}:{now} as the image in use, where the other side has {repository}:{other_now}"
     for model in sorted(ours.models.keys() & theirs.models.keys()):
-        their_pairings = _pairings(theirs.models[model])
-        for image, pairing in _pairings(ours.models[model]).items():
-            if their_pairings.get(image, pairing) != pairing:
-                yield f"the pairing of {model} with {image}"
+        our_now, their_now = ours.models[model].pairing, theirs.models[model].pairing
+        was_now = base.models[model].pairing if model in base.models else None
+        if our_now.image != their_now.image and (
+            was_now is None or was_now.image not in (our_now.image, their_now.image)
+        ):
+            yield f"{our_now.image} as the image of {model}, where the other side has {their_now.image}"
+        elif our_now.image == their_now.image and our_now != their_now and was_now not in (our_now, their_now):
+            yield f"the pairing of {model} with {our_now.image}"
 
 
 def _in_both(ours: Lock, theirs: Lock) -> Iterator[tuple[ImageName, NumberedImage, NumberedImage]]:
@@ -127,143 +142,57 @@ def _pairings(model: Model | None) -> dict[ImageName, Pairing]:
     return {pairing.image: pairing for pairing in (model.pairing, *model.previous)} if model else {}
 
 
-def _repository(ours: Repository | None, theirs: Repository | None) -> Repository:
-    sides = our, their = ours or Repository(), theirs or Repository()
-    order = _merged_order(*((*([side.current] if side.current else []), *side.previous) for side in sides))
-    numbers = {**their.numbers, **our.numbers}
-    return Repository(max(our.next, their.next), order[0] if order else None, order[1:], numbers)
+def _merged(
+    base: Mapping[Any, T], ours: Mapping[Any, T], theirs: Mapping[Any, T], merge: Callable[[T | None, T, T], T]
+) -> dict[Any, T]:
+    """The members of both sides; ``merge`` makes one of those that both have."""
+    both = {key: merge(base.get(key), ours[key], theirs[key]) for key in ours if key in theirs}
+    return {**theirs, **ours, **both}
 
 
-def _model(ours: Model | None, theirs: Model | None) -> Model:
-    our, their = _pairings(ours), _pairings(theirs)
-    pairings = {**their, **our}
-    latest, *before = (pairings[image] for image in _merged_order(our, their))
-    return Model(latest, tuple(before))
+def _kept(base: T | None, ours: T, theirs: T) -> T:
+    return theirs if ours == base else ours
 
 
-def _merged_order(ours: Iterable[T], theirs: Iterable[T]) -> tuple[T, ...]:
-    """The order of both, the latest first, as the file has it after a merge: each member with its higher sequence."""
-    our, their = sequences_of(ours), sequences_of(theirs)
-    members = our.keys() | their.keys()
-    return latest_first({member: max(our.get(member, 0), their.get(member, 0)) for member in members})
+def _fields(base: T | None, ours: T, theirs: T) -> T:
+    """A record with each field from the side that changed it."""
+    changed: Any = ours
+    names = [field.name for field in fields(changed)]
+    values = {n: _kept(getattr(base, n, None), getattr(ours, n), getattr(theirs, n)) for n in names} if base else {}
+    return replace(changed, **values)  # type: ignore[no-any-return]
 
 
-# The sides of a merge that was left in images.lock: the lock of each branch. Git leaves markers where both branches
-# changed the same lines; whoever deletes the markers and keeps both blocks leaves a number that stands twice.
+def _image(base: NumberedImage | None, ours: NumberedImage, theirs: NumberedImage) -> NumberedImage:
+    return _fields(base, ours, theirs) if _same_build(ours, theirs) else ours
 
 
-@dataclass(frozen=True)
-class MergeSide:
-    """The text of one side, and the number of each of its lines in the file, from 1 on."""
+def _repository(base: Repository | None, ours: Repository, theirs: Repository) -> Repository:
+    before = base or Repository()
+    current = _kept(before.current, ours.current, theirs.current)
+    our_order, their_order = ((side.current, *side.previous) for side in (ours, theirs))
+    # What only one side had in use is later than what both had.
+    order = (*(number for number in their_order if number not in our_order), *our_order)
+    previous = tuple(number for number in order if number not in (None, current))
+    numbers = _merged(before.numbers, ours.numbers, theirs.numbers, _image)
+    return Repository(max(ours.next, theirs.next), current, previous if current else (), numbers)
 
-    text: str
-    lines: tuple[int, ...]
 
-
-def locks(text: str, file: str) -> tuple[Lock, ...]:
-    """The lock of every side in ``text``, in the order of the file; a single one where nothing stands twice.
-
-    Raises LockError where a side cannot be read as a lock.
-    """
-    try:
-        if conflict_marks(text):
-            raise conflict_error(text, file)
-        return (parse_lock(text, file),)
-    except LockError:
-        sides = _of_conflict(text) or _of_numbers_that_stand_twice(text, file)
-        if not sides:
-            raise
-    return tuple(lock for side in sides for lock in locks(side.text, file))
+def _model(base: Model | None, ours: Model, theirs: Model) -> Model:
+    pairings = _merged(_pairings(base), _pairings(ours), _pairings(theirs), _fields)
+    serves = _kept(base.pairing.image if base else None, ours.pairing.image, theirs.pairing.image)
+    return Model(
+        pairings.pop(serves),
+        tuple(pairings[image] for image in dict.fromkeys((*_pairings(ours), *pairings)) if image in pairings),
+    )
 
 
 def is_lost(content: bytes, file: str) -> bool:
-    """True if nothing can be read as a lock: neither the sides of a merge, nor by a newer version of this program."""
+    """True for a file that cannot be read as a lock, unless git's conflict markers are in it or another version of
+    this program wrote it."""
     try:
-        text = content.decode()
-        locks(text, file)
+        lock_file.parse_bytes(content, file)
     except NewerLockError:
         return False
-    except (LockError, UnicodeDecodeError):
+    except LockError:
         return not conflict_marks(content.decode(errors="replace"))
     return False
-
-
-def conflict_error(text: str, file: str) -> LockError:
-    """The error that names every marker that git left, and every number that the sides gave to two images, with both
-    places."""
-    problems = [Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in conflict_marks(text)]
-    sides = _of_conflict(text)
-    if sides:
-        problems += _clashes(sides, file)
-    return lock_error(problems, MERGE)
-
-
-def _clashes(sides: tuple[MergeSide, MergeSide], file: str) -> Iterator[Problem]:
-    try:
-        names = clashes(*(parse_lock(side.text, file) for side in sides))
-        trees = [read_tree(side.text, file) for side in sides]
-    except LockError:
-        return  # the markers are reported; anything else is reported once they are gone
-    for name in names:
-        ours, theirs = _places(name, sides, trees)
-        yield Problem(ours, f"{name} is given here, and to another image in {theirs}")
-
-
-def _places(name: ImageName, sides: tuple[MergeSide, MergeSide], trees: list[Tree]) -> tuple[Location, Location]:
-    """The place where each side gives the number: the first line of its block that differs from the other's."""
-    block = ("images", name.repository, "numbers", str(name.number))
-    paths = [path for path in trees[0].places if path[:4] == block and path in trees[1].places]
-    pairs = []
-    for path in paths:
-        places = [tree.place(path) for tree in trees]
-        lines = [side.lines[place.line - 1] for side, place in zip(sides, places, strict=True)]
-        pairs.append(tuple(Location(p.file, line, p.column) for p, line in zip(places, lines, strict=True)))
-    apart = next((pair for pair in pairs if pair[0] != pair[1]), pairs[0])
-    return apart[0], apart[1]
-
-
-def _of_conflict(text: str) -> tuple[MergeSide, MergeSide] | None:
-    """Both sides of every conflict that git marked; None where it marked none, or the markers are out of order."""
-    marks = dict(conflict_marks(text))
-    ours: list[tuple[int, str]] = []
-    theirs: list[tuple[int, str]] = []
-    both = [ours, theirs]
-    into = both
-    expected = "<"
-    for number, line in enumerate(text.split("\n"), start=1):
-        mark = marks.get(number, "")[:1]
-        if not mark:
-            for side in into:
-                side.append((number, line))
-        elif mark not in expected:
-            return None
-        else:
-            into = {"<": [ours], "|": [], "=": [theirs], ">": both}[mark]
-            expected = {"<": "|=", "|": "=", "=": ">", ">": "<"}[mark]
-    if not marks or expected != "<":
-        return None
-    return _side(ours), _side(theirs)
-
-
-def _of_numbers_that_stand_twice(text: str, file: str) -> tuple[MergeSide, MergeSide] | None:
-    """One side without the second block of each number, the other without the first."""
-    numbers = [key for key in read_tree(text, file).duplicates if key.is_number]
-    if not numbers:
-        return None
-    lines = list(enumerate(text.split("\n"), start=1))
-    first = {line for number in numbers for line in _block(lines, number.first)}
-    again = {line for number in numbers for line in _block(lines, number.again)}
-    return _side([line for line in lines if line[0] not in again]), _side([ln for ln in lines if ln[0] not in first])
-
-
-def _block(lines: list[tuple[int, str]], place: Location) -> Iterator[int]:
-    """The lines of the block whose key stands at ``place``."""
-    yield place.line
-    for number, line in lines[place.line :]:
-        if line.strip() and len(line) - len(line.lstrip(" ")) < place.column:
-            return
-        yield number
-
-
-def _side(lines: list[tuple[int, str]]) -> MergeSide:
-    return MergeSide("\n".join(line for _, line in lines), tuple(number for number, _ in lines))

@@ -1,16 +1,19 @@
 """The data of images.lock consists of pins, numbered images, and the models paired with them.
 
-Pins come first, then the lock as a whole, then the sequences that keep an order.
+Pins come first, then the numbered images, then the models, then the lock as a whole.
 A number is never used twice, and pruned images stay on record. A pin never moves by itself.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
+
+from builder.base import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 # Pins: what an image is made from, as requested and as resolved. A pin never moves by itself: the request stays
@@ -27,7 +30,7 @@ class BasePin:
     requested: str
     resolved: str
     created: str = ""
-    packages: tuple[LockedPackage, ...] = ()
+    packages: Sequence[LockedPackage] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class PythonPin:
 
     requested: tuple[str, ...]
     newest: str
-    packages: tuple[LockedPackage, ...]
+    packages: Sequence[LockedPackage]
     as_of: str = ""
     undated: tuple[str, ...] = ()
 
@@ -118,7 +121,7 @@ class Pins:
 # exists, and no two to the same one, or the file could not hold it (see ``Lock.broken_rules``). Times are RFC 3339 in
 # UTC.
 
-VERSION = 1
+VERSION = 2
 Status = Literal["untested", "good", "bad"]
 
 
@@ -141,6 +144,10 @@ class Version:
     commit: str | None = None
 
 
+SHOWN = 12
+"""The digits of a commit and of a mod's hash that images.lock keeps: builds/ has all of them."""
+
+
 @dataclass(frozen=True)
 class Adoption:
     """The image that got a number as it was, built elsewhere: its name or id in the engine then, and the names by which
@@ -157,6 +164,8 @@ class NumberedImage:
     is in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it
     was removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never
     pushed. ``rebuilt`` tells when an equivalent image that was built again took its place, and what differed.
+    ``base`` is the base image with the first digits of its digest, ``transformers`` the version of that package; both
+    are for a reader, and empty where they are not known.
     ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its
     checks, None where it was built without one. ``unchecked`` are the checks that the user left out, each with the
     reason."""
@@ -180,6 +189,33 @@ class NumberedImage:
     unchecked: dict[str, str] = field(default_factory=dict)
     rebuilt: str | None = None
     adopted: Adoption | None = None
+    base: str = ""
+    transformers: str = ""
+
+
+def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
+    """Versions as a number records them: with the digits of the commit that stand in the version, or else the first
+    ones."""
+    return {
+        name: Version(each.version, commit_in(each.version) or (each.commit and each.commit[:SHOWN]))
+        for name, each in versions.items()
+    }
+
+
+def commit_in(version: str) -> str | None:
+    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None where there are none."""
+    match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
+    return match[1] if match else None
+
+
+def shown_base(pin: BasePin | None) -> str:
+    """A base image as a number records it, with the first digits of its digest; empty where there is none."""
+    return f"{pin.requested}@{words.short_digest(pin.resolved)}" if pin else ""
+
+
+def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
+    """The hashes of mods as a number records them, by their first digits."""
+    return {name: digest.removeprefix("sha256:")[:SHOWN] for name, digest in mods.items()}
 
 
 @dataclass(frozen=True)
@@ -213,7 +249,7 @@ class Repository:
         previous[previous.index(number)] = self.current
         return replace(self, current=number, previous=tuple(previous))
 
-    def broken_rules(self, name: str) -> Iterator[str]:
+    def broken_rules(self, name: str, _lock: Lock) -> Iterator[str]:
         """One line for each rule that the repository, called ``name``, breaks."""
         if self.next <= max(self.numbers, default=0):
             yield f"`next` of {name} is {self.next}, which is given already"
@@ -228,13 +264,15 @@ class Repository:
 
 @dataclass(frozen=True)
 class Pairing:
-    """The pairing of a model with a numbered image, by the recipe that it was built from if there is one."""
+    """The pairing of a model with a numbered image, by the recipe that it was built from if there is one. ``since`` is
+    when the image began to serve the model for the last time, empty where it is not known."""
 
     image: ImageName
     recipe: str | None = None
     revision: str | None = None
     status: Status = "untested"
     note: str = ""
+    since: str = ""
 
 
 @dataclass(frozen=True)
@@ -247,7 +285,7 @@ class Model:
     def with_pairing(self, pairing: Pairing) -> Model:
         """The same model with another pairing; the one that it replaces is the first of the previous ones."""
         if pairing.image == self.pairing.image:
-            return replace(self, pairing=pairing)
+            return replace(self, pairing=replace(pairing, since=self.pairing.since))
         before = (self.pairing, *self.previous)
         return Model(pairing, tuple(p for p in before if p.image != pairing.image))
 
@@ -313,29 +351,24 @@ class Lock:
         paired = self.models.get(model)
         return self.with_model(model, paired.with_pairing(pairing) if paired else Model(pairing))
 
+    def dated(self, before: Lock, now: str) -> Lock:
+        """The lock with the time ``now`` at each pairing that did not serve its model ``before``, unless it says since
+        when it does."""
+        dated = self
+        for name, model in self.models.items():
+            old = before.models.get(name)
+            known = {pairing.image: pairing.since for pairing in (old.pairing, *old.previous)} if old else {}
+            is_new = old is None or old.pairing.image != model.pairing.image
+            if is_new and model.pairing.since == known.get(model.pairing.image, ""):
+                dated = dated.with_model(name, replace(model, pairing=replace(model.pairing, since=now)))
+        return dated
+
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
 
     def broken_rules(self) -> Iterator[str]:
         """One line for each rule that the lock breaks: a mistake of this program, which a file cannot hold."""
         for name, repository in self.images.items():
-            yield from repository.broken_rules(name)
+            yield from repository.broken_rules(name, self)
         for name, model in self.models.items():
             yield from model.broken_rules(name, self)
-
-
-# An order as images.lock has it: not a list, which two branches would both change, but a sequence for each of its
-# members, the highest for the latest.
-
-T = TypeVar("T", bound=Any)
-
-
-def sequences_of(latest_first: Iterable[T]) -> dict[T, int]:
-    """The sequence of each member of an order: 1 for the earliest."""
-    return {member: sequence for sequence, member in enumerate(reversed(tuple(latest_first)), start=1)}
-
-
-def latest_first(sequences: Mapping[T, int]) -> tuple[T, ...]:
-    """The order that these sequences make. Of two members with the same one, given on two branches, the higher member
-    counts as the later."""
-    return tuple(sorted(sequences, key=lambda member: (sequences[member], member), reverse=True))

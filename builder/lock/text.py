@@ -1,61 +1,355 @@
-"""The text of images.lock has a stable order, one value a line.
+"""The text of images.lock: how it is written, and how it is read.
 
-The reader for any YAML layout comes first, then the choice between it and the quick reader, then the writer.
-Two branches that change different blocks merge without a conflict.
+Scalars come first, then the quick reader, then comments, the writer, and the reader for any YAML.
+Nearly every file that is read was written by this program, and a YAML parser takes several times as long to import and
+run as all the rest. Any other layout is left to ``builder.lock.yaml_tree``; what both can read, they read the same.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-from builder.base.errors import NewerLockError, Problem
-from builder.lock import kinds
-from builder.lock.kinds import (
-    CORRECT,
-    END,
-    LONGEST_KEY,
-    RENUMBER,
-    WrongError,
-    lock_error,
-    quote,
-    read_layout,
-    refuse_cut_off,
-)
+from builder.base.errors import NewerLockError, Problem, UsageError
+from builder.lock import layout
+from builder.lock.kinds import CORRECT, END, WrongError, lock_error, refuse_cut_off
 from builder.lock.model import VERSION, Lock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from builder.lock.closures import Load
+    from builder.lock.kinds import Data
     from builder.lock.yaml_tree import Tree
 
+WIDTH = 120
+HEADER = f"""\
+# images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
+# builder writes this file; commit it. You may change a note or a status, and add comments: they stay.
+# models: `image` serves the model now. Below it are that image and those that served the model before, latest first.
+# images: the numbers of a repository, newest first. `latest` is in use; those in `before` were in use before it.
+# builds: what `builder build` takes next; packages are in dockerfiles/NAME. `{END}` ends the file: nothing is cut off.
+"""
 
-# Parsing the text of images.lock, without conflict markers in it: by the quick reader, or as any YAML.
+
+# Scalars on one line, which stand in blocks and in flow collections (`{a: b}`). Patterns are possessive, so that a long
+# line that does not match costs no more than one that does. The quoted one has only the escapes that are written here.
+
+_PLAIN_TEXT = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./+=<>~!@;()*%$^&'-]++|:(?![ ,\]}]|\Z)| (?![ #:,{}\[\]]|\Z))*+"
+_NOT_AS_IT_IS = r"\x00-\x1f\"\\\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
+_QUOTED_TEXT = rf'"(?:[^{_NOT_AS_IT_IS}]++|\\u(?!d[89a-f])[0-9a-f]{{4}}|\\["\\nt])*+"'
+
+_LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
+
+_PLAIN = re.compile(_PLAIN_TEXT)
+_QUOTED = re.compile(_QUOTED_TEXT)
+# What YAML 1.1 (PyYAML) or 1.2 (yq, Go) takes for a number, a date, a truth value or nothing. Times stay plain: they
+# are times to those readers and text to this one.
+_OTHER_TYPE = re.compile(
+    r"[0-9][0-9_]*(?::[0-5]?[0-9])*(?:\.[0-9_]*)?(?:e[-+]?[0-9]+)?|0x[0-9a-f_]+|0o[0-7_]+|0b[01_]+"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|null|true|false|yes|no|on|off|y|n",
+    re.IGNORECASE,
+)
+_ESCAPED = re.compile(f"[{_NOT_AS_IT_IS}]")
+_ESCAPE = re.compile(r"\\(?:u(....)|(.))")
+_SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+_LONG = {"n": "\n", "t": "\t"}
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def parse_lock(content: str, file: str) -> Lock:
-    """Returns the lock that a text holds; errors call it ``file``. Raises LockError, with every problem, as
-    `lock_file.parse_and_explain` does."""
+def quote(text: str) -> str:
+    """``text`` as a YAML scalar on one line. Raises UsageError for what is not Unicode text: bytes that Python could
+    not decode in an argument or a file name."""
+    if _PLAIN.fullmatch(text) and not _OTHER_TYPE.fullmatch(text):
+        return text
+    if _SURROGATE.search(text):
+        raise UsageError(f"{text!r} is not UTF-8 text, so images.lock cannot hold it", hint="write it in UTF-8")
+    return f'"{_ESCAPED.sub(_escape, text)}"'
+
+
+def unquote(quoted: str) -> str:
+    """The string that a scalar in double quotes stands for, as ``quote`` writes it."""
+    inner = quoted[1:-1]
+    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    return _SHORT.get(character) or f"\\u{ord(character):04x}"
+
+
+def _unescape(match: re.Match[str]) -> str:
+    code, short = match.groups()
+    return chr(int(code, 16)) if code else _LONG.get(short, short)
+
+
+# The quick reader. Three levels are blocks, indented by two; everything below is a flow collection, which goes on in
+# lines that are indented by six.
+
+_LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
+_COMMENT_LINE = re.compile(" *#[ -~]*")  # others may hold what YAML takes for a line break
+_PIECES = re.compile(rf"{_PLAIN_TEXT}|{_QUOTED_TEXT}|[{{}}\[\]]|: |, ")
+_MARKS = frozenset(("{", "}", "[", "]", ": ", ", "))
+
+
+class _OtherLayoutError(Exception):
+    """A text that this program did not write."""
+
+
+def read_layout(text: str) -> Data:
+    """The data of ``text``, every scalar as text; None where the layout is another one."""
+    try:
+        return _read(text.rstrip().removesuffix(END)) or None
+    except _OtherLayoutError:
+        return None
+
+
+def _read(text: str) -> dict[str, Data]:
+    root: dict[str, Any] = {}
+    around: list[dict[str, Any]] = [root]
+    opened = False
+    for line in _joined(text):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise _OtherLayoutError
+        indent, key, value = match.groups()
+        depth = len(indent) // 2
+        if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]):
+            raise _OtherLayoutError
+        del around[depth + 1 :]
+        name = unquote(key) if key[0] == '"' else key
+        if name in around[depth] or len(key) > _LONGEST_KEY:
+            raise _OtherLayoutError
+        if value:
+            around[depth][name] = _value(value)
+        elif depth < 2:
+            around[depth][name] = {}
+            around.append(around[depth][name])
+        else:
+            raise _OtherLayoutError
+        opened = not value
+    if opened:
+        raise _OtherLayoutError
+    return root
+
+
+def _joined(text: str) -> list[str]:
+    """The lines of a text that are neither empty nor a comment, each with those in which it goes on."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith("      "):
+            if not lines or not lines[-1].endswith(","):
+                raise _OtherLayoutError
+            lines[-1] += line[5:]
+        elif not line or _COMMENT_LINE.fullmatch(line):
+            lines.append("")
+        else:
+            lines.append(line)
+    return [line for line in lines if line]
+
+
+def _value(text: str) -> Data:
+    if text[0] in "{[":
+        return _flow(text)
+    if _PLAIN.fullmatch(text) or _QUOTED.fullmatch(text):
+        return _scalar(text)
+    raise _OtherLayoutError
+
+
+def _scalar(text: str) -> str:
+    if text[0] == '"':
+        return unquote(text)
+    if text in _NOTHING:
+        raise _OtherLayoutError
+    return text
+
+
+_NOTHING = frozenset(("null", "Null", "NULL"))
+_DEEPEST = 8
+
+
+def _flow(text: str) -> Data:
+    """Reads a flow collection, in which a value follows each key."""
+    pieces: list[str] = _PIECES.findall(text)
+    if len("".join(pieces)) != len(text):
+        raise _OtherLayoutError
+    pieces.reverse()
+    try:
+        value = _flow_value(pieces, 0)
+    except IndexError:  # a collection that does not end
+        raise _OtherLayoutError from None
+    if pieces:
+        raise _OtherLayoutError
+    return value
+
+
+def _flow_value(pieces: list[str], depth: int) -> Data:
+    """Takes a value off the end of the ``pieces``, which are in reverse order."""
+    piece = pieces.pop()
+    if piece not in _MARKS:
+        return _scalar(piece)
+    if depth > _DEEPEST or piece not in ("{", "["):
+        raise _OtherLayoutError
+    is_list = piece == "["
+    items: list[Data] = []
+    block: dict[str, Data] = {}
+    goes_on = pieces[-1] not in ("]", "}") or _goes_on(pieces, "]" if is_list else "}")
+    while goes_on:
+        if is_list:
+            items.append(_flow_value(pieces, depth + 1))
+        else:
+            name = pieces.pop()
+            if name in _MARKS or pieces.pop() != ": " or len(name) > _LONGEST_KEY:
+                raise _OtherLayoutError
+            name = unquote(name) if name[0] == '"' else name
+            if name in block:
+                raise _OtherLayoutError
+            block[name] = _flow_value(pieces, depth + 1)
+        goes_on = _goes_on(pieces, "]" if is_list else "}")
+    return items if is_list else block
+
+
+def _goes_on(pieces: list[str], end: str) -> bool:
+    """True if a comma follows in a collection, False if its ``end`` does."""
+    piece = pieces.pop()
+    if piece not in (end, ", "):
+        raise _OtherLayoutError
+    return piece != end
+
+
+# Comments, which stay with the key that they stand above or beside, in one of the three block levels.
+
+Comments = dict[tuple[str, ...], tuple[list[str], str]]
+"""By the path of a key: the comments above it, and the one at its end."""
+
+_WORD = re.compile(r""""(?:\\.|[^"\\])*+"|'[^']*+'| #.*|.""")
+
+
+def comments_of(text: str) -> Comments:
+    """The comments that the user wrote into ``text``, which must be YAML."""
+    own = set(HEADER.splitlines())
+    lines = text.splitlines()
+    numbered = [(n, line) for n, line in enumerate(lines, start=1) if "#" in line and line not in own]
+    if not numbered:
+        return {}
+    from builder.lock.yaml_tree import read_tree
+
+    paths: dict[int, tuple[str, ...]] = {}
+    for path, place in read_tree(text, "").places.items():
+        if path:
+            paths.setdefault(place.line or 0, tuple(map(str, path[:3])))
+    comments: Comments = {}
+    for number, line in numbered:
+        is_whole = line.lstrip().startswith("#")
+        pieces = [line] if is_whole else [piece for piece in _WORD.findall(line) if piece.startswith(" #")]
+        # A whole line belongs to the key below it, but within a flow collection to that one.
+        is_below = is_whole and not line.startswith(" " * 6)
+        at = [n for n in paths if (n > number if is_below else n <= number)]
+        if not pieces or not at:
+            continue
+        path = paths[min(at) if is_below else max(at)]
+        above, end = comments.get(path, ([], ""))
+        comment = pieces[0].strip()
+        comments[path] = ([*above, comment], end) if is_whole or end else (above, comment)
+    return comments
+
+
+# The writer. A diff shows what changed: a line is a key of a model, an image or a build.
+
+
+def dump_lock(lock: Lock, comments: Mapping[tuple[str, ...], tuple[list[str], str]] | None = None) -> str:
+    """``lock`` as the text of images.lock, with these ``comments`` at the keys that are there. Raises UsageError for a
+    string that is not Unicode text."""
+    data = layout.data_of(lock)
+    beside = comments or {}
+    out = [HEADER.rstrip("\n")]
+
+    def write(path: tuple[str, ...], lines: list[str]) -> None:
+        above, end = beside.get(path, ([], ""))
+        indent = "  " * (len(path) - 1)
+        out.extend(f"{indent}{comment}" for comment in above)
+        out.extend([*lines[:-1], f"{lines[-1]} {end}" if end else lines[-1]])
+
+    write(("version",), [f"version: {data.pop('version')}"])
+    for section, blocks in data.items():
+        out.append("")
+        write((section,), [f"{section}:"])
+        for name, block in blocks.items():
+            start = _key(name, "  ")
+            write((section, name), [start if block else f"{start} {{}}"])
+            for key, value in block.items():
+                start = f"    {key}:" if section == "images" else _key(key, "    ")
+                write((section, name, key), list(_folded(start, _atoms(value))))
+    return "\n".join([*out, "", END, ""])
+
+
+def _key(name: str, indent: str) -> str:
+    quoted = quote(name)
+    return f"{indent}{quoted}:" if len(quoted) <= _LONGEST_KEY else f"{indent}? {quoted}\n{indent}:"
+
+
+def _atoms(value: Any) -> list[str]:
+    """The parts of a value between which a line may end."""
+    if isinstance(value, dict):
+        members = [
+            [f"{quote(name)}: {first}", *more] for name, item in value.items() for first, *more in [_atoms(item)]
+        ]
+        return _collection("{", members, "}")
+    if isinstance(value, list):
+        return _collection("[", [_atoms(item) for item in value], "]")
+    if isinstance(value, str):
+        return [quote(value)]
+    return [str(value).lower()]  # a whole number, or a truth value
+
+
+def _collection(start: str, members: list[list[str]], end: str) -> list[str]:
+    if not members:
+        return [start + end]
+    atoms = [atom for member in members[:-1] for atom in [*member[:-1], f"{member[-1]},"]] + members[-1]
+    atoms[0] = start + atoms[0]
+    atoms[-1] += end
+    return atoms
+
+
+def _folded(start: str, atoms: list[str]) -> Iterator[str]:
+    line = start
+    for position, atom in enumerate(atoms):
+        if position and len(line) + 1 + len(atom) > WIDTH:
+            yield line
+            line = f"      {atom}"
+        else:
+            line += f" {atom}"
+    yield line
+
+
+# Parsing the text, without conflict markers in it: by the quick reader, or as any YAML.
+
+
+def parse_lock(content: str, file: str, load: Load) -> Lock:
+    """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
+    Raises LockError, with every problem, as `lock_file.parse_and_explain` does."""
     refuse_cut_off(content, file)
     data = read_layout(content)
     if data is not None:
         try:
-            return kinds.lock_of(data)
+            return layout.lock_of(data, load)
         except WrongError:
             pass  # parsed again below, with the place of each problem
-    return _parse_yaml(content, file)
+    return _parse_yaml(content, file, load)
 
 
-def _parse_yaml(content: str, file: str) -> Lock:
+def _parse_yaml(content: str, file: str, load: Load) -> Lock:
     from builder.lock.yaml_tree import read_tree
 
     tree = read_tree(content, file)
     _refuse_other_version(tree)
     try:
-        lock = kinds.lock_of(tree.data)
+        lock = layout.lock_of(tree.data, load)
     except WrongError as error:
         wrong = [Problem(tree.place(path), message) for path, message in error.problems]
         raise lock_error([*tree.problems, *wrong], CORRECT) from None
     if tree.problems:
-        only_numbers = len(tree.duplicates) == len(tree.problems) and all(key.is_number for key in tree.duplicates)
-        raise lock_error(tree.problems, RENUMBER if only_numbers else CORRECT)
+        raise lock_error(tree.problems, CORRECT)
     return lock
 
 
@@ -65,79 +359,3 @@ def _refuse_other_version(tree: Tree) -> None:
         message = f"{tree.file} is version {version[:20]}; this builder reads {VERSION}"
         problem = Problem(tree.place(("version",)), message)
         raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
-
-
-# images.lock as text: stable order, one value a line, blocks separated by blank lines. A diff shows only what
-# changed. Changes of two branches to different blocks merge without a conflict, since - the current number, and the
-# image that serves a model, are not lines that every build rewrites: each number and each pairing has its
-# ``sequence``, and the highest counts; - within a number, lines that may change later lie between lines that never
-# do. Two branches that each add a number to one repository conflict in git: ``builder lock --renumber`` keeps both
-# numbers. The last line ends the YAML document: a file without it was cut off.
-
-HEADER = f"""\
-# images.lock: what every numbered image was built from, and which image serves which model.
-# The program writes it: `builder build`, `lock`, `rollback`, `promote`, `pair`, `mark`, `pin` and `prune` change it.
-# Read it, review it, commit it. The highest `sequence` is current, or serves the model. After a merge with conflicts,
-# `builder lock --renumber` keeps the numbers of both sides. The last line, `{END}`, shows that nothing is cut off.
-"""
-
-
-class _Apart(dict[Any, Any]):
-    """A mapping whose blocks are separated by blank lines."""
-
-
-def dump_lock(lock: Lock) -> str:
-    """``lock`` as the text of images.lock. Raises UsageError for a string that is not Unicode text."""
-    data: dict[str, Any] = kinds.data_of(lock)
-    definitions = {name: _Apart(platforms) for name, platforms in data.get("definitions", {}).items()}
-    images = {name: {**block, "numbers": _Apart(block["numbers"])} for name, block in data.get("images", {}).items()}
-    out = [f"{HEADER}version: {data['version']}"]
-    for name, section in {"definitions": _Apart(definitions), "images": _Apart(images)}.items():
-        if section:
-            out.append("")
-            _emit({name: section}, "", out)
-    out += ["", END, ""]
-    return "\n".join(out)
-
-
-def _emit(block: dict[Any, Any], indent: str, out: list[str]) -> None:
-    apart = isinstance(block, _Apart)
-    for position, (name, value) in enumerate(block.items()):
-        if apart and position:
-            out.append("")
-        named = _key(name, indent)
-        if isinstance(value, dict) and value:
-            out.append(named)
-            _emit(value, indent + "  ", out)
-        elif isinstance(value, list) and value:
-            out.append(named)
-            _emit_items(value, indent + "  ", out)
-        else:
-            out.append(f"{named} {_leaf(value)}")
-
-
-def _key(name: str | int, indent: str) -> str:
-    quoted = quote(name) if isinstance(name, str) else str(name)
-    if len(quoted) > LONGEST_KEY:
-        return f"{indent}? {quoted}\n{indent}:"
-    return f"{indent}{quoted}:"
-
-
-def _emit_items(items: list[Any], indent: str, out: list[str]) -> None:
-    for item in items:
-        if isinstance(item, dict):
-            first = len(out)
-            _emit(item, indent + "  ", out)
-            out[first] = f"{indent}- {out[first].lstrip(' ')}"
-        else:
-            out.append(f"{indent}- {_leaf(item)}")
-
-
-def _leaf(value: object) -> str:
-    if isinstance(value, str):
-        return quote(value)
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)  # a whole number, or the `[]` or `{}` of an empty block

@@ -40,20 +40,6 @@ class _NodeLoader(_Loader):  # type: ignore[misc]
         self.depth -= 1
 
 
-@dataclass(frozen=True)
-class DuplicateKey:
-    """A key that stands twice in its block, and both places."""
-
-    path: ValuePath
-    first: Location
-    again: Location
-
-    @property
-    def is_number(self) -> bool:
-        """True for the number of an image, which two branches gave."""
-        return len(self.path) == 4 and self.path[0] == "images" and self.path[2] == "numbers"
-
-
 @dataclass
 class Tree:
     """The data of ``file``, the place of each value (in a block: of its key), and the problems that are valid YAML."""
@@ -62,7 +48,6 @@ class Tree:
     data: Data = None
     places: dict[ValuePath, Location] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    duplicates: list[DuplicateKey] = field(default_factory=list)
 
     def place(self, path: ValuePath) -> Location:
         """The place of the value at ``path``."""
@@ -94,7 +79,6 @@ def read_tree(text: str, file: str) -> Tree:
                 tree.problems.append(Problem(_place(file, key.start_mark), "a key must be plain text"))
             elif key.value in block:
                 first, again = tree.places[*path, key.value], _place(file, key.start_mark)
-                tree.duplicates.append(DuplicateKey((*path, key.value), first, again))
                 tree.problems.append(Problem(again, f"`{key.value}` stands twice, first in {first}"))
             else:
                 block[key.value] = data_of(value, key, (*path, key.value))

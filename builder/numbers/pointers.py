@@ -50,7 +50,7 @@ def pairing_with(model: Model | None, image: ImageName) -> Pairing:
     if model is None:
         return Pairing(image)
     earlier = next((p for p in (model.pairing, *model.previous) if p.image == image), None)
-    return earlier or replace(model.pairing, image=image, status="untested", note="")
+    return earlier or replace(model.pairing, image=image, status="untested", note="", since="")
 
 
 def unfit_reason(lock: Lock, name: ImageName, now: ImageName) -> str:

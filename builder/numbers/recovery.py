@@ -20,8 +20,8 @@ from builder.base.project import below_project
 from builder.engine import images
 from builder.engine.images import split_tag
 from builder.lock import lock_file, merging, text
-from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing
-from builder.numbers import adopted, build_directory, claims, images_lock
+from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, shown_base, shown_mods, shown_versions
+from builder.numbers import adopted, build_directory, claims
 from builder.numbers.images_lock import RECORD
 from builder.plan import making, plan_model
 from builder.plan.plan_model import input_hash
@@ -39,7 +39,26 @@ if TYPE_CHECKING:
 # The build directories after a merge: both sides had one of the same number, and git checked out one of them.
 
 # The revisions that hold the build directories of both sides: before the merge is committed, and after.
-_REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD")
+_REVISIONS = ("HEAD", "MERGE_HEAD", "HEAD^1", "HEAD^2", "CHERRY_PICK_HEAD", "REBASE_HEAD", "stash@{0}")
+
+
+def staged_locks(project: Project) -> tuple[Lock, Lock, Lock] | None:
+    """The common version of images.lock, ours and theirs, as git's index has them while a merge is unfinished; None
+    where it has one version. Raises LockError for one that is damaged."""
+    stages = foreign_files.unmerged_stages(project.root, RECORD)
+    if not {2, 3} <= stages:
+        return None
+
+    def load(path: str, digest: str) -> bytes | None:
+        contents = (foreign_files.read_stage(project.root, stage, path) for stage in (0, 2, 3, 1))
+        staged = (content for content in contents if content and words.sha256_of(content) == digest)
+        return next(staged, None) or lock_file.files_below(project.root)(path, digest)
+
+    def side(stage: int) -> Lock:
+        content = foreign_files.read_stage(project.root, stage, RECORD) if stage in stages else None
+        return lock_file.parse_bytes(content, f"{RECORD} (stage {stage} of git's index)", load) if content else Lock()
+
+    return side(1), side(2), side(3)
 
 
 def restore_both(project: Project, lock: Lock, origin: ImageName, to: ImageName) -> bool:
@@ -124,16 +143,16 @@ def _new_directory(project: Project, source: Path, name: ImageName) -> Iterator[
 
 
 def _rename_record(directory: Path, origin: ImageName, to: ImageName) -> None:
-    file = directory / images_lock.RECORD
+    file = directory / RECORD
     if not file.is_file():
         return
-    record = lock_file.read_lock(file)
+    record = lock_file.read_record(directory)
     if record.image(origin):
         files.write_alone(file, text.dump_lock(merging.renamed(record, origin, to.number)).encode())
 
 
 def _scratch(project: Project) -> Path:
-    return project.state / "renumber"
+    return project.state / "merge"
 
 
 def _beside(name: str) -> str:
@@ -149,7 +168,6 @@ def _folder(path: Path) -> Path:
 # directory keeps the part of images.lock that its build wrote; where it is gone as well, the image's labels hold most
 # of that. Where the two disagree about a number, the build directory wins.
 
-_LARGEST_RECORD = 256 << 20
 _NUMBER = re.compile("[1-9][0-9]{0,17}")
 
 
@@ -256,7 +274,7 @@ def in_builds(project: Project) -> Iterator[tuple[ImageName, Lock]]:
             continue
         name = ImageName(file.parent.parent.relative_to(project.builds).as_posix(), int(number))
         try:
-            part = lock_file.parse_bytes(files.read_plain_file(file, _LARGEST_RECORD), RECORD)
+            part = lock_file.read_record(file.parent)
         except (LockError, OSError):
             continue
         if part.image(name):
@@ -303,8 +321,9 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
         input_hash=image_labels.input_hash,
         size=size,
         recipe=image_labels.recipe,
-        versions=image_labels.versions,
-        mods=image_labels.mods,
+        versions=shown_versions(image_labels.versions),
+        mods=shown_mods(image_labels.mods),
+        base=shown_base(next((pins.base for pins in image_labels.pins.values() if pins.base), None)),
     )
     part = Lock().with_image(name, image)
     for definition, pins in image_labels.pins.items():
@@ -312,5 +331,5 @@ def _part(name: ImageName, details: ImageDetails, image_labels: making.ImageLabe
     for position, model in enumerate(image_labels.models):
         # The recipe's own model comes first, and the revision is that one's.
         revision = image_labels.revision if position == 0 else None
-        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision)))
+        part = part.with_model(model, Model(Pairing(name, image_labels.recipe, revision, since=built)))
     return part

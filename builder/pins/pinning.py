@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from builder.base import words
 from builder.base.errors import SourceError, UsageError
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from builder.pins.resolver import Resolver
     from builder.sources.git import UserSettings
 
-Inherited = tuple[LockedPackage, ...] | None
+Inherited: TypeAlias = "Sequence[LockedPackage] | None"
 """The packages of the parent images; None where those are not all pinned, so that nothing on top of them can be."""
 
 
@@ -428,9 +428,7 @@ def _with_closures(task: _Task, resolved: Pins, inherited: Inherited, below: str
     return pins
 
 
-def _to_run(
-    task: _Task, wants: PythonRequirements, pins: Pins, inherited: tuple[LockedPackage, ...], as_of: str
-) -> Pins:
+def _to_run(task: _Task, wants: PythonRequirements, pins: Pins, inherited: Sequence[LockedPackage], as_of: str) -> Pins:
     """``pins``, which hold all sources from git, with the packages that the image installs resolved again, the wheels
     of sources included.
 
@@ -476,7 +474,7 @@ def _to_build(
     wants: PythonRequirements,
     pins: Pins,
     before: PythonPin | None,
-    inherited: tuple[LockedPackage, ...],
+    inherited: Sequence[LockedPackage],
     as_of: str,
 ) -> PythonPin | None:
     """The packages that it takes to build the sources from git of ``pins``; see ``_to_run``."""
@@ -566,7 +564,7 @@ def _wheel_pins(
     return pins
 
 
-def _disagreement(task: _Task, pins: Pins, inherited: tuple[LockedPackage, ...]) -> SourceError | None:
+def _disagreement(task: _Task, pins: Pins, inherited: Sequence[LockedPackage]) -> SourceError | None:
     """The reason with its place where packages cannot be those of vLLM, or of the image below."""
     definition, resolver = task.definition, task.resolver
     parent = f"the image of {definition.parent}"
@@ -692,7 +690,7 @@ def versions_between(
 
 
 def _going_back(
-    before: tuple[LockedPackage, ...], after: tuple[LockedPackage, ...], requested: set[str]
+    before: Sequence[LockedPackage], after: Sequence[LockedPackage], requested: set[str]
 ) -> Iterator[tuple[str, str, str]]:
     versions = {package.name: package.version for package in before if package.name not in requested}
     for package in after:

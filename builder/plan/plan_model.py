@@ -32,6 +32,7 @@ MOST_FILES = 100_000
 # The layers of the image, the lowest first: tells which are other ones where it is built again.
 LAYERS = "layers.txt"
 _TOP = frozenset({BAKE, PLAN, RECORD, ADOPTED, LAYERS})
+_LOCKED = re.compile(r"locked-[0-9a-f]{16}\.txt")  # the packages that RECORD has the digests of
 _NAME = "[A-Za-z0-9][A-Za-z0-9._+-]*"
 _OF_PART = re.compile(
     r"Dockerfile|build-metadata\.yaml|distribution-packages\.txt|parts/(?:apt|bake-mod|step)\.sh"
@@ -44,7 +45,11 @@ _NEVER = frozenset({".git", ".DS_Store", "__MACOSX", "__pycache__"})
 def belongs(path: str, mods: Mapping[str, Collection[str]]) -> bool:
     """True if a build directory of these definitions has a file ``path``. ``mods`` has the mods of each, by name; the
     files of the last definition, called by the empty name, lie at the top, those of its parents in their folders."""
-    return path in _TOP or bool(_OF_PART.fullmatch(_within(path, mods)[1])) or may_be_executable(path, mods)
+    return (
+        path in _TOP
+        or bool(_LOCKED.fullmatch(path) or _OF_PART.fullmatch(_within(path, mods)[1]))
+        or may_be_executable(path, mods)
+    )
 
 
 def may_be_executable(path: str, mods: Mapping[str, Collection[str]]) -> bool:
@@ -134,9 +139,10 @@ class Plan:
 
 
 def input_hash(steps: tuple[Step, ...]) -> str:
-    """SHA-256, chained from step to step, over the name and the inputs of each."""
+    """The first 20 hex digits of a SHA-256, chained from step to step, over the name and the inputs of each: enough
+    to tell builds apart, and short enough for a line of images.lock."""
     so_far = ""
     for step in steps:
         text = json.dumps([so_far, step.name, step.takes], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         so_far = hashlib.sha256(text.encode()).hexdigest()
-    return f"sha256:{so_far}"
+    return so_far[:20]

@@ -151,6 +151,29 @@ def read_file(folder: Path, revision: str, name: str) -> bytes | None:
     return None if content.status else content.output
 
 
+def unmerged_stages(folder: Path, name: str) -> frozenset[int]:
+    """Returns the stages (1 the common one, 2 ours, 3 theirs) that git keeps of ``name`` while a merge, rebase,
+    cherry-pick or `stash pop` is unfinished; none elsewhere."""
+    listed = run_in_project(folder, "ls-files", "--unmerged", "--", name)
+    lines = [] if listed.status else listed.output.decode("utf-8", "replace").splitlines()
+    return frozenset(int(line.split("\t")[0].split(" ")[2]) for line in lines)
+
+
+def read_stage(folder: Path, stage: int, name: str) -> bytes | None:
+    """Returns the file ``name`` as it is in a stage of git's index (0 for a file that is merged); None where that has
+    no such file."""
+    content = run_in_project(folder, "cat-file", "blob", f":{stage}:./{name}")
+    return None if content.status else content.output
+
+
+def mark_conflict(base: Path, ours: Path, theirs: Path) -> None:
+    """Merges three versions of a text into ``ours`` as git does, with its markers where both sides changed a line."""
+    labels = ("-L", "ours", "-L", "base", "-L", "theirs")
+    run_in_project(
+        ours.parent, "merge-file", "-q", *labels, *map(str, (ours.resolve(), base.resolve(), theirs.resolve()))
+    )
+
+
 def last_change(folder: Path, name: str, before: str) -> str:
     """Returns the last commit before a moment (RFC 3339) that changed ``name``; empty where there is none."""
     return _line(run_in_project(folder, "log", "-1", "--format=%H", f"--before={before}", "HEAD", "--", name))

@@ -59,7 +59,7 @@ class ClosureRequest:
     requested: tuple[str, ...]
     requirements: tuple[str, ...]
     platform: str
-    previous: tuple[LockedPackage, ...] = ()
+    previous: Sequence[LockedPackage] = ()
     as_of: str = ""
     exempt: frozenset[str] = frozenset()
 
@@ -73,7 +73,7 @@ class ResolvedClosure:
 
 
 def requested_packages(
-    definition: ImageDefinition, sources: Mapping[str, SourcePin], inherited: tuple[LockedPackage, ...]
+    definition: ImageDefinition, sources: Mapping[str, SourcePin], inherited: Sequence[LockedPackage]
 ) -> tuple[str, ...]:
     """Returns all that a definition requests at run time, as images.lock records it; a changed line makes the pin
     stale. ``inherited`` are the packages of its base images: other packages there may need others here."""
@@ -109,7 +109,7 @@ def _recorded(wants: PythonRequirements, requested: tuple[str, ...]) -> tuple[st
 
 
 def resolve_closure(
-    request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...] = ()
+    request: ClosureRequest, settings: UserSettings, inherited: Sequence[LockedPackage] = ()
 ) -> ResolvedClosure:
     """Resolves the closure of all requested packages; those that are ``inherited`` keep their version. Inherited
     packages without hashes come with a base image: no index needs to have them, and one that is requested itself moves
@@ -162,7 +162,7 @@ def target_options(wants: PythonRequirements, platform: str) -> list[str]:
 
 
 def compile_closure(
-    request: ClosureRequest, settings: UserSettings, inherited: tuple[LockedPackage, ...], options: list[str]
+    request: ClosureRequest, settings: UserSettings, inherited: Sequence[LockedPackage], options: list[str]
 ) -> tuple[dict[str, Any], str]:
     """Runs `uv pip compile`; returns its lock (pylock.toml, PEP 751), empty where it finds none, and its messages."""
     import subprocess

@@ -29,7 +29,7 @@ TEMPLATE = "mods/template/chat.jinja"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project as it is after a build, with a program of its own and a mod that lies elsewhere."""
     made = projects.make(tmp_path / "project")
-    projects.write(made.lock, "version: 1\n")
+    projects.write(made.lock, "version: 2\n")
     projects.write(tmp_path / "elsewhere/run.sh", "touch /x\n")
     (made.mods / "linked").symlink_to(tmp_path / "elsewhere")
     (made.mods / "template/nowhere").symlink_to("gone")

@@ -31,7 +31,7 @@ build small
 build chat --dry-run
 lock
 lock --check
-lock --renumber
+lock --merge
 rebuild small:1
 run chat
 rollback small

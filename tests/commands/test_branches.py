@@ -15,7 +15,7 @@ from builder.base.project import Project
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from tests import projects
-from tests.commands.test_lock_renumber import git
+from tests.commands.test_lock_merge import git
 from tests.conftest import Command, command, remove_all
 
 pytestmark = pytest.mark.engine
@@ -44,10 +44,13 @@ def test_what_different_branches_build_is_united(
             git(small, "add", "--all")
             git(small, "commit", "--quiet", "--message=built")
         git(small, "merge", "--quiet", "--no-edit", "one", code=1)
-        mended = builder("lock", "--renumber").stdout
+        mended = builder("lock", "--merge").stdout
     finally:
         remove_all(endpoint, f"{repository}-more")
-    assert mended == "images.lock is whole again; to go on: `git add images.lock builds`\n"
+    assert mended.splitlines() == [
+        f"kept {repository}:3 as the image in use, where the other side has {repository}:2",
+        "images.lock is merged; to go on: `git add images.lock builds`",
+    ]
     lock = lock_file.read_lock(small.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
     assert (lock.images[repository].current, lock.images[repository].previous) == (3, (2, 1))

@@ -16,7 +16,7 @@ from builder.base.errors import BuilderError
 from builder.base.project import Project
 from builder.engine import client, containers, images
 from builder.engine.client import Endpoint, environment
-from builder.lock import kinds, lock_file
+from builder.lock import layout, lock_file
 from builder.lock.model import Lock
 from builder.numbers import claims
 from tests import shared
@@ -211,7 +211,7 @@ def _lock(project: Project) -> tuple[dict[str, str], str]:
         lock = lock_file.read_lock(project.lock)
     except BuilderError as error:
         return {}, str(error)
-    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(kinds.data_of(lock)))), ""
+    return ({} if lock == Lock() and not project.lock.exists() else dict(_leaves(layout.data_of(lock)))), ""
 
 
 def _leaves(value: object, path: str = "") -> list[tuple[str, str]]:

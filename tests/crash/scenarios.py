@@ -163,7 +163,7 @@ def _renumber(bench: Bench) -> Iterator[Trial]:
         checkouts.git(root, "merge", "--quiet", "theirs")
     images.tag_image(bench.endpoint, f"{repository}-theirs:2", f"{repository}:2")
     try:
-        yield Trial(bench, ("lock", "--renumber"))
+        yield Trial(bench, ("lock", "--merge"))
     finally:
         for side in ("ours", "theirs"):
             remove_all(bench.endpoint, f"{repository}-{side}")
@@ -300,7 +300,7 @@ SCENARIOS = (
     Scenario("import-image", _import_image, engine=True),
     Scenario("lock", _lock, engine=True),
     Scenario("lock --recover", _recover, engine=True),
-    Scenario("lock --renumber", _renumber, engine=True),
+    Scenario("lock --merge", _renumber, engine=True),
     Scenario("mods add", _mods_add),
     Scenario("mods update", _mods_update),
     Scenario("mods pin", _mods_pin),

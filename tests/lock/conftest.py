@@ -75,7 +75,7 @@ def image(number: int, **changes: Any) -> NumberedImage:
         "definition": "cpu",
         "platform": "linux/amd64",
         "fingerprint": f"sha256:{number:064x}",
-        "input_hash": f"sha256:{number + 4096:064x}",
+        "input_hash": f"{number + 4096:020x}",
         "size": 4990000000,
     }
     return NumberedImage(**{**fields, **changes})
@@ -116,8 +116,10 @@ def full() -> Lock:
         1: image(1, status="good", note="fast: 12 tokens/s # on 8 cores", pinned=True, recipe=recipe),
         2: image(
             2,
-            versions={"vllm": Version("0.32.0"), "transformers": Version("5.0", "ab" * 20)},
-            mods={"fix-qwen3.5-enhanced-chat-template": f"sha256:{6:064x}", "007": f"sha256:{7:064x}"},
+            base=f"debian:bookworm-slim@{1:012x}",
+            versions={"vllm": Version("0.32.0"), "flashinfer": Version("0.7", "ab" * 6)},
+            transformers="5.0",
+            mods={"fix-qwen3.5-enhanced-chat-template": f"{6:012x}", "007": f"{7:012x}"},
             unchecked={"gpu": "driver 580: a kernel that is not used", "007": "no network here"},
             rebuilt="2026-11-22T08:00:00Z: 3 times of change and 1 files of bytecode differ from sha256:0f",
         ),
@@ -125,7 +127,7 @@ def full() -> Lock:
     }
     on_cpu = "vllm-node-cpu"
     qwen = Model(
-        Pairing(ImageName(on_cpu, 2), recipe, "c1899de289a04d12100db370d81485cdf75e47ca"),
+        Pairing(ImageName(on_cpu, 2), recipe, "c1899de289a04d12100db370d81485cdf75e47ca", since="2026-11-21T08:00:00Z"),
         (Pairing(ImageName(on_cpu, 10), status="bad", note="null"), Pairing(ImageName(on_cpu, 1), status="good")),
     )
     return Lock(
@@ -149,7 +151,10 @@ def full() -> Lock:
                 },
             ),
         },
-        models={"Qwen/Qwen3-0.6B": qwen, "1.0": Model(Pairing(ImageName("localhost:5000/vllm-node-tf5", 1)))},
+        models={
+            "Qwen/Qwen3-0.6B": qwen,
+            "1.0": Model(Pairing(ImageName("localhost:5000/vllm-node-tf5", 1), since="2026-11-20T22:00:00Z")),
+        },
     )
 
 
@@ -212,6 +217,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         lambda drawn: tuple(sorted(drawn, key=lambda package: package.name))
     )
     times = st.datetimes().map("{:%Y-%m-%dT%H:%M:%SZ}".format).map(lambda time: time.rjust(20, "0"))
+    since = st.just("") | times
     commits = st.integers(0, 2**160 - 1).map("{:040x}".format)
     digests = st.integers(0, 2**256 - 1).map("{:064x}".format)
     pulls = st.lists(
@@ -227,6 +233,7 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         closures,
         closures,
     )
+    of_platforms = st.dictionaries(st.sampled_from(PLATFORMS), pins, min_size=1, max_size=3)
     statuses: st.SearchStrategy[Status] = st.sampled_from(["untested", "good", "bad"])
     images = st.builds(
         NumberedImage,
@@ -268,9 +275,10 @@ def locks(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Lock]:
         for model in draw(st.lists(st.sampled_from(MODELS), max_size=3, unique=True)) if names else []:
             chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True))
             first, *rest = [
-                Pairing(name, draw(recipes), draw(revisions), draw(statuses), draw(texts)) for name in chosen
+                Pairing(name, draw(recipes), draw(revisions), draw(statuses), draw(texts), draw(since))
+                for name in chosen
             ]
             models[model] = Model(first, tuple(rest))
-        return Lock(draw(named(named(pins, PLATFORMS), DEFINITIONS)), images, models)
+        return Lock(draw(named(of_platforms, DEFINITIONS)), images, models)
 
     return whole()

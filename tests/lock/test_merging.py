@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builder.base.errors import LockError
+from builder.base.project import Project
 from builder.lock import merging
 from builder.lock.lock_file import parse_and_explain
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing, Pins, WheelPin
 from builder.lock.text import dump_lock
+from builder.numbers import recovery
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,11 +40,11 @@ class Git:
         self.folder = folder
         self.run("init", "--quiet", "--initial-branch=main")
 
-    def run(self, *arguments: str, code: int = 0) -> str:
+    def run(self, *arguments: str, code: int | None = 0) -> str:
         who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "core.autocrlf=false"]
         argv = ["git", *who, *arguments]
         done = subprocess.run(argv, cwd=self.folder, capture_output=True, text=True)
-        assert done.returncode == code, done.stdout + done.stderr
+        assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     def commit(self, lock: Lock) -> None:
@@ -50,15 +52,21 @@ class Git:
         self.run("add", "--all")
         self.run("commit", "--quiet", "--message=x")
 
-    def merged(self, base: Lock, ours: Lock, theirs: Lock, code: int = 0) -> str:
-        """The file after a merge of two branches; ``code`` 1 where a conflict is expected."""
+    def merged(self, base: Lock, ours: Lock, theirs: Lock, how: str = "merge --quiet --no-edit theirs") -> Lock:
+        """The lock after a merge of two branches: as git merged it, or as its stages make it after a conflict."""
         self.commit(base)
         self.run("checkout", "--quiet", "-b", "theirs")
         self.commit(theirs)
         self.run("checkout", "--quiet", "-b", "ours", "main")
         self.commit(ours)
-        self.run("merge", "--quiet", "--no-edit", "theirs", code=code)
-        return (self.folder / "images.lock").read_text(encoding="utf-8")
+        self.run(*how.split(), code=None)
+        stages = recovery.staged_locks(Project(self.folder))
+        if stages is None:
+            return parse_and_explain((self.folder / "images.lock").read_text(encoding="utf-8"))
+        assert stages == (base, ours, theirs)
+        with pytest.raises(LockError, match="git conflict marker `<<<<<<<"):
+            parse_and_explain((self.folder / "images.lock").read_text(encoding="utf-8"))
+        return merging.union(*stages)
 
 
 @pytest.fixture
@@ -84,37 +92,52 @@ def base(make_image: MakeImage) -> Lock:
     return lock
 
 
-def test_different_repositories_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
+@pytest.mark.parametrize("how", ["merge --quiet --no-edit theirs", "cherry-pick theirs"])
+def test_different_repositories_merge(git: Git, base: Lock, make_image: MakeImage, how: str) -> None:
     def one(lock: Lock) -> Lock:
         return built(lock, ImageName(CPU, 4), make_image(4), "a/small")
 
     def other(lock: Lock) -> Lock:
         return built(lock, ImageName(TF5, 4), make_image(54), "z/large")
 
-    assert parse_and_explain(git.merged(base, one(base), other(base))) == one(other(base))
+    assert git.merged(base, one(base), other(base), how) == one(other(base))
 
 
-def united(text: str) -> Lock:
-    """All that the sides of a conflict record."""
-    ours, theirs = merging.locks(text, "images.lock")
-    return merging.union(ours, theirs)
+def test_a_rebase_and_a_stash_have_their_sides_turned(git: Git, base: Lock, make_image: MakeImage) -> None:
+    ours = built(base, ImageName(CPU, 4), make_image(4), "a/small")
+    theirs = built(base, ImageName(CPU, 5), make_image(5), "a/small")
+    git.commit(base)
+    git.run("checkout", "--quiet", "-b", "side")
+    git.commit(theirs)
+    git.run("checkout", "--quiet", "main")
+    git.commit(ours)
+    git.run("rebase", "--quiet", "side", code=1)
+    assert recovery.staged_locks(Project(git.folder)) == (base, theirs, ours)
+    git.run("rebase", "--abort")
+    git.run("reset", "--quiet", "--hard", "HEAD~1")
+    (git.folder / "images.lock").write_text(dump_lock(theirs), encoding="utf-8")
+    git.run("stash", "--quiet")
+    git.commit(ours)
+    git.run("stash", "pop", "--quiet", code=1)
+    assert recovery.staged_locks(Project(git.folder)) == (base, ours, theirs)
 
 
 @pytest.mark.parametrize("model", ["a/small", "z/large", "m/new", None])
 def test_different_numbers_of_one_repository_are_both_kept(
     git: Git, base: Lock, make_image: MakeImage, model: str
 ) -> None:
-    """Also for one model: the higher number is the later one."""
+    """Where both sides moved a pointer, ours counts."""
     ours = built(base, ImageName(CPU, 4), make_image(4), "m/other")
     theirs = built(base, ImageName(CPU, 5), make_image(5), model)
-    text = git.merged(base, ours, theirs, code=1)
-    assert merging.locks(text, "images.lock") == (ours, theirs)
-    both = united(text)
+    both = git.merged(base, ours, theirs)
     assert sorted(both.images[CPU].numbers) == [1, 2, 3, 4, 5]
-    assert (both.images[CPU].current, both.images[CPU].previous) == (5, (4, 3, 2, 1))
+    assert (both.images[CPU].current, both.images[CPU].previous) == (4, (5, 3, 2, 1))
     assert both.models["m/other"].pairing.image == ImageName(CPU, 4)
     if model:
         assert both.models[model].pairing.image == ImageName(CPU, 5)
+    assert list(merging.chosen(base, ours, theirs)) == [
+        f"{CPU}:4 as the image in use, where the other side has {CPU}:5"
+    ]
 
 
 def test_several_numbers_of_one_repository_each_are_all_kept(git: Git, base: Lock, make_image: MakeImage) -> None:
@@ -123,7 +146,7 @@ def test_several_numbers_of_one_repository_each_are_all_kept(git: Git, base: Loc
         ours = built(ours, ImageName(CPU, number), make_image(number), "a/small")
     for number in (5, 7, 9):
         theirs = built(theirs, ImageName(CPU, number), make_image(number), f"m/{number}")
-    both = united(git.merged(base, ours, theirs, code=1))
+    both = git.merged(base, ours, theirs)
     assert sorted(both.images[CPU].numbers) == list(range(1, 11))
     assert both.images[CPU].current == 10
 
@@ -131,23 +154,23 @@ def test_several_numbers_of_one_repository_each_are_all_kept(git: Git, base: Loc
 def test_first_numbers_of_two_definitions_are_both_kept(git: Git, make_image: MakeImage) -> None:
     ours = built(Lock(), ImageName(CPU, 1), make_image(1), "m/a").with_pins("cpu", "linux/amd64", PINS)
     theirs = built(Lock(), ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", PINS)
-    both = united(git.merged(Lock(), ours, theirs, code=1))
+    both = git.merged(Lock(), ours, theirs)
     assert both == built(ours, ImageName(TF5, 1), make_image(2), "m/b").with_pins("tf5", "linux/arm64", PINS)
 
 
 def test_pins_of_different_definitions_merge(git: Git, base: Lock) -> None:
     pins = Pins(sources={"vllm": WheelPin("vllm==2", "2")})
     ours, theirs = (base.with_pins(name, "linux/arm64", pins) for name in ("cpu", "dflash"))
-    assert parse_and_explain(git.merged(base, ours, theirs)) == ours.with_pins("dflash", "linux/arm64", pins)
+    assert git.merged(base, ours, theirs) == ours.with_pins("dflash", "linux/arm64", pins)
 
 
 def test_a_rollback_and_a_build_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
     back = base.with_repository(CPU, base.images[CPU].with_current(2))
     back = back.with_model("a/small", back.models["a/small"].with_pairing(back.models["a/small"].previous[0]))
-    built_on = built(base, ImageName(CPU, 4), make_image(4), "a/small")
-    both = parse_and_explain(git.merged(base, back, built_on))
-    assert (both.images[CPU].current, both.images[CPU].previous) == (4, (2, 3, 1))
-    assert [p.image.number for p in both.models["a/small"].previous] == [2, 3, 1]
+    both = git.merged(base, back, built(base, ImageName(CPU, 4), make_image(4), "z/large"))
+    assert (both.images[CPU].current, sorted(both.images[CPU].previous)) == (2, [1, 3, 4])
+    assert both.models["a/small"].pairing.image == ImageName(CPU, 2)
+    assert both.models["z/large"].pairing.image == ImageName(CPU, 4)
 
 
 def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base: Lock, make_image: MakeImage) -> None:
@@ -156,8 +179,9 @@ def test_a_mark_a_pin_and_a_prune_of_one_image_and_a_build_merge(git: Git, base:
     ours = base.with_image(first, replace(image, status="bad", note="loops", pinned=True))
     theirs = base.with_image(first, replace(image, pruned="2026-11-22T08:00:00Z"))
     theirs = built(theirs, ImageName(CPU, 4), make_image(4), "a/small")
-    merged = parse_and_explain(git.merged(base, ours, theirs)).images[CPU].numbers[1]
-    assert merged == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
+    both = git.merged(base, ours, theirs).images[CPU]
+    assert both.numbers[1] == replace(image, status="bad", note="loops", pinned=True, pruned="2026-11-22T08:00:00Z")
+    assert both.current == 4
 
 
 @pytest.mark.slow
@@ -181,78 +205,32 @@ def test_any_builds_of_different_numbers_are_all_kept(
             branch = built(branch, ImageName(CPU, number), make_image(number), model)
         branches.append(branch)
     ours, theirs = branches
-    folder = tmp_path_factory.mktemp("git")
-    assert united(Git(folder).merged(base, ours, theirs, code=1)) == merging.union(ours, theirs)
+    both = Git(tmp_path_factory.mktemp("git")).merged(base, ours, theirs)
+    assert set(both.images[CPU].numbers) == {*range(1, count + 1), *taken}
+    assert both.images[CPU].current == ours.images[CPU].current
+    assert not list(both.broken_rules())
 
 
-def test_one_number_that_two_branches_gave_is_named_with_both_places(
-    git: Git, base: Lock, make_image: MakeImage
-) -> None:
-    ours = built(base, ImageName(CPU, 4), make_image(4, built="2026-11-21T10:00:00Z"), "a/small")
-    theirs = built(base, ImageName(CPU, 4), make_image(5, built="2026-11-21T11:00:00Z"), "a/small")
-    text = git.merged(base, ours, theirs, code=1)
-    with pytest.raises(LockError) as raised:
-        parse_and_explain(text)
-    lines = text.split("\n")
-    places = [
-        f"images.lock:{1 + next(n for n, line in enumerate(lines) if stamp in line)}:9" for stamp in ("T10:", "T11:")
-    ]
-    problem = f"{places[0]}: {CPU}:4 is given here, and to another image in {places[1]}"
-    assert problem in raised.value.message.split("\n")
-    assert "git conflict marker `<<<<<<< HEAD`" in raised.value.message
-    assert "builder lock --renumber" in raised.value.hint
-    assert merging.locks(text, "images.lock") == (ours, theirs)
-
-
-def test_both_sides_are_read_from_a_conflict_in_a_file_that_both_added(git: Git, make_image: MakeImage) -> None:
-    ours = built(Lock(), ImageName(CPU, 1), make_image(1), "a/b")
-    theirs = built(Lock(), ImageName(TF5, 1), make_image(2), "c/d")
-    (git.folder / "other").write_text("x")
-    git.run("add", "other")
-    git.run("commit", "--quiet", "--message=x")
-    git.run("checkout", "--quiet", "-b", "theirs")
-    git.commit(theirs)
-    git.run("checkout", "--quiet", "main")
-    git.commit(ours)
-    git.run("-c", "merge.conflictStyle=diff3", "merge", "--quiet", "theirs", code=1)
-    assert merging.locks((git.folder / "images.lock").read_text(), "images.lock") == (ours, theirs)
-
-
-def test_a_number_that_stands_twice_without_markers(base: Lock, make_image: MakeImage) -> None:
+def test_a_number_that_both_sides_gave_clashes(base: Lock, make_image: MakeImage) -> None:
     ours = built(base, ImageName(CPU, 4), make_image(4), "a/small")
     theirs = built(base, ImageName(CPU, 4), make_image(5), "z/large")
-    after = f"\n\n  {TF5}:"
-    block = dump_lock(theirs).split("\n      4:\n", 1)[1].split(after, 1)[0]
-    text = dump_lock(ours).replace(after, f"\n\n      4:\n{block}{after}", 1)
-    first, second = (n for n, line in enumerate(text.split("\n"), 1) if line == "      4:")
-    with pytest.raises(LockError) as raised:
+    assert merging.clashes(ours, theirs) == (ImageName(CPU, 4),)
+    assert merging.clashes(ours, ours) == ()
+
+
+def test_a_number_that_stands_twice_is_named(base: Lock) -> None:
+    text = dump_lock(base)
+    block = text.split("\n    3: ", 1)[1].split("\n    2: ", 1)[0]
+    text = text.replace(f"\n    3: {block}", f"\n    3: {block}\n    3: {block}", 1)
+    with pytest.raises(LockError, match=r"images.lock:\d+:5: `3` stands twice, first in images.lock:\d+:5"):
         parse_and_explain(text)
-    assert raised.value.message == f"images.lock:{second}:7: `4` stands twice, first in images.lock:{first}:7"
-    assert "--renumber" in raised.value.hint
-    one, other = merging.locks(text, "images.lock")
-    assert one == ours
-    assert other.images[CPU].numbers[4] == theirs.images[CPU].numbers[4]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "<<<<<<< ours\nversion: 1\n",
-        "=======\nversion: 1\n...\n",
-        "<<<<<<< ours\n>>>>>>> theirs\nversion: 1\n...\n",
-        "version: 1\nimages:\n  x:\n    next: [\n...\n",
-    ],
-)
-def test_damage_that_no_merge_leaves_is_an_error(text: str) -> None:
-    with pytest.raises(LockError):
-        merging.locks(text, "images.lock")
 
 
 def test_a_file_is_lost_unless_it_can_be_repaired(base: Lock, make_image: MakeImage) -> None:
     text = dump_lock(base)
     for content, lost in [
         (text, False),
-        (text.replace("version: 1", "version: 2"), False),
+        (text.replace("version: 2", "version: 3"), False),
         (f"<<<<<<< ours\n{text}", False),
         (text[: len(text) // 2], True),
         ("", True),
@@ -277,23 +255,26 @@ def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> Non
 def test_of_different_records_ours_is_kept_and_named(full: Lock) -> None:
     first = ImageName(CPU, 1)
     image = full.images[CPU].numbers[1]
-    theirs = full.with_image(first, replace(image, note="other")).with_pins("cpu", "linux/amd64", Pins())
+    theirs = full.with_image(first, replace(image, note="other")).with_pins("cpu", "linux/amd64", PINS)
     model = theirs.models["Qwen/Qwen3-0.6B"]
     theirs = theirs.with_model("Qwen/Qwen3-0.6B", replace(model, pairing=replace(model.pairing, status="bad")))
     assert merging.clashes(full, theirs) == ()
-    assert list(merging.chosen(full, theirs)) == [
+    assert list(merging.chosen(Lock(), full, theirs)) == [
         "the pins of cpu on linux/amd64",
         f"the marks of {first}",
         f"the pairing of Qwen/Qwen3-0.6B with {CPU}:2",
     ]
-    assert merging.union(full, theirs) == full
+    assert merging.union(Lock(), full, theirs) == full
+    assert merging.union(full, full, theirs) == theirs
 
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_a_lock_united_with_itself_or_nothing_is_itself(locks: SearchStrategy[Lock], data: DataObject) -> None:
-    lock = data.draw(locks)
-    assert merging.union(lock, lock) == merging.union(lock, Lock()) == merging.union(Lock(), lock) == lock
+    lock, nothing = data.draw(locks), Lock()
+    for base in (lock, nothing):
+        assert merging.union(base, lock, lock) == lock
+        assert list(merging.chosen(base, lock, lock)) == []
+    assert merging.union(nothing, lock, nothing) == merging.union(nothing, nothing, lock) == lock
     assert merging.clashes(lock, lock) == ()
-    assert list(merging.chosen(lock, lock)) == []

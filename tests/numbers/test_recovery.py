@@ -41,7 +41,7 @@ def test_a_renumbered_build_directory_brings_no_file_of_the_machine(tmp_path: Pa
 def test_what_a_killed_process_left_goes_and_no_number(tmp_path: Path) -> None:
     numbers = kept.start(tmp_path / "project")
     folder = numbers.folder(numbers.add(cpu_plan()))
-    left = [folder.with_name(".2.new"), folder.with_name(".2.old"), numbers.project.state / "renumber"]
+    left = [folder.with_name(".2.new"), folder.with_name(".2.old"), numbers.project.state / "merge"]
     for unfinished in left:
         projects.write(unfinished / "mods/ours/run.sh", "x")
     kept_files = sorted(folder.rglob("*"))

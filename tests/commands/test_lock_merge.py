@@ -1,4 +1,4 @@
-"""Two branches built the same number on two machines; git merges them, and `lock --renumber` keeps both images."""
+"""Two branches built the same number on two machines; git merges them, and `lock --merge` keeps both images."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def mod_of(project: Project, repository: str, number: int) -> str:
     folder = project.build_directory(repository, number)
     assert input_hash(rules.read_steps((folder / "plan.json").read_text(encoding="utf-8"))) == image.input_hash
     assert list(image.mods) == [path.name for path in (folder / "mods").iterdir()]
-    kept = lock_file.read_lock(folder / "images.lock")
+    kept = lock_file.read_record(folder)
     assert kept.images[repository].numbers == {number: image}
     return next(iter(image.mods))
 
@@ -96,17 +96,16 @@ def proved_side(project: Project, repository: str, number: int) -> str:
 
 def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpoint, repository: str) -> None:
     refused = builder("list", code=4).stderr
-    assert f"{repository}:2 is given here, and to another image in images.lock:" in refused
     assert "git conflict marker `<<<<<<< HEAD`" in refused
-    assert "builder lock --renumber" in refused
+    assert "builder lock --merge" in refused
 
     images.tag_image(endpoint, f"{repository}-ours:2", f"{repository}:2")
     for side in ("ours", "theirs"):
         add_proof(merged, repository, endpoint, side)
-    done = builder("lock", "--renumber").stdout.splitlines()
+    done = builder("lock", "--merge").stdout.splitlines()
     assert done[0].endswith(f", is now {repository}:3")
     assert done[0].startswith(f"{repository}:2, built 20")
-    assert done[-1] == "images.lock is whole again; to go on: `git add images.lock builds evidence`"
+    assert done[-1] == "images.lock is merged; to go on: `git add images.lock builds evidence`"
     said = " ".join(" ".join(done).split())
     absent = f"m/theirs is paired with {repository}:3, which is not in this engine: `builder rebuild {repository}:3`"
     assert absent in said
@@ -117,15 +116,15 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     assert lock.models["m/ours"].pairing.image == ImageName(repository, 2)
     assert lock.models["m/theirs"].pairing.image == ImageName(repository, 3)
-    assert lock.images[repository].previous == (2, 1)
+    assert (lock.images[repository].current, lock.images[repository].previous) == (2, (3, 1))
     git(merged, "add", "images.lock", "builds", "evidence")
     git(merged, "commit", "--quiet", "--message=merged")
     assert git(merged, "status", "--porcelain") == ""
-    assert builder("lock", "--renumber").stdout == "nothing to mend\n"
+    assert builder("lock", "--merge").stdout == "nothing to merge\n"
 
     # On the other machine the engine still has its own image as number 2.
     images.tag_image(endpoint, f"{repository}-theirs:2", f"{repository}:2")
-    lines = builder("lock", "--renumber").stdout.splitlines()
+    lines = builder("lock", "--merge").stdout.splitlines()
     assert lines[0] == f"{repository}:3 has its tag in this engine"
     assert lines[1].startswith(f"m/ours is paired with {repository}:2, which is not in this engine: ")
     states = {row["number"]: row["state"] for row in json.loads(builder("list", "--json").stdout)["images"]}
@@ -137,13 +136,13 @@ def test_the_number_stays_with_the_image_that_the_engine_has(
     merged: Project, builder: Command, endpoint: Endpoint, repository: str, tmp_path: Path
 ) -> None:
     conflict = merged.lock.read_bytes()
-    builder("lock", "--renumber", environ={"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"})
+    builder("lock", "--merge", environ={"DOCKER_HOST": f"unix://{tmp_path}/nothing.sock"})
     mended = merged.lock.read_bytes()
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
 
     # Killed when the directories were in their places, and the lock not written yet: run again, it finishes.
     merged.lock.write_bytes(conflict)
-    builder("lock", "--renumber")
+    builder("lock", "--merge")
     assert merged.lock.read_bytes() == mended
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     assert sorted(path.name for path in (merged.builds / repository).iterdir()) == ["1", "2", "3"]
@@ -152,7 +151,7 @@ def test_the_number_stays_with_the_image_that_the_engine_has(
     git(merged, "clean", "--quiet", "--force", "-d")
     git(merged, "merge", "--quiet", "theirs", code=1)
     images.tag_image(endpoint, f"{repository}-theirs:2", f"{repository}:2")
-    done = json.loads(builder("lock", "--renumber", "--json").stdout)
+    done = json.loads(builder("lock", "--merge", "--json").stdout)
     assert [(one["from"], one["to"], one["build_directory"]) for one in done["renumbered"]] == [
         (f"{repository}:2", f"{repository}:3", True)
     ]
@@ -165,14 +164,14 @@ def test_a_lock_with_nothing_to_mend_stays(
 ) -> None:
     stock(small, endpoint, repository, (1, 2))
     before = small.lock.read_bytes()
-    assert builder("lock", "--renumber").stdout == "nothing to mend\n"
+    assert builder("lock", "--merge").stdout == "nothing to merge\n"
     assert small.lock.read_bytes() == before
 
 
 def test_damage_of_another_kind_is_not_mended(small: Project, builder: Command) -> None:
-    small.lock.write_text("version: 1\n", encoding="utf-8")
-    assert "cut off here" in builder("lock", "--renumber", code=4).stderr
+    small.lock.write_text("version: 2\n", encoding="utf-8")
+    assert "cut off here" in builder("lock", "--merge", code=4).stderr
     small.lock.write_bytes(b"\xff\n...\n")
-    assert "not UTF-8" in builder("lock", "--renumber", code=4).stderr
-    assert "stand alone" in builder("lock", "--renumber", "--recover", code=2).stderr
+    assert "not UTF-8" in builder("lock", "--merge", code=4).stderr
+    assert "stand alone" in builder("lock", "--merge", "--recover", code=2).stderr
     assert "stand alone" in builder("lock", "small", "--recover", code=2).stderr

@@ -1,0 +1,477 @@
+"""The keys of images.lock: what each holds, a lock as the data of its file, and the JSON Schema.
+
+The models come first in the file, then the numbered images, then what the next builds are made from. Reading, writing
+and the schema all come from the records below.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from builder.lock import closures
+from builder.lock.closures import LockedPackages
+from builder.lock.kinds import (
+    ADDRESS,
+    COMMIT_START,
+    DEFINITION,
+    FLAG,
+    IMAGE_NAME,
+    INSTANCE,
+    LINE,
+    MODEL,
+    MOMENT,
+    NUMBER,
+    PART,
+    PINNED,
+    PLATFORM,
+    RECIPE,
+    REF,
+    REFERENCE,
+    REPOSITORY,
+    REVISION,
+    TEXT,
+    TOKEN,
+    VERSION,
+    Data,
+    Schema,
+    ValueKind,
+    WrongError,
+    choice,
+    constant,
+    list_of,
+    mapping,
+    matching,
+    needed,
+    needed_unless,
+    optional,
+    record,
+    whole,
+)
+from builder.lock.model import VERSION as FORMAT
+from builder.lock.model import (
+    Adoption,
+    BasePin,
+    GitPin,
+    ImageName,
+    IncludedPin,
+    Lock,
+    Model,
+    NumberedImage,
+    Pairing,
+    Pins,
+    PullPin,
+    PythonPin,
+    Repository,
+    SourcePin,
+    Version,
+    WheelPin,
+    commit_in,
+)
+
+if TYPE_CHECKING:
+    from builder.lock.closures import Load
+    from builder.lock.kinds import Problems
+
+_POSITIVE = whole(1, name="positive")
+_COMMIT = matching("[0-9a-f]{40}", "a commit of 40 hex digits", name="commit")
+_TIME = matching(
+    "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z",
+    "a time in UTC such as `2026-11-20T22:00:00Z`",
+    name="time",
+)
+_SHA256 = matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
+_DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits", name="digest")
+_NOTE = replace(TEXT, empty="")
+_STATUS = choice("untested", "good", "bad", name="status")
+
+
+# The models: `image` serves the model now. Each image that serves it, or did before, has a line.
+
+_PAIRING = record(
+    dict,
+    {
+        "status": optional(_STATUS, "how the model does on this image", always=True),
+        "since": optional(replace(_TIME, empty=""), "when the image began to serve the model, for the last time"),
+        "recipe": optional(RECIPE, "the recipe of the pairing"),
+        "revision": optional(REVISION, "the revision of the model, or of a checkpoint: NAME@REVISION"),
+        "note": optional(_NOTE, "what was seen"),
+    },
+    name="pairing",
+)
+
+
+def _model(image: ImageName, rest: dict[ImageName, dict[str, Any]]) -> Model:
+    pairings = {name: Pairing(name, **fields) for name, fields in rest.items()}
+    now = pairings.pop(image, Pairing(image))
+    return Model(now, tuple(pairings.values()))
+
+
+def _model_parts(model: Model) -> dict[str, Any]:
+    pairings = (model.pairing, *model.previous)
+    return {"image": model.pairing.image, "rest": {pairing.image: pairing for pairing in pairings}}
+
+
+_MODEL = record(
+    _model,
+    {"image": needed(IMAGE_NAME, "the image that serves the model now")},
+    rest=(IMAGE_NAME, _PAIRING),
+    parts=_model_parts,
+    name="model",
+)
+
+
+# The numbered images of a repository.
+
+
+def _read_version(data: Data) -> Version:
+    """A version and its commit, which stands behind it, or in it (``0.28.1rc1.dev108+g8c98d396d``)."""
+    version, _, commit = PINNED.read(data).partition(" ")
+    return Version(version, commit or commit_in(version))
+
+
+def _write_version(version: Version) -> str:
+    is_told = not version.commit or version.commit == commit_in(version.version)
+    return version.version if is_told else f"{version.version} {version.commit}"
+
+
+_PINNED_VERSION = ValueKind(_read_version, PINNED.describe, _write_version, name="version")
+_HOLDS = record(
+    dict,
+    {
+        "base": optional(replace(REFERENCE, empty=""), "the base image, and the first digits of its digest"),
+        "transformers": optional(replace(VERSION, empty=""), "the version of transformers"),
+    },
+    rest=(PART, _PINNED_VERSION),
+    rest_after="base",
+    parts=lambda holds: holds,
+    name="holds",
+)
+_HOLDS_OR_NOTHING = replace(_HOLDS, empty={"base": "", "transformers": "", "rest": {}})
+_ADOPTION = record(
+    Adoption,
+    {
+        "image": needed(REFERENCE, "its name or id in the engine when it got its number"),
+        "digests": optional(list_of(REFERENCE), "the names by which registries may have it"),
+    },
+    name="adoption",
+)
+
+
+def _number(holds: Any = None, **fields: Any) -> NumberedImage:
+    members = dict(holds or {})
+    versions = members.pop("rest", {})
+    return NumberedImage(**{"definition": "", "input_hash": "", "versions": versions, **members, **fields})
+
+
+def _number_parts(image: NumberedImage) -> dict[str, Any]:
+    versions = dict(sorted(image.versions.items(), reverse=True))  # vLLM first
+    return {**vars(image), "holds": {"base": image.base, "transformers": image.transformers, "rest": versions}}
+
+
+_NUMBER = record(
+    _number,
+    {
+        "status": optional(_STATUS, "how the image does", always=True),
+        "built": needed(_TIME, "when it was built, or got its number as it was"),
+        "definition": needed_unless("adopted", DEFINITION, "the image definition"),
+        "adopted": optional(_ADOPTION, "the image of others that got this number as it was"),
+        "platform": needed(PLATFORM, "linux/arm64 or linux/amd64"),
+        "size": needed(whole(0), "bytes, as the engine counts them"),
+        "pinned": optional(FLAG, "true where `prune` keeps it"),
+        "pruned": optional(_TIME, "when it was removed on purpose"),
+        "note": optional(_NOTE, "what was seen"),
+        "recipe": optional(RECIPE, "the recipe that it was built from"),
+        "holds": optional(_HOLDS_OR_NOTHING, "the base image and the versions in it, each with its commit if known"),
+        "mods": optional(mapping(TOKEN, PART), "the baked mods: by name, the first digits of a hash of their content"),
+        "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
+        "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
+        "gpu": optional(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
+        "unchecked": optional(mapping(TEXT, PART), "the checks that were left out when it was built: by name, why"),
+        "rebuilt": optional(TEXT, "when an equivalent image that was built again took its place, and what differed"),
+        "content": needed(TOKEN, "the identity of its content: the same on every engine that holds it", "fingerprint"),
+        "inputs": needed_unless(
+            "adopted",
+            TOKEN,
+            "a hash over all that went in; a build with the same one is not made again",
+            "input_hash",
+        ),
+    },
+    parts=_number_parts,
+    name="number",
+)
+
+
+def _repository(
+    rest: dict[int, NumberedImage], current: int | None = None, following: int = 1, previous: tuple[int, ...] = ()
+) -> Repository:
+    numbers = dict(sorted(rest.items()))
+    return Repository(max(following, max(numbers, default=0) + 1), current, previous, numbers)
+
+
+def _repository_parts(repository: Repository) -> dict[str, Any]:
+    above = max(repository.numbers, default=0) + 1
+    return {
+        "current": repository.current,
+        "following": repository.next if repository.next > above else None,
+        "previous": repository.previous,
+        "rest": dict(sorted(repository.numbers.items(), reverse=True)),
+    }
+
+
+_REPOSITORY = record(
+    _repository,
+    {
+        "latest": optional(_POSITIVE, "the number in use, which the tag `latest` names", field="current"),
+        "next": optional(
+            _POSITIVE, "the number of the next build, where it is not the one after the highest", field="following"
+        ),
+        "before": optional(
+            list_of(_POSITIVE), "the numbers that were in use before, the latest first", field="previous"
+        ),
+    },
+    rest=(NUMBER, _NUMBER),
+    parts=_repository_parts,
+    name="repository",
+)
+
+
+# What the next build of a definition on a platform is made from. The packages of a closure stand in a file, of which
+# the closure has the digest. While the data are read, the digest has the place of the packages.
+
+_PULL = record(
+    PullPin,
+    {
+        "number": needed(_POSITIVE, "the number of the pull request"),
+        "head": needed(_COMMIT, "its last commit when it was pinned"),
+        "sha256": needed(_SHA256, "the SHA-256 of its vendored patch, which the project keeps as a file"),
+        "base": optional(replace(REF, empty=""), "the branch that it was opened for, where the definition names one"),
+    },
+    name="pull",
+)
+_GIT = record(
+    GitPin,
+    {
+        "asked": needed(REF, "the branch, tag or commit that was asked for", "requested"),
+        "version": needed(VERSION, "what the repository's tags make of the commit"),
+        "commit": needed(_COMMIT, "the commit that it stood for"),
+        "date": needed(_TIME, "when the commit was made"),
+        "git": needed(ADDRESS, "the address of the repository, without a login"),
+        "pulls": optional(list_of(_PULL), "the pull requests on top, in this order"),
+    },
+    name="git",
+)
+_WHEEL = record(
+    WheelPin,
+    {
+        "asked": needed(
+            LINE, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", "requested"
+        ),
+        "version": needed(VERSION, "the version that it stood for"),
+        "commit": optional(COMMIT_START, "the commit that the wheel names"),
+    },
+    name="wheel",
+)
+_INCLUDED = record(
+    IncludedPin,
+    {
+        "base": needed(REFERENCE, "the base image that it comes with, as resolved"),
+        "version": needed(VERSION, "its version in there"),
+        "commit": optional(COMMIT_START, "its commit, where the image names it"),
+    },
+    name="included",
+)
+
+
+def _read_source(data: Data) -> SourcePin:
+    keys = data if isinstance(data, dict) else {}
+    pin: SourcePin = (_GIT if "git" in keys else _INCLUDED if "base" in keys else _WHEEL).read(data)
+    return pin
+
+
+def _write_source(pin: SourcePin) -> dict[str, Any]:
+    kind = _GIT if isinstance(pin, GitPin) else _INCLUDED if isinstance(pin, IncludedPin) else _WHEEL
+    block: dict[str, Any] = kind.write(pin)
+    return block
+
+
+def _describe_source(definitions: dict[str, Schema]) -> Schema:
+    return {
+        "if": {"type": "object", "required": ["git"]},
+        "then": _GIT.schema(definitions),
+        "else": {
+            "if": {"type": "object", "required": ["base"]},
+            "then": _INCLUDED.schema(definitions),
+            "else": _WHEEL.schema(definitions),
+        },
+    }
+
+
+_BASE = record(
+    BasePin,
+    {
+        "asked": needed(REFERENCE, "as the definition says it, such as debian:bookworm-slim", "requested"),
+        "resolved": needed(
+            REFERENCE, "the digest in the registry, or local:sha256:… of an image that only the engine has"
+        ),
+        "created": optional(replace(MOMENT, empty=""), "when a base that brings vLLM was made"),
+        "packages": optional(
+            replace(_DIGEST, empty=()), "the digest of base-packages.PLATFORM.txt: what a base that brings vLLM holds"
+        ),
+    },
+    name="base",
+)
+_CLOSURE = record(
+    PythonPin,
+    {
+        "file": needed(_DIGEST, "the digest of the file with the packages", "packages"),
+        "newest": needed(MOMENT, "when the newest file among them was uploaded; the date of the image"),
+        "as_of": optional(
+            replace(MOMENT, empty=""), "nothing was taken that was uploaded later; else there is no limit"
+        ),
+        "undated": optional(list_of(LINE), "the packages whose index gives no upload dates: of any age"),
+        "asked": needed(list_of(LINE), "the requirements that were asked for", "requested"),
+    },
+    name="closure",
+)
+
+
+def _pins(rest: dict[str, SourcePin], **fields: Any) -> Pins:
+    return Pins(sources=rest, **fields)
+
+
+_PINS = record(
+    _pins,
+    {
+        "base": optional(_BASE, "the base image"),
+        "packages": optional(_CLOSURE, "the Python packages in the image: packages.PLATFORM.txt", field="python"),
+        "build-packages": optional(
+            _CLOSURE,
+            "the Python packages that it takes to build the sources: build-packages.PLATFORM.txt",
+            field="build",
+        ),
+    },
+    rest=(PART, ValueKind(_read_source, _describe_source, _write_source, name="source")),
+    rest_after="base",
+    parts=lambda pins: {**vars(pins), "rest": dict(sorted(pins.sources.items(), reverse=True))},
+    name="pins",
+)
+_BUILD_NAME = matching(
+    f"(?:{DEFINITION.pattern}) (?:{PLATFORM.pattern})",
+    "a definition and a platform, such as `tf5 linux/arm64`",
+    name="definition_and_platform",
+)
+
+FILE = record(
+    dict,
+    {
+        "version": needed(constant(FORMAT), "the format of the file; another one is refused"),
+        "models": optional(mapping(_MODEL, MODEL), "the image that serves each model, by Hugging Face id"),
+        "images": optional(mapping(_REPOSITORY, REPOSITORY), "the numbered images, by repository"),
+        "builds": optional(mapping(_PINS, _BUILD_NAME), "what the next build is made from: by definition and platform"),
+    },
+    parts=dict,
+)
+"""The whole file, as a dict."""
+
+
+# A lock as the data of its file, and back.
+
+
+def lock_of(data: Data, load: Load) -> Lock:
+    """Converts the data of a file to the lock; ``load`` gives the content of a file with packages, once it is asked
+    for. Raises WrongError with the path to all that is wrong."""
+    file = FILE.read(data)
+    lock = Lock(images=file.get("images", {}), models=file.get("models", {}))
+    if problems := _broken_rules(lock):
+        raise WrongError(problems)
+    for name, pins in file.get("builds", {}).items():
+        definition, _, platform = name.rpartition(" ")
+        lock = lock.with_pins(definition, platform, _with_files(pins, definition, platform, load))
+    return lock
+
+
+def _broken_rules(lock: Lock) -> Problems:
+    problems: Problems = []
+    for section, owners in (("images", lock.images), ("models", lock.models)):
+        for name, owner in owners.items():
+            problems += [((section, name), line) for line in owner.broken_rules(name, lock)]
+    return problems
+
+
+def _with_files(pins: Pins, definition: str, platform: str, load: Load) -> Pins:
+    """The pins with files of packages in place of their digests."""
+
+    def packages(part: str, digest: Any) -> LockedPackages:
+        return LockedPackages(closures.path_of(definition, platform, part), digest, load)
+
+    parts = dict(closures.of_pins(pins))
+    with_files = {part: replace(pin, packages=packages(part, pin.packages)) for part, pin in parts.items()}
+    return replace(
+        pins,
+        base=with_files.get("base-packages", pins.base),
+        python=with_files.get("packages"),
+        build=with_files.get("build-packages"),
+    )
+
+
+def data_of(lock: Lock) -> dict[str, Any]:
+    """Converts a lock to the data of its file: dicts and lists in its order, numbers and truth values as they are."""
+    builds = {
+        f"{definition} {platform}": _with_digests(pins, definition, platform)
+        for definition, platforms in lock.pins.items()
+        for platform, pins in platforms.items()
+    }
+    sections = {"version": FORMAT, "models": lock.models, "images": lock.images, "builds": builds}
+    data: dict[str, Any] = FILE.write(sections)
+    return data
+
+
+def _with_digests(pins: Pins, definition: str, platform: str) -> Pins:
+    digests = {
+        part: replace(pin, packages=closures.digest_of(definition, platform, part, pin))
+        for part, pin in closures.of_pins(pins)
+    }
+    return replace(
+        pins,
+        base=digests.get("base-packages", pins.base),
+        python=digests.get("packages"),
+        build=digests.get("build-packages"),
+    )
+
+
+# lock.schema.json, made from the records: ``make reference`` writes it (``python -m builder.lock.layout``).
+
+PATH = Path(__file__).parent / "lock.schema.json"
+_WIDTH = 120
+
+
+def text() -> str:
+    """The JSON Schema of images.lock."""
+    definitions: dict[str, Schema] = {}
+    whole = FILE.describe(definitions)
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "images.lock: which image serves each model, what each image is, and what the next build is made from",
+    }
+    return _pretty({**head, **whole, "$defs": definitions}, "", 0) + "\n"
+
+
+def _pretty(value: Any, indent: str, before: int) -> str:
+    """``value`` on one line where it fits below ``before`` characters, else with each of its parts on its own."""
+    import json
+
+    line = json.dumps(value, ensure_ascii=False)
+    if not isinstance(value, dict) or not value or before + len(line) <= _WIDTH:
+        return line
+    deeper = indent + "  "
+    parts = []
+    for key, part in value.items():
+        start = f"{deeper}{json.dumps(key)}: "
+        parts.append(start + _pretty(part, deeper, len(start) + 1))
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+
+
+if __name__ == "__main__":
+    PATH.write_text(text(), encoding="utf-8")
