@@ -33,6 +33,15 @@ def write_lock(folder: Path, lock: Lock) -> None:
         projects.write(folder / closures.path_of(*each[:3]), closures.file_of(*each)[1].decode())
 
 
+def undated(lock: Lock) -> Lock:
+    """The lock without the times since when images serve."""
+    models = {
+        name: Model(replace(model.pairing, since=""), tuple(replace(each, since="") for each in model.previous))
+        for name, model in lock.models.items()
+    }
+    return replace(lock, models=models)
+
+
 def without_circumstances(image: NumberedImage) -> NumberedImage:
     """The image but for when and where it was built, and what follows from that."""
     return replace(image, built="", fingerprint="", size=0, builder=None)

@@ -357,9 +357,9 @@ class Lock:
         dated = self
         for name, model in self.models.items():
             old = before.models.get(name)
-            known = {pairing.image: pairing.since for pairing in (old.pairing, *old.previous)} if old else {}
+            times = {pairing.image: pairing.since for pairing in (old.pairing, *old.previous)} if old else {}
             is_new = old is None or old.pairing.image != model.pairing.image
-            if is_new and model.pairing.since == known.get(model.pairing.image, ""):
+            if is_new and model.pairing.since == times.get(model.pairing.image, ""):
                 dated = dated.with_model(name, replace(model, pairing=replace(model.pairing, since=now)))
         return dated
 

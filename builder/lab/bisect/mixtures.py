@@ -102,8 +102,8 @@ class Difference:
     @property
     def dockerfiles(self) -> tuple[str, str]:
         """The Dockerfiles of all definitions in the old and in the new build."""
-        found = [file for file in self.files if file.path.rpartition("/")[2] == "Dockerfile"]
-        old, new = [file.old for file in found if file.old], [file.new for file in found if file.new]
+        dockerfiles = [file for file in self.files if file.path.rpartition("/")[2] == "Dockerfile"]
+        old, new = [file.old for file in dockerfiles if file.old], [file.new for file in dockerfiles if file.new]
         return "".join(file.content.decode() for file in old), "".join(file.content.decode() for file in new)
 
     @property
@@ -239,22 +239,22 @@ def _with_stages_named(dockerfile: str) -> str:
 
 def _values(old: BuildPart, new: BuildPart, texts: tuple[str, str]) -> tuple[Segment, ...]:
     """The values from sources that differ between two builds of one definition with these Dockerfiles."""
-    found: list[tuple[str, str, list[str]]] = []
+    values: list[tuple[str, str, list[str]]] = []
     for source in sorted(old.takes.keys() & new.takes.keys()):
         sides = (old.takes[source], new.takes[source])
         if source == "base":
             bases = [(side.get("image", ""), side.get("content", "")) for side in sides]
             written = [name if content.startswith("local:") else f"{name}@{content}" for name, content in bases]
-            found.append((BASE, BASE, written))
+            values.append((BASE, BASE, written))
         elif not source.endswith("packages") and all("version" in side for side in sides):
             commits = [side.get("commit", "") for side in sides]
-            found += [
+            values += [
                 (source, f"{source} commit", commits),
                 (source, f"{source} version", [side["version"] for side in sides]),
                 (source, f"{source} date", [_date(text, source) for text in texts]),
                 (source, f"{source} index", list(map(_index_commit, texts, commits))),
             ]
-    return tuple(Segment(both[0], both[1], unit, key) for unit, key, both in found if all(both) and both[0] != both[1])
+    return tuple(Segment(both[0], both[1], unit, key) for unit, key, both in values if all(both) and both[0] != both[1])
 
 
 def _date(dockerfile: str, source: str) -> str:
@@ -268,8 +268,8 @@ def _index_commit(dockerfile: str, digits: str) -> str:
     """The whole commit with these first digits in the address of an index that the text names."""
     if not digits or _COMMIT.fullmatch(digits):
         return ""
-    found = re.search(rf"(?<=/){re.escape(digits)}[0-9a-f]{{{40 - len(digits)}}}(?![0-9a-f])", dockerfile)
-    return found[0] if found else ""
+    match = re.search(rf"(?<=/){re.escape(digits)}[0-9a-f]{{{40 - len(digits)}}}(?![0-9a-f])", dockerfile)
+    return match[0] if match else ""
 
 
 def marked(text: str, values: Sequence[Segment], *, is_new: bool) -> str:
@@ -418,7 +418,7 @@ class _ComparedPart:
                 continue
             lines = pairs(left.splitlines(keepends=True), right.splitlines(keepends=True))
             if mounts:  # a pull request needs the mount, and it is harmless without one
-                lines = ((one or other,) * 2 if _PATCHES_MOUNT in one + other else (one, other) for one, other in lines)
+                lines = ((old or new,) * 2 if _PATCHES_MOUNT in old + new else (old, new) for old, new in lines)
             for _, stretch in itertools.groupby(lines, lambda pair: pair[0] == pair[1]):
                 yield from self._changed(list(stretch))
 

@@ -145,7 +145,7 @@ class Trial:
 
 
 class _Noise:
-    """What all trials show: how often each candidate passed and failed, and the shares of failures at the two ends.
+    """The noise of all trials: how often each candidate passed and failed, and the shares of failures at the two ends.
     ``is_clean`` is true where no candidate gave two answers."""
 
     def __init__(self, trials: Iterable[Trial], passing: BisectCandidate, failing: BisectCandidate) -> None:

@@ -46,7 +46,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class BisectOutlook:
-    """What a bisection takes: the ``steps`` beside the two ends, of which ``steps_on_axis`` look for the place on the
+    """The cost of a bisection: the ``steps`` beside the two ends, of which ``steps_on_axis`` look for the place on the
     axis; the ``seconds`` to build the images, None where they are not known; the bytes of ``disk`` that the images take
     at most, and the bytes that are ``free``, None where the disk is on another machine. ``axes`` are in words."""
 

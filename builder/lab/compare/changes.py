@@ -252,10 +252,10 @@ def contents_of_both(lock: Lock, before: ComparedImage, after: ComparedImage) ->
         both = [ImageContents(sources=each.sources, git=each.git, packages=_versions(each)) for each in both]
         # A build knows the packages of its base only where they are pinned: those found in an adopted image alone may
         # be in both, as pip and wheel of Debian are.
-        known = [
+        packages_of_adopted = [
             each.packages for each, side in zip(both, sides, strict=True) if side.directory and not side.knows_base
         ]
-        for own in known:
+        for own in packages_of_adopted:
             kept = [{name: at for name, at in each.packages.items() if name in own} for each in both]
             both = [replace(each, packages=packages) for each, packages in zip(both, kept, strict=True)]
     return both[0], both[1]

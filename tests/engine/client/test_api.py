@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import ssl
 import subprocess
@@ -56,6 +57,9 @@ def serving(path: Path, serve: Serve) -> Iterator[Endpoint]:
 def answering(answer: bytes, requests: list[bytes] | None = None) -> Serve:
     def serve(connection: socket.socket) -> None:
         data = connection.recv(65536)
+        length = re.search(rb"Content-Length: (\d+)", data)
+        while length and len(data.partition(b"\r\n\r\n")[2]) < int(length[1]):
+            data += connection.recv(65536)
         if requests is not None:
             requests.append(data)
         connection.sendall(answer)
