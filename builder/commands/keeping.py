@@ -16,7 +16,7 @@ from builder.engine import bake_run, images
 from builder.evidence import requirements
 from builder.lab.checkpoints import conversion
 from builder.lock import lock_file, merging
-from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods, shown_versions
+from builder.lock.model import Adoption, ImageName, Lock, NumberedImage, Version, shown_mods
 from builder.numbers import adopted, claims, images_lock, retention, status
 from builder.numbers.adopted import AdoptedContents
 from builder.pins import packages
@@ -99,9 +99,7 @@ def adopt_image(
             fingerprint=images.fingerprint(details),
             input_hash="",
             size=images.disk_size(workspace.engine, named),
-            versions=shown_versions(
-                {name: Version(package.version, package.commit) for name, package in sources.items()}
-            ),
+            versions={name: Version(package.version, package.commit) for name, package in sources.items()},
             mods=shown_mods(own_labels.mods if own_labels else {}),
             adopted=Adoption(source, adopted.in_registries(details, source)),
         )

@@ -67,7 +67,6 @@ from builder.lock.model import (
     SourcePin,
     Version,
     WheelPin,
-    commit_in,
 )
 
 if TYPE_CHECKING:
@@ -123,20 +122,12 @@ _MODEL = record(
 
 
 # The numbered images of a repository.
-
-
-def _read_version(data: Data) -> Version:
-    """A version and its commit, which stands behind it, or in it (``0.28.1rc1.dev108+g8c98d396d``)."""
-    version, _, commit = PINNED.read(data).partition(" ")
-    return Version(version, commit or commit_in(version))
-
-
-def _write_version(version: Version) -> str:
-    is_told = not version.commit or version.commit == commit_in(version.version)
-    return version.version if is_told else f"{version.version} {version.commit}"
-
-
-_PINNED_VERSION = ValueKind(_read_version, PINNED.describe, _write_version, name="version")
+_PINNED_VERSION = ValueKind(
+    lambda data: Version(*PINNED.read(data).split(" ")),
+    PINNED.describe,
+    lambda version: " ".join(filter(None, (version.version, version.commit))),
+    name="version",
+)
 _HOLDS = record(
     dict,
     {

@@ -6,7 +6,6 @@ A number is never used twice, and pruned images stay on record. A pin never move
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -144,10 +143,6 @@ class Version:
     commit: str | None = None
 
 
-SHOWN = 12
-"""The digits of a commit and of a mod's hash that images.lock keeps: builds/ has all of them."""
-
-
 @dataclass(frozen=True)
 class Adoption:
     """The image that got a number as it was, built elsewhere: its name or id in the engine then, and the names by which
@@ -193,29 +188,14 @@ class NumberedImage:
     transformers: str = ""
 
 
-def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
-    """Versions as a number records them: with the digits of the commit that stand in the version, or else the first
-    ones."""
-    return {
-        name: Version(each.version, commit_in(each.version) or (each.commit and each.commit[:SHOWN]))
-        for name, each in versions.items()
-    }
-
-
-def commit_in(version: str) -> str | None:
-    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None where there are none."""
-    match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
-    return match[1] if match else None
-
-
 def shown_base(pin: BasePin | None) -> str:
     """A base image as a number records it, with the first digits of its digest; empty where there is none."""
     return f"{pin.requested}@{words.short_digest(pin.resolved)}" if pin else ""
 
 
 def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
-    """The hashes of mods as a number records them, by their first digits."""
-    return {name: digest.removeprefix("sha256:")[:SHOWN] for name, digest in mods.items()}
+    """The hashes of mods as a number records them, by their first 12 digits: builds/ has all of them."""
+    return {name: digest.removeprefix("sha256:")[:12] for name, digest in mods.items()}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from builder.cli import options
-from tests import projects
+from tests import locks, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,29 +18,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-LOCK = """\
-version: 1
-
-images:
-  small:
-    numbers:
-{numbers}
-        models:
-          Org/Model-1B:
-            sequence: 1
-
-...
-"""
-NUMBER = """\
-      {number}:
-        built: 2026-11-20T10:00:00Z
-        definition: small
-        platform: linux/amd64
-        fingerprint: sha256:{digest}
-        input_hash: sha256:{digest}
-        size: 1
-        status: good
-"""
 # What bash runs at TAB: the words of the line are in COMP_WORDS, the answers in COMPREPLY.
 TAB = r"""
 eval "$(builder completion bash)"
@@ -54,9 +31,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    projects.make(tmp_path)
-    numbers = "\n".join(NUMBER.format(number=number, digest=f"{number:064d}") for number in (9, 10))
-    (tmp_path / "images.lock").write_text(LOCK.format(numbers=numbers), encoding="utf-8")
+    locks.write(projects.make(tmp_path), (9, 10), 10, 10)
     (tmp_path / "builder.yaml").write_text("nodes: {spark2: ssh://spark2}\n", encoding="utf-8")
     return tmp_path
 

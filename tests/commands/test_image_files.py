@@ -263,7 +263,7 @@ def test_a_damaged_file_changes_nothing(
     elif damage == "flipped":
         content[_of_the_largest(file)] ^= 1
     elif damage == "flipped in the record":
-        content[content.index(b"input_hash: sha256:") + 30] ^= 1
+        content[content.index(b"inputs: ") + 12] ^= 1
     else:  # what a hand would make of it, checksums and all
         fingerprint = recorded(built, repository, 1).encode()
         content = content.replace(fingerprint, f"sha256:{'1' * 64}".encode())
