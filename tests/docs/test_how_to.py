@@ -127,7 +127,7 @@ def _pull_request(upstream: Upstream) -> None:
     upstream.git("checkout", "--quiet", "main")
 
 
-@pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request"])
+@pytest.mark.parametrize("name", ["find-what-broke", "pin-a-pull-request", "read-images-lock"])
 def test_every_example_prints_what_the_page_says(name: str, user: User, request: pytest.FixtureRequest) -> None:
     examples.check(PAGES / f"{name}.md", user.run, write=request.config.getoption("--write-golden"))
 
