@@ -7,8 +7,9 @@ Problems of the whole file come first, then the kinds of values, then blocks, th
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from builder.base import words
 from builder.base.errors import Location, LockError, Problem
@@ -16,7 +17,7 @@ from builder.base.words import did_you_mean
 from builder.lock.model import ImageName
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Data: TypeAlias = "dict[str, Data] | list[Data] | str | None"
 
@@ -58,18 +59,15 @@ def refuse_cut_off(text: str, file: str) -> None:
         raise lock_error([Problem(place, f"cut off here: the last line must be `{END}`")], TAKE_BACK)
 
 
-# The kinds of values in images.lock. Each reads data (dicts, lists, strings), writes it, and describes it as JSON
-# Schema. Reading returns the value or raises WrongError, which knows the path from the data to each problem. Where
-# nothing is wrong no path is ever made, which keeps the reading of a good file fast.
+# The kinds of values. Each reads data (dicts, lists, strings), writes it, and has a JSON Schema. Reading returns the
+# value or raises WrongError, which knows the path from the data to each problem. Where nothing is wrong no path is ever
+# made, which keeps the reading of a good file fast.
 
 if TYPE_CHECKING:
     ValuePath: TypeAlias = tuple[str | int, ...]
     Problems: TypeAlias = list[tuple[ValuePath, str]]
 
 Schema: TypeAlias = "dict[str, Any]"
-
-_WHOLE = re.compile(r"0|[1-9][0-9]{0,17}")
-_SCALAR = ["string", "number", "boolean"]  # what other YAML readers make of text: `0.32` is a number to them
 
 
 class WrongError(Exception):
@@ -85,144 +83,58 @@ class WrongError(Exception):
         return [((step, *path), message if path else named + message) for path, message in self.problems]
 
 
-def wrong(what: str, data: Data) -> WrongError:
-    """The error for data in the place of ``what``."""
-    return WrongError([((), f"expected {what}, found {_described(data)}")])
-
-
 @dataclass(frozen=True)
 class ValueKind:
     """One kind. ``write`` is the inverse of ``read``, but for numbers and truth values, which stay what they are.
-    ``describe`` makes the JSON Schema, and puts what it refers to into the definitions that it is given; a kind with a
-    ``name`` stands there itself. ``empty`` is the value that an absent key stands for, ``pattern`` the regular
-    expression of a kind of text."""
+    ``empty`` is the value that an absent key stands for, ``pattern`` the regular expression of a scalar."""
 
     read: Callable[[Any], Any]
-    describe: Callable[[dict[str, Schema]], Schema]
+    schema: Schema
     write: Callable[[Any], Any] = lambda value: value
-    name: str = ""
     empty: Any = None
     pattern: str = ""
 
-    def schema(self, definitions: dict[str, Schema]) -> Schema:
-        """The JSON Schema of this kind, or a reference to its place in ``definitions``."""
-        if not self.name:
-            return self.describe(definitions)
-        if self.name not in definitions:
-            definitions[self.name] = {}  # takes the place before those that it refers to
-            definitions[self.name] = self.describe(definitions)
-        return {"$ref": f"#/$defs/{self.name}"}
 
-
-def _read_text(data: Data) -> str:
-    if isinstance(data, str):
-        return data
-    raise wrong("text", data)
-
-
-def _read_flag(data: Data) -> bool:
-    if data in ("true", "false"):
-        return data == "true"
-    raise wrong("`true` or `false`", data)
-
-
-TEXT = ValueKind(_read_text, lambda _: {"type": _SCALAR}, name="text")
-"""Text: any scalar, as it was written."""
-
-FLAG = ValueKind(_read_flag, lambda _: {"type": "boolean"}, empty=False)
-"""``true`` or ``false``."""
-
-
-def whole(least: int, name: str = "") -> ValueKind:
-    """A whole number from ``least`` on."""
-
-    def read(data: Data) -> int:
-        if isinstance(data, str) and _WHOLE.fullmatch(data) and int(data) >= least:
-            return int(data)
-        raise wrong(f"a whole number from {least} on", data)
-
-    return ValueKind(read, lambda _: {"type": "integer", "minimum": least}, name=name)
-
-
-def matching(pattern: str, expected: str, *, name: str = "", scalar: bool = False) -> ValueKind:
-    """Text that ``pattern`` matches as a whole, which messages call ``expected``. ``scalar`` where some of it is more
-    than text to other YAML readers."""
+def scalar(
+    pattern: str,
+    expected: str,
+    schema: Schema | None = None,
+    convert: Callable[[str], Any] = str,
+    *,
+    types: Sequence[str] = ("string",),
+) -> ValueKind:
+    """A scalar that ``pattern`` matches as a whole, which messages call ``expected``. ``types`` are those of other YAML
+    readers: to them, the text `0.32` may be a number."""
     matches = re.compile(pattern, re.DOTALL).fullmatch
-    described = {"type": _SCALAR if scalar else "string", "pattern": f"^{_portable(pattern)}$"}
+    # `\S` means more or less to other programs than it does to Python.
+    portable = "^(?:" + pattern.replace("\\S", "[^ ]") + ")$"
 
-    def read(data: Data) -> str:
+    def read(data: Data) -> Any:
         if isinstance(data, str) and matches(data):
-            return data
-        raise wrong(expected, data)
+            return convert(data)
+        raise _wrong(expected, data)
 
-    return ValueKind(read, lambda _: described, name=name, pattern=pattern)
+    return ValueKind(read, schema or {"type": list(types), "pattern": portable}, pattern=pattern)
 
 
-def choice(*values: str, name: str = "") -> ValueKind:
+def whole(least: int) -> ValueKind:
+    """A whole number from ``least``, 0 or 1, on."""
+    pattern = "[1-9][0-9]{0,17}" if least else "0|[1-9][0-9]{0,17}"
+    return scalar(pattern, f"a whole number from {least} on", {"type": "integer", "minimum": least}, int)
+
+
+def choice(*values: str) -> ValueKind:
     """One of at least two words."""
     expected = f"{', '.join(f'`{value}`' for value in values[:-1])} or `{values[-1]}`"
-
-    def read(data: Data) -> str:
-        if isinstance(data, str) and data in values:
-            return data
-        raise wrong(expected, data)
-
-    return ValueKind(read, lambda _: {"enum": list(values)}, name=name)
+    return scalar("|".join(values), expected, {"enum": list(values)})
 
 
-def constant(value: int) -> ValueKind:
-    """This number alone."""
+_ANY = ("string", "number", "boolean")
+TEXT = scalar(".*", "text", {"type": list(_ANY)})
+"""Text: any scalar, as it was written."""
 
-    def read(data: Data) -> int:
-        if data == str(value):
-            return value
-        raise wrong(f"`{value}`", data)
-
-    return ValueKind(read, lambda _: {"const": value})
-
-
-def _portable(pattern: str) -> str:
-    """``pattern`` for other programs, to which `\\S` means more or less than it does to Python."""
-    return pattern.replace("\\S", "[^ ]")
-
-
-def _described(data: Data) -> str:
-    if isinstance(data, str):
-        return f"`{data}`" if len(data) <= 60 else f"`{data[:60]}…`"
-    return "nothing" if data is None else "a list" if isinstance(data, list) else "a block of keys"
-
-
-# The kinds of values in images.lock that hold others: lists, blocks whose keys are names or numbers, and records.
-
-_NEVER = object()  # no value is this one
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key of a record. ``field`` is what its value is called in the program, where that is not the key; a required
-    one may be absent where the key ``unless`` is there."""
-
-    kind: ValueKind
-    description: str
-    is_required: bool
-    is_always_written: bool
-    field: str
-    unless: str = ""
-
-
-def needed(kind: ValueKind, description: str, field: str = "") -> Key:
-    """A key that every record has."""
-    return Key(kind, description, is_required=True, is_always_written=True, field=field)
-
-
-def needed_unless(other: str, kind: ValueKind, description: str, field: str = "") -> Key:
-    """A key that every record without the key ``other`` has. In one with it, an empty value is not written."""
-    return Key(kind, description, is_required=True, is_always_written=True, field=field, unless=other)
-
-
-def optional(kind: ValueKind, description: str, *, always: bool = False, field: str = "") -> Key:
-    """A key that may be absent. It is not written where its value is the empty one, unless ``always``."""
-    return Key(kind, description, is_required=False, is_always_written=always, field=field)
+FLAG = replace(scalar("true|false", "`true` or `false`", {"type": "boolean"}, lambda text: text == "true"), empty=False)
+"""``true`` or ``false``."""
 
 
 def list_of(kind: ValueKind) -> ValueKind:
@@ -230,29 +142,43 @@ def list_of(kind: ValueKind) -> ValueKind:
 
     def read(data: Data) -> tuple[Any, ...]:
         if not isinstance(data, list):
-            raise wrong("a list", data)
+            raise _wrong("a list", data)
         return tuple(_each(enumerate(data), kind.read).values())
 
-    return ValueKind(
-        read,
-        lambda definitions: {"type": "array", "items": kind.schema(definitions)},
-        lambda values: [kind.write(value) for value in values],
-        empty=(),
-    )
+    schema = {"type": "array", "items": kind.schema}
+    return ValueKind(read, schema, lambda values: [kind.write(value) for value in values], empty=())
 
 
-def mapping(kind: ValueKind, names: ValueKind | None = None) -> ValueKind:
-    """A block whose keys are ``names``, or any text, as a dict; it is written in the order of the names."""
+def mapping(kind: ValueKind, names: ValueKind) -> ValueKind:
+    """A block whose keys are ``names``, as a dict; it is written in the order of the names."""
     return ValueKind(
-        lambda data: _each(_block(data).items(), kind.read, names.read if names else None),
-        lambda definitions: {
-            "type": "object",
-            **({"propertyNames": names.schema(definitions)} if names else {}),
-            "additionalProperties": kind.schema(definitions),
-        },
+        lambda data: _each(_block(data).items(), kind.read, names.read),
+        {"type": "object", "propertyNames": names.schema, "additionalProperties": kind.schema},
         lambda values: {name: kind.write(value) for name, value in sorted(values.items())},
         empty={},
     )
+
+
+# Records: blocks with known keys.
+
+
+class Need(Enum):
+    """The need for a key: it may be absent, it is written even where its value is the empty one, every record has it,
+    or every record that was not ``adopted``."""
+
+    NO = auto()
+    WRITTEN = auto()
+    YES = auto()
+    UNLESS_ADOPTED = auto()
+
+
+class Key(NamedTuple):
+    """A key of a record. ``field`` is what its value is called in the program, where that is not the key."""
+
+    kind: ValueKind
+    description: str
+    need: Need = Need.NO
+    field: str = ""
 
 
 def record(
@@ -262,62 +188,46 @@ def record(
     rest: tuple[ValueKind, ValueKind] | None = None,
     rest_after: str = "",
     parts: Callable[[Any], Mapping[str, Any]] = vars,
-    name: str = "",
 ) -> ValueKind:
     """A block with these keys. ``make`` gets their values by field; ``parts`` gives them back. Where there is a
     ``rest``, the kinds of further keys and of their values, both have those as the field ``rest``, in the order of the
     file, in which they follow the key ``rest_after``, or all others; else there are no other keys."""
-    readers = {key: (entry.field or key, entry.kind.read) for key, entry in keys.items()}
-    required = {key: entry.unless for key, entry in keys.items() if entry.is_required}
-    writers = [
-        (key, entry.field or key, entry.kind.write, _NEVER if entry.is_always_written else entry.kind.empty)
-        for key, entry in keys.items()
-    ]
-
-    later_keys = list(keys)[list(keys).index(rest_after) + 1 :] if rest_after else []
+    fields = {key: entry.field or key for key, entry in keys.items()}
+    order = list(keys)
+    split = order.index(rest_after) + 1 if rest_after else len(order)
 
     def read(data: Data) -> Any:
         block = _block(data)
-        values, problems, is_misspelt = _read_members(block, readers, rest)
-        missing = [f"`{key}`" for key, other in required.items() if key not in block and other not in block]
+        values, problems, is_misspelt = _read_members(block, keys, fields, rest)
+        required = (Need.YES,) if "adopted" in block else (Need.YES, Need.UNLESS_ADOPTED)
+        missing = [f"`{key}`" for key, entry in keys.items() if entry.need in required and key not in block]
         if missing and not is_misspelt:
             problems.append(((), f"lacks {', '.join(missing)}"))
         if problems:
             raise WrongError(problems)
         return make(**values)
 
+    def members(values: Mapping[str, Any], some: list[str]) -> dict[str, Any]:
+        written = {}
+        for key in some:
+            value, need, kind = values[fields[key]], keys[key].need, keys[key].kind
+            if (value == kind.empty and need is Need.NO) or (not value and need is Need.UNLESS_ADOPTED):
+                continue
+            written[key] = kind.write(value)
+        return written
+
     def write(value: Any) -> dict[str, Any]:
         values = parts(value)
-        spared = {
-            key for key, field, _, _ in writers if (other := required.get(key)) and values[other] and not values[field]
-        }
-        block = {
-            key: as_data(values[field])
-            for key, field, as_data, empty in writers
-            if values[field] != empty and key not in spared
-        }
-        if rest is None:
-            return block
-        further = {str(key): rest[1].write(item) for key, item in values["rest"].items()}
-        later = {key: block[key] for key in later_keys if key in block}
-        return {**{key: item for key, item in block.items() if key not in later}, **further, **later}
+        further = {str(key): rest[1].write(item) for key, item in values["rest"].items()} if rest else {}
+        return {**members(values, order[:split]), **further, **members(values, order[split:])}
 
-    def describe(definitions: dict[str, Schema]) -> Schema:
-        schema: Schema = {"type": "object", "additionalProperties": rest[1].schema(definitions) if rest else False}
-        if rest:
-            schema["propertyNames"] = {"anyOf": [{"enum": list(keys)}, rest[0].schema(definitions)]}
-        schema |= _requirements(required)
-        schema["properties"] = {
-            key: {"description": entry.description, **entry.kind.schema(definitions)} for key, entry in keys.items()
-        }
-        return schema
-
-    return ValueKind(read, describe, write, name)
+    return ValueKind(read, _schema_of(keys, rest), write)
 
 
 def _read_members(
     block: dict[str, Data],
-    readers: Mapping[str, tuple[str, Callable[[Any], Any]]],
+    keys: Mapping[str, Key],
+    fields: Mapping[str, str],
     rest: tuple[ValueKind, ValueKind] | None,
 ) -> tuple[dict[str, Any], Problems, bool]:
     """The values of a record's block by field, and what is wrong. The last is true if there is an unknown key, which
@@ -327,33 +237,45 @@ def _read_members(
     is_misspelt = False
     for key, item in block.items():
         try:
-            if key in readers:
-                field, read_value = readers[key]
-                values[field] = read_value(item)
+            if key in keys:
+                values[fields[key]] = keys[key].kind.read(item)
             elif rest and is_a(rest[0], key):
                 values["rest"][rest[0].read(key)] = rest[1].read(item)
             else:
                 is_misspelt = True
-                problems.append(((key,), f"unknown key `{key}`{_nearest(key, readers.keys() - block.keys())}"))
+                suggestion = did_you_mean(key, sorted(keys.keys() - block.keys()), code=True)
+                problems.append(((key,), f"unknown key `{key}`" + (f": {suggestion}" if suggestion else "")))
         except WrongError as error:
             problems += error.under(key)
     return values, problems, is_misspelt
 
 
-def _requirements(required: Mapping[str, str]) -> Schema:
-    """The part of a record's JSON Schema on the keys that it needs: each with the one that makes it needless, if any.
-    All of these have the same one."""
-    always = [key for key, other in required.items() if not other]
-    schema: Schema = {"required": always} if always else {}
-    if unless := [key for key, other in required.items() if other]:
-        schema |= {"if": {"required": [required[unless[0]]]}, "else": {"required": unless}}
-    return schema
+def _schema_of(keys: Mapping[str, Key], rest: tuple[ValueKind, ValueKind] | None) -> Schema:
+    schema: Schema = {"type": "object", "additionalProperties": rest[1].schema if rest else False}
+    if rest:
+        schema["propertyNames"] = {"anyOf": [{"enum": list(keys)}, rest[0].schema]}
+    if needed := [key for key, entry in keys.items() if entry.need is Need.YES]:
+        schema["required"] = needed
+    if needed := [key for key, entry in keys.items() if entry.need is Need.UNLESS_ADOPTED]:
+        schema |= {"if": {"required": ["adopted"]}, "else": {"required": needed}}
+    return schema | {
+        "properties": {k: {"description": entry.description, **entry.kind.schema} for k, entry in keys.items()}
+    }
+
+
+def _wrong(what: str, data: Data) -> WrongError:
+    """The error for data in the place of ``what``."""
+    if isinstance(data, str):
+        described = f"`{data}`" if len(data) <= 60 else f"`{data[:60]}…`"
+    else:
+        described = "nothing" if data is None else "a list" if isinstance(data, list) else "a block of keys"
+    return WrongError([((), f"expected {what}, found {described}")])
 
 
 def _block(data: Data) -> dict[str, Data]:
     if isinstance(data, dict):
         return data
-    raise wrong("a block of keys", data)
+    raise _wrong("a block of keys", data)
 
 
 def _each(
@@ -371,11 +293,6 @@ def _each(
     return values
 
 
-def _nearest(name: str, free: set[str]) -> str:
-    suggestion = did_you_mean(name, sorted(free), code=True)
-    return f": {suggestion}" if suggestion else ""
-
-
 # The kinds of names in images.lock. They become folders, arguments and lines of Dockerfiles: whoever wrote the file,
 # none of them leads to another folder, begins like an option, or holds a line break.
 
@@ -383,69 +300,53 @@ _PART = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+|{_LABEL}(?=:))(?::[0-9]{{1,5}})?"
 
-REPOSITORY = matching(
+REPOSITORY = scalar(
     # https://github.com/distribution/reference/blob/main/regexp.go; shorter, as it is part of a file's name.
     rf"(?=.{{1,200}}$)(?:{_HOST}/)?{_PART}(?:/{_PART})*",
     "a repository's name such as `vllm-node-tf5`",
-    name="repository_name",
 )
-DEFINITION = matching(words.DEFINITION, "a definition's name, which is a folder's", name="definition_name", scalar=True)
-PLATFORM = matching("[a-z0-9]+(?:/[a-z0-9][a-z0-9_.-]*){1,2}", "a platform such as `linux/arm64`", name="platform")
-PART = matching("[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -", name="part_name")
-INSTANCE = matching("[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a buildx instance", name="instance", scalar=True)
-COMMIT_START = matching("[0-9a-f]{4,40}", "the first digits of a commit, or all 40", name="commit_start")
-REFERENCE = matching(
-    "[A-Za-z0-9][A-Za-z0-9._:/@+-]*",
-    "an image as engines name it, such as `debian:bookworm-slim`",
-    name="reference",
-    scalar=True,
+DEFINITION = scalar(words.DEFINITION, "a definition's name, which is a folder's", types=_ANY)
+PLATFORM = scalar("[a-z0-9]+(?:/[a-z0-9][a-z0-9_.-]*){1,2}", "a platform such as `linux/arm64`")
+PART = scalar("[A-Za-z0-9][A-Za-z0-9._+-]*", "a name of letters, digits and . _ + -")
+INSTANCE = scalar("[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a buildx instance", types=_ANY)
+COMMIT_START = scalar("[0-9a-f]{4,40}", "the first digits of a commit, or all 40")
+REFERENCE = scalar(
+    "[A-Za-z0-9][A-Za-z0-9._:/@+-]*", "an image as engines name it, such as `debian:bookworm-slim`", types=_ANY
 )
-VERSION = matching("[A-Za-z0-9][A-Za-z0-9.!+_~-]*", "a version such as `0.32.0+cpu`", name="version_text", scalar=True)
-TOKEN = matching("[A-Za-z0-9][A-Za-z0-9:._+-]*", "a digest such as `sha256:` and hex digits", name="token", scalar=True)
-MOMENT = matching("(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9A-Za-z:.+-]*)?", "a time, or nothing", name="moment")
-LINE = matching(r"(?![-\s])[^\x00-\x1f\x7f]+", "one line that is no option", name="line", scalar=True)
-ADDRESS = matching(
+VERSION = scalar("[A-Za-z0-9][A-Za-z0-9.!+_~-]*", "a version such as `0.32.0+cpu`", types=_ANY)
+TOKEN = scalar("[A-Za-z0-9][A-Za-z0-9:._+-]*", "a digest such as `sha256:` and hex digits", types=_ANY)
+MOMENT = scalar("(?:[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9A-Za-z:.+-]*)?", "a time, or nothing")
+LINE = scalar(r"(?![-\s])[^\x00-\x1f\x7f]+", "one line that is no option", types=_ANY)
+ADDRESS = scalar(
     r"(?:https?|ssh|git|file)://[^\s\x00-\x1f\x7f'\"\\$`#]+",
     "the address of a git repository, such as `https://host/owner/repository.git`",
-    name="address",
 )
-REF = matching("[A-Za-z0-9][A-Za-z0-9._/+-]*", "a branch, tag or commit", name="ref", scalar=True)
-REVISION = matching(
-    r"(?![-/])(?!.*\.\.)[^\s\x00-\x20\x7f]+", "a branch, tag or commit of a model", name="revision", scalar=True
-)
-RECIPE = matching(
-    words.RECIPE_FILE,
-    "the path of a recipe in the project, such as `recipes/chat.yaml`",
-    name="recipe_file",
-    scalar=True,
-)
-MODEL = matching(
+REF = scalar("[A-Za-z0-9][A-Za-z0-9._/+-]*", "a branch, tag or commit", types=_ANY)
+REVISION = scalar(r"(?![-/])(?!.*\.\.)[^\s\x00-\x20\x7f]+", "a branch, tag or commit of a model", types=_ANY)
+RECIPE = scalar(words.RECIPE_FILE, "the path of a recipe in the project, such as `recipes/chat.yaml`", types=_ANY)
+MODEL = scalar(
     r"(?!(?:.*/)?\.\.(?:/|$))"
     r"(?:[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*(?::[A-Za-z][A-Za-z0-9_+-]*)?)?|(?:/|~/|\./)[^\x00-\x1f\x7f]+)",
     "a model of the Hub such as `Qwen/Qwen3-0.6B`, or the path of a folder",
-    name="model_id",
 )
 
-PINNED = matching(
-    f"(?:{VERSION.pattern})(?: (?:{COMMIT_START.pattern}))?",
-    "a version such as `0.32.0+cpu`, and the first digits of its commit",
-    scalar=True,
+NUMBER = scalar(
+    "[1-9][0-9]{0,17}", "a whole number from 1 on", {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"}, int
 )
-_NUMBER_PATTERN = "[1-9][0-9]{0,17}"
 
 
-def _read_image_name(data: Data) -> ImageName:
-    repository, _, number = _IMAGE_NAME.read(data).rpartition(":")
+def _image_name(text: str) -> ImageName:
+    repository, _, number = text.rpartition(":")
     return ImageName(repository, int(number))
 
 
-_IMAGE_NAME = matching(
-    f"(?:{REPOSITORY.pattern.replace('$)', ':[0-9]+$)')}):{_NUMBER_PATTERN}",
-    "a numbered image such as `vllm-node-tf5:7`",
-)
-IMAGE_NAME = ValueKind(_read_image_name, _IMAGE_NAME.describe, str, name="image_name")
-NUMBER = ValueKind(
-    whole(1).read, lambda _: {"type": "string", "pattern": f"^{_NUMBER_PATTERN}$"}, str, name="image_number"
+IMAGE_NAME = replace(
+    scalar(
+        f"(?:{REPOSITORY.pattern.replace('$)', ':[0-9]+$)')}):{NUMBER.pattern}",
+        "a numbered image such as `vllm-node-tf5:7`",
+        convert=_image_name,
+    ),
+    write=str,
 )
 
 
@@ -459,8 +360,5 @@ def is_a(kind: ValueKind, text: str) -> bool:
 
 
 def or_nothing(kind: ValueKind) -> ValueKind:
-    """The same kind, or ``null`` as None."""
-    return ValueKind(
-        lambda data: None if data is None else kind.read(data),
-        lambda definitions: {"anyOf": [kind.schema(definitions), {"type": "null"}]},
-    )
+    """The same kind, or nothing as None."""
+    return replace(kind, read=lambda data: None if data is None else kind.read(data))

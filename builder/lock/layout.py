@@ -24,7 +24,6 @@ from builder.lock.kinds import (
     MOMENT,
     NUMBER,
     PART,
-    PINNED,
     PLATFORM,
     RECIPE,
     REF,
@@ -35,18 +34,16 @@ from builder.lock.kinds import (
     TOKEN,
     VERSION,
     Data,
+    Key,
+    Need,
     Schema,
     ValueKind,
     WrongError,
     choice,
-    constant,
     list_of,
     mapping,
-    matching,
-    needed,
-    needed_unless,
-    optional,
     record,
+    scalar,
     whole,
 )
 from builder.lock.model import VERSION as FORMAT
@@ -73,17 +70,16 @@ if TYPE_CHECKING:
     from builder.lock.closures import Load
     from builder.lock.kinds import Problems
 
-_POSITIVE = whole(1, name="positive")
-_COMMIT = matching("[0-9a-f]{40}", "a commit of 40 hex digits", name="commit")
-_TIME = matching(
+_POSITIVE = whole(1)
+_COMMIT = scalar("[0-9a-f]{40}", "a commit of 40 hex digits")
+_TIME = scalar(
     "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z",
     "a time in UTC such as `2026-11-20T22:00:00Z`",
-    name="time",
 )
-_SHA256 = matching("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
-_DIGEST = matching("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits", name="digest")
+_SHA256 = scalar("[0-9a-f]{64}", "a SHA-256 of 64 hex digits")
+_DIGEST = scalar("sha256:[0-9a-f]{64}", "a digest such as `sha256:` and 64 hex digits")
 _NOTE = replace(TEXT, empty="")
-_STATUS = choice("untested", "good", "bad", name="status")
+_STATUS = choice("untested", "good", "bad")
 
 
 # The models: `image` serves the model now. Each image that serves it, or did before, has a line.
@@ -91,13 +87,12 @@ _STATUS = choice("untested", "good", "bad", name="status")
 _PAIRING = record(
     dict,
     {
-        "status": optional(_STATUS, "how the model does on this image", always=True),
-        "since": optional(replace(_TIME, empty=""), "when the image began to serve the model, for the last time"),
-        "recipe": optional(RECIPE, "the recipe of the pairing"),
-        "revision": optional(REVISION, "the revision of the model, or of a checkpoint: NAME@REVISION"),
-        "note": optional(_NOTE, "what was seen"),
+        "status": Key(_STATUS, "how the model does on this image", Need.WRITTEN),
+        "since": Key(replace(_TIME, empty=""), "when the image began to serve the model, for the last time"),
+        "recipe": Key(RECIPE, "the recipe of the pairing"),
+        "revision": Key(REVISION, "the revision of the model, or of a checkpoint: NAME@REVISION"),
+        "note": Key(_NOTE, "what was seen"),
     },
-    name="pairing",
 )
 
 
@@ -114,39 +109,39 @@ def _model_parts(model: Model) -> dict[str, Any]:
 
 _MODEL = record(
     _model,
-    {"image": needed(IMAGE_NAME, "the image that serves the model now")},
+    {"image": Key(IMAGE_NAME, "the image that serves the model now", Need.YES)},
     rest=(IMAGE_NAME, _PAIRING),
     parts=_model_parts,
-    name="model",
 )
 
 
 # The numbered images of a repository.
-_PINNED_VERSION = ValueKind(
-    lambda data: Version(*PINNED.read(data).split(" ")),
-    PINNED.describe,
-    lambda version: " ".join(filter(None, (version.version, version.commit))),
-    name="version",
+_PINNED_VERSION = scalar(
+    f"(?:{VERSION.pattern})(?: (?:{COMMIT_START.pattern}))?",
+    "a version such as `0.32.0+cpu`, and the first digits of its commit",
+    convert=lambda text: Version(*text.split(" ")),
+    types=("string", "number", "boolean"),
+)
+_PINNED_VERSION = replace(
+    _PINNED_VERSION, write=lambda version: " ".join(filter(None, (version.version, version.commit)))
 )
 _HOLDS = record(
     dict,
     {
-        "base": optional(replace(REFERENCE, empty=""), "the base image, and the first digits of its digest"),
-        "transformers": optional(replace(VERSION, empty=""), "the version of transformers"),
+        "base": Key(replace(REFERENCE, empty=""), "the base image, and the first digits of its digest"),
+        "transformers": Key(replace(VERSION, empty=""), "the version of transformers"),
     },
     rest=(PART, _PINNED_VERSION),
     rest_after="base",
     parts=lambda holds: holds,
-    name="holds",
 )
 _HOLDS_OR_NOTHING = replace(_HOLDS, empty={"base": "", "transformers": "", "rest": {}})
 _ADOPTION = record(
     Adoption,
     {
-        "image": needed(REFERENCE, "its name or id in the engine when it got its number"),
-        "digests": optional(list_of(REFERENCE), "the names by which registries may have it"),
+        "image": Key(REFERENCE, "its name or id in the engine when it got its number", Need.YES),
+        "digests": Key(list_of(REFERENCE), "the names by which registries may have it"),
     },
-    name="adoption",
 )
 
 
@@ -164,33 +159,34 @@ def _number_parts(image: NumberedImage) -> dict[str, Any]:
 _NUMBER = record(
     _number,
     {
-        "status": optional(_STATUS, "how the image does", always=True),
-        "built": needed(_TIME, "when it was built, or got its number as it was"),
-        "definition": needed_unless("adopted", DEFINITION, "the image definition"),
-        "adopted": optional(_ADOPTION, "the image of others that got this number as it was"),
-        "platform": needed(PLATFORM, "linux/arm64 or linux/amd64"),
-        "size": needed(whole(0), "bytes, as the engine counts them"),
-        "pinned": optional(FLAG, "true where `prune` keeps it"),
-        "pruned": optional(_TIME, "when it was removed on purpose"),
-        "note": optional(_NOTE, "what was seen"),
-        "recipe": optional(RECIPE, "the recipe that it was built from"),
-        "holds": optional(_HOLDS_OR_NOTHING, "the base image and the versions in it, each with its commit if known"),
-        "mods": optional(mapping(TOKEN, PART), "the baked mods: by name, the first digits of a hash of their content"),
-        "digest": optional(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
-        "builder": optional(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
-        "gpu": optional(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
-        "unchecked": optional(mapping(TEXT, PART), "the checks that were left out when it was built: by name, why"),
-        "rebuilt": optional(TEXT, "when an equivalent image that was built again took its place, and what differed"),
-        "content": needed(TOKEN, "the identity of its content: the same on every engine that holds it", "fingerprint"),
-        "inputs": needed_unless(
-            "adopted",
+        "status": Key(_STATUS, "how the image does", Need.WRITTEN),
+        "built": Key(_TIME, "when it was built, or got its number as it was", Need.YES),
+        "definition": Key(DEFINITION, "the image definition", Need.UNLESS_ADOPTED),
+        "adopted": Key(_ADOPTION, "the image of others that got this number as it was"),
+        "platform": Key(PLATFORM, "linux/arm64 or linux/amd64", Need.YES),
+        "size": Key(whole(0), "bytes, as the engine counts them", Need.YES),
+        "pinned": Key(FLAG, "true where `prune` keeps it"),
+        "pruned": Key(_TIME, "when it was removed on purpose"),
+        "note": Key(_NOTE, "what was seen"),
+        "recipe": Key(RECIPE, "the recipe that it was built from"),
+        "holds": Key(_HOLDS_OR_NOTHING, "the base image and the versions in it, each with its commit if known"),
+        "mods": Key(mapping(TOKEN, PART), "the baked mods: by name, the first digits of a hash of their content"),
+        "digest": Key(_DIGEST, "its digest in the registry of builder.yaml, where it was pushed"),
+        "builder": Key(INSTANCE, "the `docker buildx` instance that built it, where not the engine itself"),
+        "gpu": Key(TEXT, "the GPU on which it passed its checks, where it was built beside one"),
+        "unchecked": Key(mapping(TEXT, PART), "the checks that were left out when it was built: by name, why"),
+        "rebuilt": Key(TEXT, "when an equivalent image that was built again took its place, and what differed"),
+        "content": Key(
+            TOKEN, "the identity of its content: the same on every engine that holds it", Need.YES, "fingerprint"
+        ),
+        "inputs": Key(
             TOKEN,
             "a hash over all that went in; a build with the same one is not made again",
+            Need.UNLESS_ADOPTED,
             "input_hash",
         ),
     },
     parts=_number_parts,
-    name="number",
 )
 
 
@@ -214,17 +210,14 @@ def _repository_parts(repository: Repository) -> dict[str, Any]:
 _REPOSITORY = record(
     _repository,
     {
-        "latest": optional(_POSITIVE, "the number in use, which the tag `latest` names", field="current"),
-        "next": optional(
+        "latest": Key(_POSITIVE, "the number in use, which the tag `latest` names", field="current"),
+        "next": Key(
             _POSITIVE, "the number of the next build, where it is not the one after the highest", field="following"
         ),
-        "before": optional(
-            list_of(_POSITIVE), "the numbers that were in use before, the latest first", field="previous"
-        ),
+        "before": Key(list_of(_POSITIVE), "the numbers that were in use before, the latest first", field="previous"),
     },
     rest=(NUMBER, _NUMBER),
     parts=_repository_parts,
-    name="repository",
 )
 
 
@@ -234,44 +227,40 @@ _REPOSITORY = record(
 _PULL = record(
     PullPin,
     {
-        "number": needed(_POSITIVE, "the number of the pull request"),
-        "head": needed(_COMMIT, "its last commit when it was pinned"),
-        "sha256": needed(_SHA256, "the SHA-256 of its vendored patch, which the project keeps as a file"),
-        "base": optional(replace(REF, empty=""), "the branch that it was opened for, where the definition names one"),
+        "number": Key(_POSITIVE, "the number of the pull request", Need.YES),
+        "head": Key(_COMMIT, "its last commit when it was pinned", Need.YES),
+        "sha256": Key(_SHA256, "the SHA-256 of its vendored patch, which the project keeps as a file", Need.YES),
+        "base": Key(replace(REF, empty=""), "the branch that it was opened for, where the definition names one"),
     },
-    name="pull",
 )
 _GIT = record(
     GitPin,
     {
-        "asked": needed(REF, "the branch, tag or commit that was asked for", "requested"),
-        "version": needed(VERSION, "what the repository's tags make of the commit"),
-        "commit": needed(_COMMIT, "the commit that it stood for"),
-        "date": needed(_TIME, "when the commit was made"),
-        "git": needed(ADDRESS, "the address of the repository, without a login"),
-        "pulls": optional(list_of(_PULL), "the pull requests on top, in this order"),
+        "asked": Key(REF, "the branch, tag or commit that was asked for", Need.YES, "requested"),
+        "version": Key(VERSION, "what the repository's tags make of the commit", Need.YES),
+        "commit": Key(_COMMIT, "the commit that it stood for", Need.YES),
+        "date": Key(_TIME, "when the commit was made", Need.YES),
+        "git": Key(ADDRESS, "the address of the repository, without a login", Need.YES),
+        "pulls": Key(list_of(_PULL), "the pull requests on top, in this order"),
     },
-    name="git",
 )
 _WHEEL = record(
     WheelPin,
     {
-        "asked": needed(
-            LINE, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", "requested"
+        "asked": Key(
+            LINE, "the requirement, such as vllm==0.32.0, and `from URL` for an index of its own", Need.YES, "requested"
         ),
-        "version": needed(VERSION, "the version that it stood for"),
-        "commit": optional(COMMIT_START, "the commit that the wheel names"),
+        "version": Key(VERSION, "the version that it stood for", Need.YES),
+        "commit": Key(COMMIT_START, "the commit that the wheel names"),
     },
-    name="wheel",
 )
 _INCLUDED = record(
     IncludedPin,
     {
-        "base": needed(REFERENCE, "the base image that it comes with, as resolved"),
-        "version": needed(VERSION, "its version in there"),
-        "commit": optional(COMMIT_START, "its commit, where the image names it"),
+        "base": Key(REFERENCE, "the base image that it comes with, as resolved", Need.YES),
+        "version": Key(VERSION, "its version in there", Need.YES),
+        "commit": Key(COMMIT_START, "its commit, where the image names it"),
     },
-    name="included",
 )
 
 
@@ -287,44 +276,39 @@ def _write_source(pin: SourcePin) -> dict[str, Any]:
     return block
 
 
-def _describe_source(definitions: dict[str, Schema]) -> Schema:
-    return {
-        "if": {"type": "object", "required": ["git"]},
-        "then": _GIT.schema(definitions),
-        "else": {
-            "if": {"type": "object", "required": ["base"]},
-            "then": _INCLUDED.schema(definitions),
-            "else": _WHEEL.schema(definitions),
-        },
-    }
+_SOURCE_SCHEMA: Schema = {
+    "if": {"type": "object", "required": ["git"]},
+    "then": _GIT.schema,
+    "else": {
+        "if": {"type": "object", "required": ["base"]},
+        "then": _INCLUDED.schema,
+        "else": _WHEEL.schema,
+    },
+}
 
 
 _BASE = record(
     BasePin,
     {
-        "asked": needed(REFERENCE, "as the definition says it, such as debian:bookworm-slim", "requested"),
-        "resolved": needed(
-            REFERENCE, "the digest in the registry, or local:sha256:… of an image that only the engine has"
+        "asked": Key(REFERENCE, "as the definition says it, such as debian:bookworm-slim", Need.YES, "requested"),
+        "resolved": Key(
+            REFERENCE, "the digest in the registry, or local:sha256:… of an image that only the engine has", Need.YES
         ),
-        "created": optional(replace(MOMENT, empty=""), "when a base that brings vLLM was made"),
-        "packages": optional(
+        "created": Key(replace(MOMENT, empty=""), "when a base that brings vLLM was made"),
+        "packages": Key(
             replace(_DIGEST, empty=()), "the digest of base-packages.PLATFORM.txt: what a base that brings vLLM holds"
         ),
     },
-    name="base",
 )
 _CLOSURE = record(
     PythonPin,
     {
-        "file": needed(_DIGEST, "the digest of the file with the packages", "packages"),
-        "newest": needed(MOMENT, "when the newest file among them was uploaded; the date of the image"),
-        "as_of": optional(
-            replace(MOMENT, empty=""), "nothing was taken that was uploaded later; else there is no limit"
-        ),
-        "undated": optional(list_of(LINE), "the packages whose index gives no upload dates: of any age"),
-        "asked": needed(list_of(LINE), "the requirements that were asked for", "requested"),
+        "file": Key(_DIGEST, "the digest of the file with the packages", Need.YES, "packages"),
+        "newest": Key(MOMENT, "when the newest file among them was uploaded; the date of the image", Need.YES),
+        "as_of": Key(replace(MOMENT, empty=""), "nothing was taken that was uploaded later; else there is no limit"),
+        "undated": Key(list_of(LINE), "the packages whose index gives no upload dates: of any age"),
+        "asked": Key(list_of(LINE), "the requirements that were asked for", Need.YES, "requested"),
     },
-    name="closure",
 )
 
 
@@ -335,32 +319,34 @@ def _pins(rest: dict[str, SourcePin], **fields: Any) -> Pins:
 _PINS = record(
     _pins,
     {
-        "base": optional(_BASE, "the base image"),
-        "packages": optional(_CLOSURE, "the Python packages in the image: packages.PLATFORM.txt", field="python"),
-        "build-packages": optional(
+        "base": Key(_BASE, "the base image"),
+        "packages": Key(_CLOSURE, "the Python packages in the image: packages.PLATFORM.txt", field="python"),
+        "build-packages": Key(
             _CLOSURE,
             "the Python packages that it takes to build the sources: build-packages.PLATFORM.txt",
             field="build",
         ),
     },
-    rest=(PART, ValueKind(_read_source, _describe_source, _write_source, name="source")),
+    rest=(PART, ValueKind(_read_source, _SOURCE_SCHEMA, _write_source)),
     rest_after="base",
     parts=lambda pins: {**vars(pins), "rest": dict(sorted(pins.sources.items(), reverse=True))},
-    name="pins",
 )
-_BUILD_NAME = matching(
+_BUILD_NAME = scalar(
     f"(?:{DEFINITION.pattern}) (?:{PLATFORM.pattern})",
     "a definition and a platform, such as `tf5 linux/arm64`",
-    name="definition_and_platform",
 )
 
 FILE = record(
     dict,
     {
-        "version": needed(constant(FORMAT), "the format of the file; another one is refused"),
-        "models": optional(mapping(_MODEL, MODEL), "the image that serves each model, by Hugging Face id"),
-        "images": optional(mapping(_REPOSITORY, REPOSITORY), "the numbered images, by repository"),
-        "builds": optional(mapping(_PINS, _BUILD_NAME), "what the next build is made from: by definition and platform"),
+        "version": Key(
+            scalar(str(FORMAT), f"`{FORMAT}`", {"const": FORMAT}, int),
+            "the format of the file; another one is refused",
+            Need.YES,
+        ),
+        "models": Key(mapping(_MODEL, MODEL), "the image that serves each model, by Hugging Face id"),
+        "images": Key(mapping(_REPOSITORY, REPOSITORY), "the numbered images, by repository"),
+        "builds": Key(mapping(_PINS, _BUILD_NAME), "what the next build is made from: by definition and platform"),
     },
     parts=dict,
 )
@@ -440,13 +426,11 @@ _WIDTH = 120
 
 def text() -> str:
     """The JSON Schema of images.lock."""
-    definitions: dict[str, Schema] = {}
-    whole = FILE.describe(definitions)
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "images.lock: which image serves each model, what each image is, and what the next build is made from",
     }
-    return _pretty({**head, **whole, "$defs": definitions}, "", 0) + "\n"
+    return _pretty({**head, **FILE.schema}, "", 0) + "\n"
 
 
 def _pretty(value: Any, indent: str, before: int) -> str:

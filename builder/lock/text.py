@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = f"""\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# builder writes this file; commit it. You may change a note or a status, and add comments: they stay.
-# models: `image` serves the model now. Below it are that image and those that served the model before, latest first.
-# images: the numbers of a repository, newest first. `latest` is in use; those in `before` were in use before it.
-# builds: what `builder build` takes next; packages are in dockerfiles/NAME. `{END}` ends the file: nothing is cut off.
+# models: `image` serves the model, `since` its last start. Images that served before follow, the last one first.
+# images: the newest number first. The tag `latest` means `latest`. `prune` keeps what is `pinned`; `pruned` is gone.
+# builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
+# builder writes this file. You may edit status, note, pinned, image and latest; comments stay. It ends with `{END}`.
 """
 
 
