@@ -59,6 +59,7 @@ _VARYING = [
     (re.compile(r"\+g[0-9a-f]{7,}\b"), "+gHASH"),
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{12,64}\b"), "HASH"),
     (re.compile(r"\b\d+ of \d+ steps cached"), "N steps cached"),
+    (re.compile(r"\bsize: \d+"), "size: N"),  # in images.lock
     (re.compile(r"\b(linux/)(amd64|arm64)\b"), "PLATFORM"),
 ]
 

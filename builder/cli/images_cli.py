@@ -210,7 +210,7 @@ def _facts(shown: ShownImage, project: Project) -> list[tuple[str, str]]:
     from builder.cli.evidence_cli import standings
 
     row, image = shown.row, shown.row.image
-    mods = [f"{name} ({digest[7:19]})" for name, digest in image.mods.items()]
+    mods = [f"{name} ({digest})" for name, digest in image.mods.items()]
     made, signed = len(shown.witnesses.statements), shown.witnesses.signed
     base = _takes(shown, "base")
     count = len(shown.packages)

@@ -288,12 +288,19 @@ def _key(name: str, indent: str) -> str:
     return f"{indent}{quoted}:" if len(quoted) <= _LONGEST_KEY else f"{indent}? {quoted}\n{indent}:"
 
 
+# The keys of a number that begin a line, so that a mark moves nothing that follows it.
+_LINE_STARTS = frozenset(("note", "holds", "recipe", "content"))
+_BREAK = "\n"
+
+
 def _atoms(value: Any) -> list[str]:
-    """The parts of a value between which a line may end."""
+    """The parts of a value between which a line may end; it ends before one that begins with a line break."""
     if isinstance(value, dict):
-        members = [
-            [f"{quote(name)}: {first}", *more] for name, item in value.items() for first, *more in [_atoms(item)]
-        ]
+        breaks = _LINE_STARTS if "content" in value else ()
+        members = []
+        for name, item in value.items():
+            first, *more = _atoms(item)
+            members.append([f"{_BREAK if name in breaks else ''}{quote(name)}: {first}", *more])
         return _collection("{", members, "}")
     if isinstance(value, list):
         return _collection("[", [_atoms(item) for item in value], "]")
@@ -314,9 +321,9 @@ def _collection(start: str, members: list[list[str]], end: str) -> list[str]:
 def _folded(start: str, atoms: list[str]) -> Iterator[str]:
     line = start
     for position, atom in enumerate(atoms):
-        if position and len(line) + 1 + len(atom) > WIDTH:
+        if position and (atom[0] == _BREAK or len(line) + 1 + len(atom) > WIDTH):
             yield line
-            line = f"      {atom}"
+            line = f"      {atom.removeprefix(_BREAK)}"
         else:
             line += f" {atom}"
     yield line

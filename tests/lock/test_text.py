@@ -96,7 +96,7 @@ COMMENTED = [
     ("\nimages:\n", "\n# our images\nimages:\n"),
     ("    1: {status: good", "    # the one of the demo\n    1: {status: good"),
     ("version: 2\n", "# two of us work here\nversion: 2\n"),
-    ("      pinned: true, ", "      # inside\n      pinned: true, "),
+    ("      pinned: true,\n", "      # inside\n      pinned: true,\n"),
 ]
 
 
