@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from builder.base import files as atomic_file
 from builder.base.errors import LockBusyError, LockError, UsageError
 from builder.base.project import Project
-from builder.lock import lock_file
+from builder.lock import closures, lock_file
 from builder.lock.lock_file import LockWriter, parse_and_explain, parse_bytes, read_lock, writing
 from builder.lock.model import ImageName, Lock, LockedPackage, Model, NumberedImage, Pairing, Repository
 from builder.lock.text import dump_lock
@@ -753,3 +753,54 @@ def test_a_write_that_ends_half_way_leaves_the_old_lock(path: Path, fork: Fork, 
 def test_a_transaction_comes_from_writing_alone(path: Path) -> None:
     with pytest.raises(TypeError):
         LockWriter(path)  # type: ignore[call-arg]
+
+
+# The files with packages, of which images.lock has the digests.
+
+PACKAGES = "dockerfiles/cpu/packages.linux-amd64.txt"
+
+
+def packages_of(path: Path) -> tuple[LockedPackage, ...]:
+    pin = read_lock(path).pins_of("cpu", "linux/amd64").python
+    assert pin
+    return tuple(pin.packages)
+
+
+@pytest.mark.parametrize("change", ["missing", "edited"])
+def test_packages_that_are_not_those_recorded_are_told_when_they_are_asked_for(path: Path, change: str) -> None:
+    file = path.parent / PACKAGES
+    expected = "is missing" if change == "missing" else "is not the file that images.lock records"
+    if change == "missing":
+        file.unlink()
+    else:
+        file.write_text(file.read_text().replace("numpy==2.4", "numpy==2.5"))
+    assert read_lock(path).images  # nothing but the packages needs the file
+    with pytest.raises(LockError, match=f"{PACKAGES} {expected}") as refused:
+        packages_of(path)
+    assert f"git checkout -- {PACKAGES}" in refused.value.hint
+
+
+def test_a_line_that_is_no_package_has_its_place() -> None:
+    with pytest.raises(LockError, match=r"^x.txt:2: expected NAME==VERSION with --hash=sha256: digests, found `-r y`$"):
+        closures.parse_packages("a==1\n-r y\n", "x.txt")
+
+
+@pytest.mark.parametrize("placed", [False, True])
+def test_what_a_killed_writer_left_beside_is_used_or_goes(
+    path: Path, full: Lock, grown: Lock, monkeypatch: pytest.MonkeyPatch, placed: bool
+) -> None:
+    """It is killed before images.lock was replaced, or after it, and before the file got its place."""
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), writing(path) as transaction:
+        patch.setattr(lock_file, "_settle" if placed else "_replace", killed)
+        transaction.commit(grown)
+    beside = path.parent / f"{PACKAGES}.new"
+    assert beside.exists()
+    assert read_lock(path) == (grown if placed else full)
+    with writing(path) as transaction:
+        assert transaction.lock == (grown if placed else full)
+    assert not beside.exists()
+    assert read_lock(path) == (grown if placed else full)
