@@ -12,7 +12,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import Location, LockBusyError, LockError, Problem
@@ -23,12 +23,9 @@ from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import TypeGuard
-
     from builder.base.files import FileLock
     from builder.base.project import Project
     from builder.lock.closures import Load
-    from builder.lock.model import BasePin, PythonPin
     from builder.lock.text import Comments
 
 
@@ -250,7 +247,8 @@ class LockWriter:
             raise ValueError("; ".join(broken))
         text = dump_lock(lock, self._comments())
         content = text.encode()
-        stored = {(pin.packages.path, pin.packages.digest) for *_, pin in closures.of_lock(self.lock) if is_file(pin)}
+        of_pins = (pin.packages for *_, pin in closures.of_lock(self.lock))
+        stored = {(each.path, each.digest) for each in of_pins if isinstance(each, closures.LockedPackages)}
         new = {}
         for definition, platform, part, pin in closures.of_lock(lock):
             path = closures.path_of(definition, platform, part)
@@ -283,11 +281,6 @@ class LockWriter:
             return comments_of((self._content or b"").decode())
         except (LockError, UnicodeDecodeError):  # a damaged file that is repaired
             return {}
-
-
-def is_file(pin: BasePin | PythonPin) -> TypeGuard[Any]:
-    """True for a pin whose packages are in a file that was read."""
-    return isinstance(pin.packages, closures.LockedPackages)
 
 
 def _settle(root: Path, lock: Lock) -> None:
