@@ -23,6 +23,7 @@ from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
     from builder.base.files import FileLock
     from builder.base.project import Project
     from builder.lock.closures import Load
