@@ -91,7 +91,7 @@ class Transaction:
 
     def commit(self, lock: Lock) -> bool:
         """Writes ``lock`` to images.lock; False where that changes nothing. The ``latest`` tag of a repository whose
-        current number moves follows when the block ends. Raises what `lock.writing.LockWriter.commit` does."""
+        current number moves follows when the block ends. Raises what `lock_file.LockWriter.commit` does."""
         for name, repository in lock.images.items():
             if repository.current != _repository(self.lock, name).current and name not in self._announced:
                 self.announce(ImageName(name, repository.current or 0))

@@ -12,7 +12,7 @@ from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Pairing
-from tests import projects
+from tests import locks, projects
 from tests.conftest import Command
 from tests.stock import stock
 
@@ -192,7 +192,7 @@ def test_a_build_pairs_its_model_as_untested_and_leaves_the_others(
     builder("pair", "Org/Other", "small:1")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     builder("build", "chat")
-    lock = lock_file.read_lock(small.lock)
+    lock = locks.undated(lock_file.read_lock(small.lock))
     assert lock.models[NEW].pairing == Pairing(ImageName(repository, 2), "recipes/chat.yaml")
     assert lock.models[NEW].previous == (Pairing(ImageName(repository, 1), "recipes/chat.yaml", None, "good", "fine"),)
     assert lock.models["Org/Other"].pairing.image.number == 1
