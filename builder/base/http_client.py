@@ -1,7 +1,7 @@
 """HTTP requests: the clients, the limits of an answer in size and time, and one exception for every failure.
 
 httpx2 limits the wait for the next piece of an answer, and neither an answer's size nor its time: a server that sends
-one byte a second never ends. What huggingface_hub fetches goes through its own client (`sources/huggingface`).
+one byte a second never ends. What huggingface_hub fetches goes through its own client (`sources/hub.py`).
 """
 
 from __future__ import annotations
