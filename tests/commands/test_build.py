@@ -14,7 +14,7 @@ from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName
-from tests import json_outputs, projects
+from tests import json_outputs, locks, projects
 from tests.conftest import Command
 
 pytestmark = pytest.mark.engine
@@ -118,7 +118,7 @@ def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
     builder("build", "chat")
     projects.write(small.root / "mods/template/chat.jinja", "version two\n")
     builder("build", "chat")
-    after_builds = small.lock.read_bytes()
+    after_builds = locks.undated(lock_file.read_lock(small.lock))
 
     done = builder("rollback", "chat")
     assert done.stdout == (
@@ -131,7 +131,7 @@ def test_rolling_a_recipe_back_moves_latest_and_its_model_and_is_its_own_undo(
     assert lock.models["Org/Model-1B"].pairing.image.number == 1
 
     builder("rollback", "chat")
-    assert small.lock.read_bytes() == after_builds
+    assert locks.undated(lock_file.read_lock(small.lock)) == after_builds
     assert read_file(endpoint, f"{repository}:latest", "/workspace/vllm/chat.jinja") == "version two\n"
 
 
