@@ -53,7 +53,7 @@ def test_a_model_is_paired_and_others_stay(stocked: Project, builder: Command, r
         "weights": None,
     }
     assert builder("pair", NEW, second).stdout == f"{NEW} was paired with {second} already\n"
-    lock = lock_file.read_lock(stocked.lock)
+    lock = locks.undated(lock_file.read_lock(stocked.lock))
     pairings = (Pairing(ImageName(repository, n), "recipes/chat.yaml") for n in (2, 1))
     assert (lock.models[NEW].pairing, *lock.models[NEW].previous) == tuple(pairings)
     assert lock.models[MODEL].pairing.image.number == 3
