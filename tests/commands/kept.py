@@ -13,9 +13,8 @@ from builder.definitions.mod import Mod
 from builder.engine import images
 from builder.engine.client import Endpoint
 from builder.lock.model import ImageName, Lock, NumberedImage, Repository
-from builder.lock.text import dump_lock
 from builder.plan.plan_model import Plan
-from tests import projects, shipped_files
+from tests import locks, projects, shipped_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +73,7 @@ class Kept:
     def write(self, lock: Lock) -> None:
         """Makes images.lock say ``lock``."""
         self.lock = lock
-        self.project.lock.write_text(dump_lock(lock), encoding="utf-8")
+        locks.write_lock(self.project.root, lock)
 
     def folder(self, name: ImageName) -> Path:
         """The build directory of a number."""
