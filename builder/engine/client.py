@@ -217,10 +217,13 @@ def exchange(
     try:
         with connected(endpoint, timeout) as (connection, error_output):
             connection.settimeout(timeout)
-            # An engine that refuses an upload stops reading; its response says why.
-            with suppress(ConnectionResetError, BrokenPipeError):
+            try:
                 for piece in chain([_head(method, target, headers)], body):
                     connection.sendall(piece)
+            except (ConnectionResetError, BrokenPipeError):
+                # An engine that refuses an upload stops reading; its response says why. It must not wait for the rest.
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_WR)
             # What did arrive may be a whole response.
             with suppress(ConnectionResetError, BrokenPipeError):
                 while piece := connection.recv(_CHUNK):
