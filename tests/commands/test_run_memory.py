@@ -47,6 +47,7 @@ def spark(kitchen: Kitchen, endpoint: Endpoint, messages: list[str]) -> Workspac
     return workspace(kitchen.project, endpoint, {**os.environ, **kitchen.environ}, report)
 
 
+@pytest.mark.alone
 def test_a_second_server_beside_one_that_has_most_of_it(
     kitchen: Kitchen, spark: Workspace, endpoint: Endpoint, tmp_path: Path, messages: list[str]
 ) -> None:
