@@ -89,7 +89,8 @@ class LockedPackages(Sequence[LockedPackage]):
 
 
 def parse_packages(text: str, file: str) -> tuple[LockedPackage, ...]:
-    """The packages in the text of a file. Raises LockError with the place of a line that is none."""
+    """The packages in the text of a file. Raises LockError with the place of any other
+    line."""
     packages = []
     for number, line in enumerate(text.removesuffix("\n").split("\n"), start=1):
         if match := _LINE.fullmatch(line):

@@ -330,9 +330,8 @@ MODEL = scalar(
     "a model of the Hub such as `Qwen/Qwen3-0.6B`, or the path of a folder",
 )
 
-NUMBER = scalar(
-    "[1-9][0-9]{0,17}", "a whole number from 1 on", {"type": "string", "pattern": "^[1-9][0-9]{0,17}$"}, int
-)
+NUMBER = whole(1)
+NUMBER = replace(NUMBER, schema={"type": "string", "pattern": f"^{NUMBER.pattern}$"})
 
 
 def _image_name(text: str) -> ImageName:

@@ -7,6 +7,7 @@ and the schema all come from the records below.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,8 +68,9 @@ from builder.lock.model import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from builder.lock.closures import Load
-    from builder.lock.kinds import Problems
 
 _POSITIVE = whole(1)
 _COMMIT = scalar("[0-9a-f]{40}", "a commit of 40 hex digits")
@@ -361,7 +363,7 @@ def lock_of(data: Data, load: Load) -> Lock:
     for. Raises WrongError with the path to all that is wrong."""
     file = FILE.read(data)
     lock = Lock(images=file.get("images", {}), models=file.get("models", {}))
-    if problems := _broken_rules(lock):
+    if problems := list(lock.broken_rules()):
         raise WrongError(problems)
     for name, pins in file.get("builds", {}).items():
         definition, _, platform = name.rpartition(" ")
@@ -369,27 +371,21 @@ def lock_of(data: Data, load: Load) -> Lock:
     return lock
 
 
-def _broken_rules(lock: Lock) -> Problems:
-    problems: Problems = []
-    for section, owners in (("images", lock.images), ("models", lock.models)):
-        for name, owner in owners.items():
-            problems += [((section, name), line) for line in owner.broken_rules(name, lock)]
-    return problems
-
-
 def _with_files(pins: Pins, definition: str, platform: str, load: Load) -> Pins:
     """The pins with files of packages in place of their digests."""
+    return _with_packages(
+        pins, lambda part, pin: LockedPackages(closures.path_of(definition, platform, part), pin.packages, load)
+    )
 
-    def packages(part: str, digest: Any) -> LockedPackages:
-        return LockedPackages(closures.path_of(definition, platform, part), digest, load)
 
-    parts = dict(closures.of_pins(pins))
-    with_files = {part: replace(pin, packages=packages(part, pin.packages)) for part, pin in parts.items()}
+def _with_packages(pins: Pins, packages: Callable[[str, Any], Any]) -> Pins:
+    """The pins with other packages in each part that has a file."""
+    changed = {part: replace(pin, packages=packages(part, pin)) for part, pin in closures.of_pins(pins)}
     return replace(
         pins,
-        base=with_files.get("base-packages", pins.base),
-        python=with_files.get("packages"),
-        build=with_files.get("build-packages"),
+        base=changed.get("base-packages", pins.base),
+        python=changed.get("packages"),
+        build=changed.get("build-packages"),
     )
 
 
@@ -406,16 +402,7 @@ def data_of(lock: Lock) -> dict[str, Any]:
 
 
 def _with_digests(pins: Pins, definition: str, platform: str) -> Pins:
-    digests = {
-        part: replace(pin, packages=closures.digest_of(definition, platform, part, pin))
-        for part, pin in closures.of_pins(pins)
-    }
-    return replace(
-        pins,
-        base=digests.get("base-packages", pins.base),
-        python=digests.get("packages"),
-        build=digests.get("build-packages"),
-    )
+    return _with_packages(pins, partial(closures.digest_of, definition, platform))
 
 
 # lock.schema.json, made from the records: ``make reference`` writes it (``python -m builder.lock.layout``).

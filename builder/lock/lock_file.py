@@ -245,16 +245,16 @@ class LockWriter:
             raise ValueError("images.lock may be written only inside `with writing(…)`")
         lock = lock.dated(self.lock, words.now())
         if broken := list(lock.broken_rules()):
-            raise ValueError("; ".join(broken))
+            raise ValueError("; ".join(line for _, line in broken))
         text = dump_lock(lock, self._comments())
         content = text.encode()
         of_pins = (pin.packages for *_, pin in closures.of_lock(self.lock))
         stored = {(each.path, each.digest) for each in of_pins if isinstance(each, closures.LockedPackages)}
         new = {}
-        for definition, platform, part, pin in closures.of_lock(lock):
-            path = closures.path_of(definition, platform, part)
-            if (path, closures.digest_of(definition, platform, part, pin)) not in stored:
-                new[path] = closures.file_of(definition, platform, part, pin)[1]
+        for each in closures.of_lock(lock):
+            path = closures.path_of(*each[:3])
+            if (path, closures.digest_of(*each)) not in stored:
+                new[path] = closures.file_of(*each)[1]
         if content == self._content and not new:
             return False
         try:

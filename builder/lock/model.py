@@ -195,7 +195,7 @@ def shown_base(pin: BasePin | None) -> str:
 
 def shown_mods(mods: Mapping[str, str]) -> dict[str, str]:
     """The hashes of mods as a number records them, by their first 12 digits: builds/ has all of them."""
-    return {name: digest.removeprefix("sha256:")[:12] for name, digest in mods.items()}
+    return {name: words.short_digest(digest) for name, digest in mods.items()}
 
 
 @dataclass(frozen=True)
@@ -229,7 +229,7 @@ class Repository:
         previous[previous.index(number)] = self.current
         return replace(self, current=number, previous=tuple(previous))
 
-    def broken_rules(self, name: str, _lock: Lock) -> Iterator[str]:
+    def broken_rules(self, name: str) -> Iterator[str]:
         """One line for each rule that the repository, called ``name``, breaks."""
         if self.next <= max(self.numbers, default=0):
             yield f"`next` of {name} is {self.next}, which is given already"
@@ -346,9 +346,9 @@ class Lock:
     def with_pins(self, definition: str, platform: str, pins: Pins) -> Lock:
         return replace(self, pins={**self.pins, definition: {**self.pins.get(definition, {}), platform: pins}})
 
-    def broken_rules(self) -> Iterator[str]:
-        """One line for each rule that the lock breaks: a mistake of this program, which a file cannot hold."""
+    def broken_rules(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Each rule that the lock breaks: the section and the block of images.lock, and a line on it."""
         for name, repository in self.images.items():
-            yield from repository.broken_rules(name, self)
+            yield from ((("images", name), line) for line in repository.broken_rules(name))
         for name, model in self.models.items():
-            yield from model.broken_rules(name, self)
+            yield from ((("models", name), line) for line in model.broken_rules(name, self))

@@ -16,7 +16,7 @@ from builder.lock.kinds import CORRECT, END, WrongError, lock_error, refuse_cut_
 from builder.lock.model import VERSION, Lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from builder.lock.closures import Load
     from builder.lock.kinds import Data
@@ -257,7 +257,7 @@ def comments_of(text: str) -> Comments:
 # The writer. A diff shows what changed: a line is a key of a model, an image or a build.
 
 
-def dump_lock(lock: Lock, comments: Mapping[tuple[str, ...], tuple[list[str], str]] | None = None) -> str:
+def dump_lock(lock: Lock, comments: Comments | None = None) -> str:
     """``lock`` as the text of images.lock, with these ``comments`` at the keys that are there. Raises UsageError for a
     string that is not Unicode text."""
     data = layout.data_of(lock)
