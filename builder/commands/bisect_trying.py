@@ -46,7 +46,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims
 from builder.plan import making, plan_model
-from builder.serving import beside, readiness, starting
+from builder.serving import readiness
 from builder.serving.selection import UnnumberedImage
 
 if TYPE_CHECKING:
@@ -263,10 +263,8 @@ def start(workspace: Workspace, bisection: Bisection, recipe: Recipe, tag: str) 
     does."""
     request = measuring.request_as_before(workspace, recipe)
     definition = image.of_repository(workspace.project, bisection.repository)
-    prepared = beside.prepare(workspace, request, UnnumberedImage(replace(recipe, container=tag), definition))
-    measuring.make_room(workspace, request.text, prepared)
-    started = starting.start_server(prepared, workspace.environment)
-    limit = measuring.start_limit(workspace, prepared)
+    candidate = UnnumberedImage(replace(recipe, container=tag), definition)
+    _, started, limit = measuring.start_candidate(workspace, request, candidate)
     readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
     return started.server
 
@@ -275,7 +273,7 @@ def stop_candidates(workspace: Workspace, bisection: Bisection, *, restore: bool
     """Ends the server of a candidate; ``restore`` starts the model's own server again where it ran at the beginning."""
     if bisection.recipe and (workspace.project.root / bisection.recipe).is_file():
         recipe = recipe_of(workspace, bisection)
-        measuring.stop_left_over(workspace, recipe, "which a bisection left")
+        servers.stop_candidates(workspace, recipe.file, "which a bisection left")
         if restore and bisection.served:
             measuring.serve_again(workspace, recipe)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from builder.serving.preparation import PreparedServer
     from builder.serving.running import RunningServer
     from builder.serving.selection import ServedImage
+    from builder.serving.starting import StartedServer
 
 
 @dataclass(frozen=True)
@@ -192,10 +193,7 @@ def candidate_server(
 
     Raises ServeFailedError where it does not answer within its limit, ConflictError where there is no room for it.
     """
-    prepared = beside.prepare(workspace, request, image)
-    make_room(workspace, request.text, prepared)
-    limit = start_limit(workspace, prepared)
-    started = starting.start_server(prepared, workspace.environment)
+    prepared, started, limit = start_candidate(workspace, request, image)
     workspace.report(WaitingStarted())
     seconds = readiness.wait_until_ready(workspace.project, started, workspace.report, limit=limit)
     try:
@@ -204,6 +202,18 @@ def candidate_server(
         yield started.server
     finally:
         servers.end_server(started.server, STOPPING_SECONDS)
+
+
+def start_candidate(
+    workspace: Workspace, request: ServeRequest, image: ImageName | ServedImage
+) -> tuple[PreparedServer, StartedServer, StartLimit]:
+    """Starts the server of a candidate beside the model's own, or in its place; returns it with its preparation and the
+    limit of its start. Raises ConflictError where there is no room for it."""
+    prepared = beside.prepare(workspace, request, image)
+    make_room(workspace, request.text, prepared)
+    lock = lock_file.read_project_lock(workspace.project)
+    limit = model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
+    return prepared, starting.start_server(prepared, workspace.environment), limit
 
 
 def server_of(workspace: Workspace, recipe: Recipe | None) -> RunningServer | None:
@@ -229,16 +239,6 @@ def make_room(workspace: Workspace, text: str, prepared: PreparedServer) -> None
         workspace.report(Message(f"stopping {own.name}: there is no memory for both"))
         for member in own.members:
             containers.halt_container(member.engine.endpoint, member.service.id, STOPPING_SECONDS)
-
-
-def start_limit(workspace: Workspace, prepared: PreparedServer) -> StartLimit:
-    lock = lock_file.read_project_lock(workspace.project)
-    return model_revision.start_limit(workspace.project, lock, prepared.selection.recipe.model)
-
-
-def stop_left_over(workspace: Workspace, recipe: Recipe, left: str) -> None:
-    """Ends the servers of candidates of this recipe; ``left`` says what they are from."""
-    servers.stop_candidates(workspace, recipe.file, left)
 
 
 def serve_again(workspace: Workspace, recipe: Recipe) -> None:
