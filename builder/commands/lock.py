@@ -182,7 +182,9 @@ def merge_lock(workspace: Workspace) -> MergedLock:
         merged = writer.lock
         pairs: list[tuple[ImageName, ImageName]] = []
         chosen: list[str] = []
+        commented = None
         if sides and unfinished:
+            commented = foreign_files.read_stage(project.root, 2, project.lock.name)
             base, ours, theirs = sides
             ours, theirs, pairs = _separate(workspace, base, ours, theirs)
             chosen = list(merging.chosen(base, ours, theirs))
@@ -194,7 +196,7 @@ def merge_lock(workspace: Workspace) -> MergedLock:
             directory = recovery.restore_both(project, merged, origin, to)
             store.move_evidence(project, origin, to, image.fingerprint)
             renumbered.append(RenumberedImage(origin, to, image, directory))
-        written = writer.commit(merged)
+        written = writer.commit(merged, commented)
         tagged = _retag(workspace, merged)
         absent = tuple(_absent(workspace, merged)) if written or tagged else ()
     return MergedLock(tuple(renumbered), tuple(chosen), tagged, written, absent)
@@ -211,7 +213,8 @@ def merge_files(base: Path, ours: Path, theirs: Path) -> bool:
     if merging.clashes(our, their) or any(merging.chosen(common, our, their)):
         foreign_files.mark_conflict(base, ours, theirs)
         return False
-    files.write_alone(ours, text.dump_lock(merging.union(common, our, their)).encode())
+    merged = text.dump_lock(merging.union(common, our, their), text.comments_of(ours.read_text(encoding="utf-8")))
+    files.write_alone(ours, merged.encode())
     return True
 
 

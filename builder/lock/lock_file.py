@@ -234,9 +234,9 @@ class LockWriter:
         self.lock = Lock() if self._content is None else read(self._content, path.name, self._load)
         _settle(root, self.lock)
 
-    def commit(self, lock: Lock) -> bool:
+    def commit(self, lock: Lock, commented: bytes | None = None) -> bool:
         """Writes ``lock`` to images.lock, and the files with packages that are new; returns False where all is there
-        already. Comments that the user wrote into the file stay.
+        already. Comments that the user wrote into the file stay; in a merge, those in ``commented``.
 
         Raises LockError where a file cannot be written or was changed meanwhile, and images.lock is then as it was;
         UsageError for text that is not Unicode; ValueError for a lock that could not be read back (a bug).
@@ -246,7 +246,7 @@ class LockWriter:
         lock = lock.dated(self.lock, words.now())
         if broken := list(lock.broken_rules()):
             raise ValueError("; ".join(line for _, line in broken))
-        text = dump_lock(lock, self._comments())
+        text = dump_lock(lock, _comments(commented or self._content or b""))
         content = text.encode()
         of_pins = (pin.packages for *_, pin in closures.of_lock(self.lock))
         stored = {(each.path, each.digest) for each in of_pins if isinstance(each, closures.LockedPackages)}
@@ -277,11 +277,12 @@ class LockWriter:
         except OSError as error:
             raise _cannot_write(self._path, error) from None
 
-    def _comments(self) -> Comments:
-        try:
-            return comments_of((self._content or b"").decode())
-        except (LockError, UnicodeDecodeError):  # a damaged file that is repaired
-            return {}
+
+def _comments(content: bytes) -> Comments:
+    try:
+        return comments_of(content.decode())
+    except (LockError, UnicodeDecodeError):  # a damaged file that is repaired
+        return {}
 
 
 def _settle(root: Path, lock: Lock) -> None:

@@ -56,6 +56,9 @@ def merged(small: Project, builder: Command, endpoint: Endpoint, repository: str
         images.tag_image(endpoint, f"{repository}:2", f"{repository}-{side}:2")
         images.remove_image(endpoint, f"{repository}:2")
         forget_claims(endpoint, repository)
+        if side == "ours":
+            commented = small.lock.read_text(encoding="utf-8").replace("\nimages:\n", "\n# our images\nimages:\n")
+            small.lock.write_text(commented, encoding="utf-8")
         git(small, "add", "--all")
         git(small, "commit", "--quiet", "--message=built")
     git(small, "checkout", "--quiet", "ours")
@@ -113,6 +116,7 @@ def test_both_images_are_kept(merged: Project, builder: Command, endpoint: Endpo
     assert [proved_side(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     lock = lock_file.read_lock(merged.lock)
     assert sorted(lock.images[repository].numbers) == [1, 2, 3]
+    assert "\n# our images\nimages:\n" in merged.lock.read_text(encoding="utf-8")
     assert [mod_of(merged, repository, number) for number in (2, 3)] == ["ours", "theirs"]
     assert lock.models["m/ours"].pairing.image == ImageName(repository, 2)
     assert lock.models["m/theirs"].pairing.image == ImageName(repository, 3)

@@ -10,6 +10,7 @@ import pytest
 from builder.base.project import Project
 from builder.lock import lock_file
 from builder.lock.model import ImageName, Lock
+from builder.lock.text import dump_lock
 from builder.numbers import recovery
 from tests import projects
 from tests.lock.conftest import image
@@ -36,6 +37,20 @@ def test_what_each_side_built_is_merged(git: Git) -> None:
     theirs = built(base, ImageName("tf5", 1), image(3), "b/large")
     assert git.merged(base, ours, theirs) == built(ours, ImageName("tf5", 1), image(3), "b/large")
     assert git.run("status", "--porcelain") == ""
+
+
+def test_a_comment_of_ours_stays(git: Git) -> None:
+    base = built(Lock(), ImageName("cpu", 1), image(1), "a/small")
+    ours = built(base, ImageName("cpu", 2), image(2), "a/small")
+    git.commit(base)
+    git.run("checkout", "--quiet", "-b", "theirs")
+    git.commit(built(base, ImageName("tf5", 1), image(3), "b/large"))
+    git.run("checkout", "--quiet", "main")
+    file = git.folder / "images.lock"
+    file.write_text(dump_lock(ours).replace("  a/small:\n", "  # ask Ann\n  a/small:\n"), encoding="utf-8")
+    git.run("commit", "--quiet", "--all", "--message=x")
+    git.run("merge", "--quiet", "--no-edit", "theirs")
+    assert "  # ask Ann\n  a/small:\n" in file.read_text(encoding="utf-8")
 
 
 def test_one_number_for_two_images_stays_a_conflict(git: Git) -> None:
