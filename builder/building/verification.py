@@ -226,7 +226,7 @@ KERNEL_SECONDS = 1800
 
 def run_gpu_checks(workspace: Workspace, baked: BakedImage, without: Collection[str]) -> str | None:
     """Checks an image on the engine's GPU, but for the checks ``without``, and returns which that is; None where
-    nothing was checked, which is told. Raises BuildFailedError naming every check that fails."""
+    nothing was checked, which a message says. Raises BuildFailedError naming every check that fails."""
     plan = baked.planned.plan
     if "vllm" not in plan.versions or plan.definition.platform != baked.host_platform:
         return None

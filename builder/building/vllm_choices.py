@@ -35,7 +35,7 @@ _PACKAGE = "vllm"
 
 @dataclass(frozen=True)
 class VllmChoices:
-    """The values that the vLLM called ``label`` takes, by option without dashes, where they can be told."""
+    """The values that the vLLM called ``label`` takes, by option without dashes, where they can be read."""
 
     label: str
     values: Mapping[str, frozenset[str]]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def _sources(project: Project) -> tuple[str, ...]:
-    """The sources that definitions take anew with `--update`: their own, `base` and `python`."""
+    """The sources that `--update` resolves again: their own, `base` and `python`."""
     definitions = mod_choice.definitions(project).values()
     own = sorted({name for definition in definitions for name in definition.sources})
     with_python = any(definition.python for definition in definitions)

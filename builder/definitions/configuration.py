@@ -363,7 +363,7 @@ class ConfigurationChange:
 
 
 def present_text(project: Project) -> str:
-    """The text of builder.yaml, empty where there is none. Raises FileProblemsError for a file that is no text."""
+    """The text of builder.yaml, empty where there is none. Raises FileProblemsError for a file that is not text."""
     path = project.root / FILE
     return read_text(path, FILE) if path.exists() else ""
 

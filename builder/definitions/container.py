@@ -392,7 +392,7 @@ class ContainerSettings:
     """The settings of a container. ``argv`` replaces the image's command, and unless ``keep_entrypoint`` its
     entrypoint. ``secrets`` are the names of variables to pass on from the environment if they are set. Sizes are in
     Docker's notation (``16g``): ``shm_size`` is empty where ``ipc`` is the host's, ``memory_swap`` is memory and swap
-    together. An empty limit, or 0 ``pids``, is none; a ulimit of -1 is unlimited."""
+    together. An empty limit, or 0 ``pids``, means no limit; a ulimit of -1 is unlimited."""
 
     name: str
     image: str

@@ -334,7 +334,8 @@ def load_chain(
 
 
 def build_jobs(settings: Mapping[str, str]) -> int | None:
-    """Returns the number of compilers that ``--set`` asks for, if it does. Raises UsageError for one that is none."""
+    """Returns the number of compilers that ``--set`` asks for, if it does. Raises UsageError for another
+    value."""
     text = settings.get(BUILD_JOBS)
     if text is not None and not re.fullmatch("[1-9][0-9]{0,3}", text):
         raise UsageError(f"`--set {BUILD_JOBS}={text}` is no number of jobs: 1 or more")

@@ -141,7 +141,7 @@ class JudgedRun:
 @dataclass(frozen=True)
 class ImageEvidence:
     """The runs of one image in order, its standing with each model that it serves, served or was run with, and the
-    problems of damaged files. ``last`` are the last runs of each kind, name and model, those of others apart."""
+    problems of damaged files. ``last`` are the last runs of each kind, name and model, for foreign runs separately."""
 
     runs: tuple[Evidence, ...] = ()
     pairings: tuple[PairingStanding, ...] = ()

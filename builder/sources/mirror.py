@@ -625,7 +625,7 @@ def rebuild(repository: GitRepository) -> None:
     with contextlib.suppress(FileNotFoundError):
         names.append((damaged / "packed-refs").read_text(encoding="utf-8", errors="replace"))
     pinned = {match[0]: match["commit"] for match in _PINNED_REF.finditer("\n".join(names))}
-    # Everything but the objects is made anew, so that git can fetch those that are left.
+    # Everything but the objects is made again, so that git can fetch the missing ones.
     _write_skeleton(damaged, repository.address.url)
     rmtree(damaged / "refs")
     (damaged / "refs").mkdir()

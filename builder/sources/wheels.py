@@ -65,7 +65,7 @@ def find_wheel(cache: Path, request: WheelRequest, settings: UserSettings) -> Wh
     wheel = _suitable(request, _remembered(answer))
     if wheel is None:
         wheels = _query_index(request, settings)
-        # A local wheel may be made anew, an upload not.
+        # A local wheel may be built again; an uploaded one never changes.
         if not any(each.address.startswith("file:") for each in wheels):
             files.write_state(answer, json.dumps([[each.address, each.sha256] for each in wheels]).encode())
         wheel = _suitable(request, wheels)
