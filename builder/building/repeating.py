@@ -133,7 +133,7 @@ def rebuilt_image(
     """Builds ``builds/REPOSITORY/NUMBER`` again; the image is removed at the end of the block, unless it was given
     another tag. Steps that BuildKit's cache still has are not repeated; ``compilers`` as for `bake.bake_images`. The
     caller checks once that the engine can build (`versions.require_supported`). Anybody may have written the directory:
-    the targets are made again from its plan, and baked from a copy of the files that a build has. Raises ImageStateError
+    its plan gives the targets again, and a copy of the files that a build has is baked. Raises ImageStateError
     where the build directory is gone, or the image was built elsewhere; FileProblemsError where its plan or its bake
     file is damaged or not as this program writes it; BuildFailedError where a step fails."""
     require_built_here(name, recorded)
