@@ -50,11 +50,12 @@ class LockedPackages(Sequence[LockedPackage]):
         content = self.load(self.path, self.digest)
         if content is None or sha256_of(content) != self.digest:
             state = "is missing" if content is None else "is not the file that images.lock records"
-            definition = self.path.split("/")[1]
+            _, definition, name = self.path.split("/")
+            entry = name.partition(".")[0].replace("base-packages", "base")
             raise LockError(
                 f"{self.path} {state}",
-                hint=f"`git checkout -- {self.path}` takes the committed file back; `builder lock {definition} --update"
-                " python` resolves the packages again",
+                hint=f"`git checkout -- {self.path}` takes the committed file back; without one, remove the entry"
+                f" `{entry}` of {definition} from images.lock, and `builder lock {definition}` resolves it again",
             )
         return content
 
