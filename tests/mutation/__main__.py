@@ -1,0 +1,143 @@
+"""Mutation tests of the heart: ``make test-mutants``, or ``python -m tests.mutation measure|run|table|show``.
+
+``measure STAGE [TESTS]`` notes what the tests of a stage reach, ``run STAGE`` tries the mutants that no stage has
+killed yet, ``table`` tells how many are left, ``show`` which. All of it is kept in ``.builder/mutation``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import queue
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from builder.base import yaml_file
+from tests.mutation import copies, mutants, reach, trial
+from tests.mutation.mutants import Mutant
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+STATE = CHECKOUT / ".builder" / "mutation"
+EQUIVALENT = Path(__file__).parent / "equivalent.yaml"
+
+AREAS = {
+    "numbers": "builder/numbers/*.py",
+    "lock": "builder/lock/*.py",
+    "plan": "builder/plan/*.py",
+    "rollback": "builder/commands/rollback*.py",
+    "prune": "builder/commands/keeping.py",
+}
+STAGES = {
+    "fast": "not engine and not image and not full and not slow",
+    "rest": "(engine or slow) and not image and not full",
+}
+_BUDGET = {"fast": 200.0, "rest": 600.0}  # seconds of tests for a mutant
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("do", choices=("measure", "run", "table", "show"))
+    parser.add_argument("stage", nargs="?", choices=tuple(STAGES), default="fast")
+    parser.add_argument("tests", nargs="*", help="paths of the tests to measure: all of the stage")
+    parser.add_argument("--areas", nargs="+", choices=tuple(AREAS), default=list(AREAS))
+    parser.add_argument("--count", type=int, default=300, help="the mutants of all areas together")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--only", default="", help="those whose key contains this, killed ones too")
+    options = parser.parse_args()
+    if options.do == "measure":
+        copy = copies.make(CHECKOUT, STATE / "measured")
+        reach.measure(copy, STATE / options.stage, ["-m", STAGES[options.stage], *options.tests])
+    elif options.do == "run":
+        _run(options)
+    else:
+        _tell(options)
+
+
+def _paths() -> dict[str, str]:
+    """The files under test, each with its area."""
+    found = ((area, path) for area, pattern in AREAS.items() for path in sorted(CHECKOUT.glob(pattern)))
+    return {str(path.relative_to(CHECKOUT)): area for area, path in found}
+
+
+def _sampled(options: argparse.Namespace) -> Iterator[tuple[str, Mutant]]:
+    paths = _paths()
+    for mutant in mutants.sample(CHECKOUT, list(paths), options.count):
+        if paths[mutant.path] in options.areas and options.only in mutant.key:
+            yield paths[mutant.path], mutant
+
+
+def _results() -> dict[str, dict[str, Any]]:
+    """What is known of each mutant: by stage, the last trial."""
+    found: dict[str, dict[str, Any]] = {}
+    file = STATE / "results.jsonl"
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        entry = json.loads(line)
+        found.setdefault(entry["mutant"], {})[entry["stage"]] = entry
+    return found
+
+
+def _equivalent() -> dict[str, str]:
+    """The mutants that nobody can tell from the program, each with the reason."""
+    return dict(yaml_file.load(EQUIVALENT.read_text(encoding="utf-8"), EQUIVALENT.name))
+
+
+def _is_killed(result: dict[str, Any]) -> bool:
+    return any(entry["state"] == "killed" for entry in result.values())
+
+
+def _run(options: argparse.Namespace) -> None:
+    results, equivalent = _results(), _equivalent()
+    waiting = [
+        mutant
+        for _, mutant in _sampled(options)
+        if mutant.key not in equivalent and (options.only or not _is_killed(results.get(mutant.key, {})))
+    ]
+    measured = reach.Reach(CHECKOUT, STATE / options.stage)
+    folders: queue.Queue[Path] = queue.Queue()
+    for number in range(options.processes):
+        folders.put(copies.make(CHECKOUT, STATE / f"copy-{number}"))
+
+    def attempt(mutant: Mutant) -> None:
+        folder = folders.get()
+        try:
+            result = trial.try_mutant(folder, mutant, measured, _BUDGET[options.stage])
+        finally:
+            folders.put(folder)
+        with (STATE / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"mutant": mutant.key, "stage": options.stage, **asdict(result)}) + "\n")
+        print(f"{result.state:12}{mutant.line:4} {mutant.key}  {result.by}", flush=True)  # noqa: T201
+
+    with ThreadPoolExecutor(options.processes) as pool:
+        list(pool.map(attempt, waiting))
+    _tell(options)
+
+
+def _tell(options: argparse.Namespace) -> None:
+    results, equivalent = _results(), _equivalent()
+    rows = {
+        area: dict.fromkeys(("mutants", "fast", "rest", "survived", "not tried", "equivalent"), 0) for area in AREAS
+    }
+    for area, mutant in _sampled(options):
+        result = results.get(mutant.key, {})
+        killed = [stage for stage in STAGES if result.get(stage, {}).get("state") == "killed"]
+        if mutant.key in equivalent:
+            fate = "equivalent"
+        else:
+            fate = killed[0] if killed else "survived" if result else "not tried"
+        rows[area]["mutants"] += 1
+        rows[area][fate] += 1
+        if options.do == "show" and fate == "survived":
+            print(f"{mutant.path}:{mutant.line} {mutant.key}  {result}")  # noqa: T201
+    rows["all"] = {column: sum(row[column] for row in rows.values()) for column in next(iter(rows.values()))}
+    print(f"{'area':10}" + "".join(f"{column:>12}" for column in rows["all"]) + f"{'killed':>10}")  # noqa: T201
+    for area, row in rows.items():
+        counted = row["mutants"] - row["equivalent"]
+        share = f"{100 * (row['fast'] + row['rest']) / counted:.0f} %" if counted else ""
+        print(f"{area:10}" + "".join(f"{value:12}" for value in row.values()) + f"{share:>10}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
