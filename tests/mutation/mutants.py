@@ -53,17 +53,16 @@ class Mutant:
 
 
 def of_file(root: Path, path: str) -> list[Mutant]:
-    """All mutants of a file, without those that are no Python, or the same."""
-    text = (root / path).read_text(encoding="utf-8")
-    own = ast.dump(ast.parse(text))
-    found = []
-    for mutant in _Finder(path, text).found():
-        try:
-            if ast.dump(ast.parse(mutant.apply(text))) != own:
-                found.append(mutant)
-        except SyntaxError:
-            continue
-    return found
+    """All mutants of a file; a few are no Python, or the same: `is_change` tells."""
+    return list(_Finder(path, (root / path).read_text(encoding="utf-8")).found())
+
+
+def is_change(root: Path, mutant: Mutant) -> bool:
+    text = (root / mutant.path).read_text(encoding="utf-8")
+    try:
+        return ast.dump(ast.parse(mutant.apply(text))) != ast.dump(ast.parse(text))
+    except SyntaxError:
+        return False
 
 
 def sample(root: Path, paths: list[str], count: int, seed: str = "1") -> list[Mutant]:
@@ -75,12 +74,20 @@ def sample(root: Path, paths: list[str], count: int, seed: str = "1") -> list[Mu
     taken = {path: int(share) for path, share in shares.items()}
     for path in sorted(shares, key=lambda path: taken[path] - shares[path])[: count - sum(taken.values())]:
         taken[path] += 1
-    return [mutant for path in paths for mutant in sorted(by_file[path][: taken[path]], key=lambda each: each.line)]
+    chosen: list[Mutant] = []
+    for path in paths:
+        changes = (mutant for mutant in by_file[path] if is_change(root, mutant))
+        chosen += sorted(itertools.islice(changes, taken[path]), key=lambda each: each.line)
+    return chosen
 
 
 def _ranked(mutants: list[Mutant], seed: str) -> list[Mutant]:
+    """The mutants in an order that the seed decides, the first of each line."""
     ranked = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed} {mutant.key}".encode()).digest())
-    return list({mutant.line: mutant for mutant in reversed(ranked)}.values())[::-1]
+    first: dict[int, Mutant] = {}
+    for mutant in ranked:
+        first.setdefault(mutant.line, mutant)
+    return list(first.values())
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def measure(copy: Path, folder: Path, arguments: list[str]) -> None:
     argv = [".venv/bin/python", "-m", "pytest", "-p", "tests.mutation.plugin", "-q", *arguments]
     subprocess.run(argv, cwd=copy, env=environ)
     combine = [".venv/bin/coverage", "combine", "--quiet", "--append", f"--data-file={folder / 'lines.sqlite'}"]
-    subprocess.run([*combine, folder / "data"], cwd=copy, check=True)
+    subprocess.run([*combine, *(folder / "data").iterdir()], cwd=copy, check=True)
 
 
 class Reach:
