@@ -18,7 +18,7 @@ from builder.base.project import Project
 from builder.engine import client, containers, images, versions
 from builder.engine.client import Endpoint
 from builder.numbers import claims
-from tests import interrupts, leftovers, ordering, projects, shared, workers
+from tests import interrupts, leftovers, ordering, program, projects, shared, workers
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"
@@ -182,15 +182,7 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``builder`` on a project as a user would, with ``environ`` beside the environment of the tests; fails the
     test where the exit code is not ``code``."""
-    done = subprocess.run(
-        command(project, *arguments),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **(environ or {})},
-    )
+    done = program.run(command(project, *arguments), timeout=timeout, cwd=cwd, env={**os.environ, **(environ or {})})
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
