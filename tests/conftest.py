@@ -26,6 +26,7 @@ BASE = "debian:bookworm-slim"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="write the golden files anew instead of comparing")
+    parser.addoption("--shuffle", metavar="SEED", help="run the tests in an order that this word gives")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +45,10 @@ def _is_worker(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    items.sort(key=ordering.key(projects.REPOSITORY_ROOT, _changed()))
+    if seed := config.getoption("--shuffle"):
+        items[:] = ordering.shuffled(items, workers.group, seed)
+    else:
+        items.sort(key=ordering.key(projects.REPOSITORY_ROOT, _changed()))
     if _is_worker(config):
         workers.publish(items)
 
