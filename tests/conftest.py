@@ -18,7 +18,7 @@ from builder.base.project import Project
 from builder.engine import client, containers, images, versions
 from builder.engine.client import Endpoint
 from builder.numbers import claims
-from tests import interrupts, leftovers, ordering, projects, shared, workers
+from tests import interrupts, leftovers, ordering, program, projects, shared, workers
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"
@@ -26,6 +26,7 @@ BASE = "debian:bookworm-slim"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-golden", action="store_true", help="write the golden files anew instead of comparing")
+    parser.addoption("--shuffle", metavar="SEED", help="run the tests in an order that this word gives")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +45,10 @@ def _is_worker(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    items.sort(key=ordering.key(projects.REPOSITORY_ROOT, _changed()))
+    if seed := config.getoption("--shuffle"):
+        items[:] = ordering.shuffled(items, workers.group, seed)
+    else:
+        items.sort(key=ordering.key(projects.REPOSITORY_ROOT, _changed()))
     if _is_worker(config):
         workers.publish(items)
 
@@ -182,15 +186,7 @@ def run_command(
 ) -> subprocess.CompletedProcess[str]:
     """Runs ``builder`` on a project as a user would, with ``environ`` beside the environment of the tests; fails the
     test where the exit code is not ``code``."""
-    done = subprocess.run(
-        command(project, *arguments),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **(environ or {})},
-    )
+    done = program.run(command(project, *arguments), timeout=timeout, cwd=cwd, env={**os.environ, **(environ or {})})
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

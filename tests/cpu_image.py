@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from builder.base.project import Project
 from builder.engine.client import Endpoint
 from builder.lock import lock_file, text
 from builder.lock.model import Lock
-from tests import projects, shipped_files
+from tests import program, projects, shipped_files
 from tests.conftest import command
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def renamed(root: Path, repository: str, *recipes: str) -> Project:
 
 def builder(project: Project, *arguments: str) -> str:
     """The output of the command, which must end with 0."""
-    done = subprocess.run(command(project, *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = program.run(command(project, *arguments))
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
+from itertools import groupby
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable
 
     import pytest
 
@@ -39,3 +41,13 @@ def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tup
         return distance(inside, files), -len(marks & {"engine", "image"})
 
     return of
+
+
+def shuffled(items: Iterable[pytest.Item], group: Callable[[pytest.Item], str], seed: str) -> list[pytest.Item]:
+    """The tests in an order that ``seed`` gives: the groups, and in each its tests."""
+    draw = random.Random(seed)  # noqa: S311  # an order, no secret
+    groups = [list(each) for _, each in groupby(sorted(items, key=group), group)]
+    draw.shuffle(groups)
+    for each in groups:
+        draw.shuffle(each)
+    return [item for each in groups for item in each]

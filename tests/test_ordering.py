@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import subprocess
+from itertools import groupby
 from pathlib import Path, PurePath
 
 import pytest
 
-from tests import ordering, projects
+from tests import ordering, projects, workers
 
 
 @pytest.mark.parametrize(
@@ -39,3 +40,13 @@ def test_a_change_is_what_git_does_not_have(tmp_path: Path) -> None:
 
 def test_without_git_nothing_is_known_to_have_changed(tmp_path: Path) -> None:
     assert ordering.changed(tmp_path) == frozenset()
+
+
+def test_an_order_that_a_word_gives(request: pytest.FixtureRequest) -> None:
+    items = request.session.items
+    first, again, other = (ordering.shuffled(items, workers.group, seed) for seed in ("a", "a", "b"))
+    assert first == again
+    assert first != other
+    assert sorted(map(id, first)) == sorted(map(id, items))
+    groups = [group for group, _ in groupby(first, workers.group)]
+    assert len(groups) == len(set(groups))  # a group stays together

@@ -16,7 +16,7 @@ import pytest
 from builder.base.project import Project
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, Pairing, Version
-from tests import locks, projects
+from tests import locks, program, projects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,7 +110,7 @@ def test_a_terminal_gets_no_control_character_of_others(project: Project, comman
 def test_json_holds_them_escaped(project: Project, command: str) -> None:
     environ = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
     argv = [sys.executable, "-m", "builder", *command.split(), "--json"]
-    output = subprocess.run(argv, capture_output=True, check=True, text=True, cwd=project.root, env=environ).stdout
+    output = program.run(argv, check=True, cwd=project.root, env=environ).stdout
     assert output.replace("\n", "").isprintable()
     assert ATTACK in strings(json.loads(output))
 

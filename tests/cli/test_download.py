@@ -17,7 +17,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.lock import lock_file, text
-from tests import fake_ssh, hub_server, json_outputs, locks, projects
+from tests import fake_ssh, hub_server, json_outputs, locks, program, projects
 from tests.conftest import command
 from tests.hub_server import Hub
 
@@ -60,9 +60,7 @@ class Machine:
         return {**kept, "HOME": str(self.home), "HF_ENDPOINT": self.hub.url, "DOCKER_HOST": "tcp://127.0.0.1:9"}
 
     def run(self, *arguments: str, code: int = 0, **environ: str) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(self.project, *arguments), capture_output=True, text=True, env={**self.environ, **environ}
-        )
+        done = program.run(command(self.project, *arguments), env={**self.environ, **environ})
         assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -410,6 +408,7 @@ def test_list_does_not_import_huggingface_hub(machine: Machine) -> None:
     machine.hub.add(MODEL, SMALL)
     machine.run("download", MODEL)
     locks.write(machine.project, (1,), current=1, paired=1)
-    output = machine.run("list", "--models", PYTHONPROFILEIMPORTTIME="1").stderr
+    argv, environ = command(machine.project, "list", "--models"), {**machine.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+    output = subprocess.run(argv, capture_output=True, text=True, env=environ).stderr
     assert "builder.base.hub_cache" in output
     assert not [name for name in ("huggingface_hub", "httpx2", "builder.sources") if name in output]

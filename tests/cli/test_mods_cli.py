@@ -20,7 +20,7 @@ from builder.cli import mods_cli
 from builder.commands import mods
 from builder.moving import shipped
 from builder.moving.shipped import InitRecord
-from tests import projects
+from tests import program, projects
 from tests.commands import git_upstream
 from tests.commands.mod_project import INC, NEW, RELEASES, ModProject, diff, made
 from tests.conftest import command
@@ -42,9 +42,7 @@ class Typed:
         self.url = upstream.url
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            command(self.project, *arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL
-        )
+        done = program.run(command(self.project, *arguments))
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -250,10 +248,8 @@ def there(tmp_path: Path) -> Iterator[ModProject]:
 
 
 def run(there: ModProject, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
+    done = program.run(
         [sys.executable, "-m", "builder", "--project", str(there.project.root), "mods", *arguments],
-        capture_output=True,
-        text=True,
         env={**os.environ, **there.environ},
     )
     assert done.returncode == code, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.base.project import Project
-from tests import locks, projects
+from tests import locks, program, projects
 from tests.conftest import command
 
 if TYPE_CHECKING:
@@ -38,12 +38,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(project, *arguments),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **NO_ENGINE, "HOME": "/home/ann"},
-    )
+    done = program.run(command(project, *arguments), env={**os.environ, **NO_ENGINE, "HOME": "/home/ann"})
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

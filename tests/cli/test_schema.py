@@ -14,7 +14,7 @@ import pytest
 from builder.cli.main import cli
 from builder.commands import about
 from builder.commands.explaining import OUTPUTS
-from tests import projects, shipped_files
+from tests import program, projects, shipped_files
 
 ROOT = shipped_files.project().root
 LINE = "# yaml-language-server: $schema="
@@ -26,7 +26,7 @@ WRITTEN = {
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "builder", "schema", *arguments], capture_output=True, text=True)
+    return program.run([sys.executable, "-m", "builder", "schema", *arguments])
 
 
 @pytest.mark.parametrize("name", about.FILES)

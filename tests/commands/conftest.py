@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +10,7 @@ from builder.base.project import Project
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.engine.client import Endpoint
-from tests import projects, registries, shared
+from tests import program, projects, registries, shared
 from tests.commands import git_upstream, planted_faults, serving
 from tests.conftest import command, remove_all
 from tests.registries import Registry
@@ -76,7 +75,7 @@ def _build_standin(root: Path) -> str:
     shared.remove_at_end(repository)
     project = serving.make(root, repository)
     for _ in range(2):
-        done = subprocess.run(command(project, "build", "chat"), capture_output=True, text=True)
+        done = program.run(command(project, "build", "chat"))
         assert done.returncode == 0, done.stderr
         run_sh = project.mods / "standin/run.sh"
         projects.write(run_sh, run_sh.read_text() + "touch /second\n")

@@ -13,7 +13,7 @@ import yaml
 
 from builder.base.project import Project
 from builder.engine.client import Endpoint
-from tests import linked, projects
+from tests import linked, program, projects
 from tests.commands import second_engine
 from tests.commands.serving import Kitchen
 from tests.conftest import command
@@ -38,7 +38,7 @@ def builder(kitchen: Kitchen, link: Linked) -> Builder:
     def run(*arguments: str, code: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, **kitchen.environ, **link.environ, "COLUMNS": "80", **more}
         argv = command(kitchen.project, *arguments)
-        done = subprocess.run(argv, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
+        done = program.run(argv, env=environ)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

@@ -36,7 +36,7 @@ from builder.numbers import adopted
 from builder.plan.making import ImageInputs, make_plan
 from builder.plan.plan_model import Plan
 from builder.sources.mirror import CommitFilter
-from tests import shipped_files
+from tests import program, shipped_files
 from tests.commands import kept
 from tests.commands.kept import Kept
 from tests.conftest import command
@@ -107,7 +107,7 @@ def between(numbers: Kept, wanted: CommitFilter | None = None) -> diff.ImageDiff
 
 def said(numbers: Kept, *arguments: str, code: int = 0) -> str:
     argv = command(numbers.project, "diff", *arguments)
-    done = subprocess.run(argv, capture_output=True, text=True)
+    done = program.run(argv)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -442,7 +442,7 @@ def test_the_command_tells_it_in_sections_and_in_json(diff_lock_numbers: Kept) -
 
     def said(*arguments: str) -> str:
         argv = command(diff_lock_numbers.project, "diff", "--lock", *arguments)
-        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout
+        return program.run(argv, check=True).stdout
 
     lines = said("HEAD~1").splitlines()
     assert lines[0] == "images.lock: HEAD~1 → now"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import pytest
 from builder.evidence import matrix, store, subjects
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
-from tests import projects
+from tests import program, projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 from tests.lab.report import stocked
 
@@ -51,10 +50,8 @@ def add(project: Project, name: ImageName, evidence: Evidence) -> str:
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
+    done = program.run(
         [sys.executable, "-m", "builder", *arguments],
-        capture_output=True,
-        text=True,
         cwd=project.root,
         env={**os.environ, "DOCKER_HOST": "unix:///nowhere", "PYTHONPATH": str(projects.REPOSITORY_ROOT)},
     )
@@ -141,10 +138,8 @@ def report_project(tmp_path: Path) -> Project:
 
 
 def report_run(project: Project, *arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
+    done = program.run(
         [sys.executable, "-m", "builder", *arguments],
-        capture_output=True,
-        text=True,
         cwd=project.root,
         env={**os.environ, "DOCKER_HOST": "unix:///nowhere", "PYTHONPATH": str(projects.REPOSITORY_ROOT)},
     )

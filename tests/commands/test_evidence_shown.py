@@ -23,7 +23,7 @@ from builder.lab.measure import probes
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from builder.numbers.workspace import open_workspace
-from tests import json_outputs, projects
+from tests import json_outputs, program, projects
 from tests.evidence.runs import COMMIT, MODEL, bench, proof
 
 pytestmark = pytest.mark.slow
@@ -59,13 +59,7 @@ def environ() -> dict[str, str]:
 
 
 def run(project: Project, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "builder", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=project.root,
-        env=environ(),
-    )
+    done = program.run([sys.executable, "-m", "builder", *arguments], cwd=project.root, env=environ())
     assert done.returncode == 0, done.stderr
     return done.stdout
 

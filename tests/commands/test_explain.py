@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from builder.base.errors import UsageError
 from builder.commands import about, explaining
-from tests import json_outputs
+from tests import json_outputs, program
 from tests.projects import REPOSITORY_ROOT
 
 REFERENCE = REPOSITORY_ROOT / "docs/reference"
@@ -50,9 +49,7 @@ def test_a_key_that_a_command_prints_is_explained_as_its_page_does() -> None:
 
 
 def test_explanations_as_json() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "builder", "explain", "env", "--json"], capture_output=True, text=True, check=True
-    )
+    done = program.run([sys.executable, "-m", "builder", "explain", "env", "--json"], check=True)
     printed = json_outputs.parsed("explain", done.stdout)
     assert [each["subject"] for each in printed["explanations"]] == [each.subject for each in about.explain_text("env")]
 

@@ -14,7 +14,7 @@ from builder.engine import containers
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
 from builder.lock.model import ImageName
-from tests import projects
+from tests import program, projects
 from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import command
 
@@ -27,10 +27,7 @@ BROKEN = "#!/bin/sh\necho 'ValueError: this one is broken'\nexit 1\n"
 @pytest.fixture
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            command(kitchen.project, *arguments), capture_output=True, text=True, timeout=120,
-            stdin=subprocess.DEVNULL, env={**os.environ, **kitchen.environ},
-        )  # fmt: skip
+        done = program.run(command(kitchen.project, *arguments), timeout=120, env={**os.environ, **kitchen.environ})
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

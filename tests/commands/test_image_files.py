@@ -21,7 +21,7 @@ from builder.evidence import store
 from builder.evidence.records import Evidence, Subject
 from builder.lock import lock_file, text
 from builder.lock.model import ImageName, Lock
-from tests import projects, registries, shared
+from tests import program, projects, registries, shared
 from tests.commands import kept
 from tests.conftest import Command, command, remove_all
 from tests.evidence.runs import proof
@@ -57,7 +57,7 @@ class Far:
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         argv = command(self.project, *arguments)
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=300, env=self.environ)
+        done = program.run(argv, timeout=300, env=self.environ)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
@@ -309,7 +309,7 @@ def test_a_killed_export_leaves_the_file_that_was_there(
     file = tmp_path / "one.tar"
     argv = command(built, "export-image", f"{repository}:1", str(file), "--force")
     began = time.monotonic()
-    subprocess.run(argv, check=True)
+    program.run(argv, check=True)
     took, size = time.monotonic() - began, file.stat().st_size
     file.write_text("what was there")
     kills = [killed(argv, dict(os.environ), took * step / KILLS) for step in range(1, KILLS)]

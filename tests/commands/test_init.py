@@ -17,7 +17,7 @@ from builder.definitions import configuration, image
 from builder.definitions.configuration import Configuration
 from builder.lock import lock_file
 from builder.moving import shipped
-from tests import json_outputs
+from tests import json_outputs, program
 from tests.projects import write
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def make(folder: Path, contents: Contents | None = "cpu") -> Project:
 def cli(folder: Path, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
     environ = {**os.environ, "DOCKER_HOST": "unix:///nowhere/docker.sock"}
     argv = [sys.executable, "-m", "builder", *arguments]
-    return subprocess.run(argv, cwd=folder, env=environ, capture_output=True, text=True, input=stdin)
+    return program.run(argv, cwd=folder, env=environ, input=stdin)
 
 
 def test_an_empty_folder_becomes_a_project(tmp_path: Path) -> None:

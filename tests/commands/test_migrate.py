@@ -18,7 +18,7 @@ from builder.definitions import mod
 from builder.lock import lock_file
 from builder.moving import copies, taking
 from builder.moving.shipped import InitRecord, write_shipped_record
-from tests import projects, shared, shipped_files
+from tests import program, projects, shared, shipped_files
 from tests.conftest import command, remove_all
 from tests.moving.migration import checkouts
 from tests.stock import BASE, load
@@ -63,7 +63,7 @@ def builder(project: Project) -> Callable[..., subprocess.CompletedProcess[str]]
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, "DOCKER_HOST": NO_ENGINE.host, "COLUMNS": "80"}
         argv = command(project, *arguments)
-        done = subprocess.run(argv, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
+        done = program.run(argv, env=environ)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         assert "geheim" not in done.stdout + done.stderr
         return done
@@ -168,7 +168,7 @@ def test_whoever_is_killed_leaves_each_part_whole_and_the_next_time_does_the_res
         mods = [path for path in project.mods.glob("[!.]*") if path.is_dir()]
         assert all((path / "run.sh").exists() for path in mods)
         assert (project.mods / "template/chat.jinja").exists() == (project.mods / "template").exists()
-    subprocess.run(argv, env=environ, check=True, capture_output=True)
+    program.run(argv, env=environ, check=True)
     assert whole.items() <= files(project).items()
     assert not list(project.root.rglob("*.new"))
     assert set(copies.copy_names(project, "mod")) == {"template", "unused"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from builder.base.project import Project
-from tests import fake_ssh, projects
+from tests import fake_ssh, program, projects
 from tests.conftest import command
 from tests.moving.nodes import machine
 
@@ -36,7 +36,7 @@ def builder(project: Path, tmp_path: Path) -> Builder:
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         argv = command(Project(project), *arguments)
-        done = subprocess.run(argv, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL)
+        done = program.run(argv, env=environ)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

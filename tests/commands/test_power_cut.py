@@ -16,7 +16,7 @@ import pytest
 from builder.base.project import Project
 from builder.engine import images
 from builder.engine.client import Endpoint
-from tests import projects, shared
+from tests import program, projects, shared
 from tests.conftest import command, remove_all
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Machine:
 
     def run(self, project: Project, *arguments: str) -> None:
         """Runs a command to its end, and compares what is left after a power cut with what was there."""
-        done = subprocess.run(command(project, *arguments), capture_output=True, text=True)
+        done = program.run(command(project, *arguments))
         copy = self._disk.with_name(f"cut-{self.cuts}")
         subprocess.run(["cp", "--sparse=always", self._disk, copy], check=True)
         assert done.returncode == 0, done.stderr

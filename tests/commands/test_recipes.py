@@ -27,7 +27,7 @@ from builder.lock.model import ImageName, Model, Pairing
 from builder.lock.text import dump_lock
 from builder.moving.copies import path_of, read_origin
 from builder.serving.preparation import ServeRequest
-from tests import locks, projects, shipped_files
+from tests import locks, program, projects, shipped_files
 from tests.conftest import command as command_of_recipes_add
 from tests.sources import git_server
 
@@ -405,9 +405,7 @@ recipe_version: '1'
 
 def builder(project: Project, *arguments: str, code: int = 0) -> str:
     argv = command_of_recipes_add(project, *arguments)
-    done = subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, "COLUMNS": "200"}, stdin=subprocess.DEVNULL
-    )
+    done = program.run(argv, env={**os.environ, "COLUMNS": "200"})
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 

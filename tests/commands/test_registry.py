@@ -18,7 +18,7 @@ from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
 from builder.lock.model import ImageName, NumberedImage
 from builder.numbers import named_registry as image_registry
-from tests import projects, registries
+from tests import program, projects, registries
 from tests.conftest import Command, command, forget_claims, remove_all
 from tests.registries import Front, Registry
 
@@ -96,7 +96,7 @@ def other(small: Project, builder: Command, repository: str, tmp_path: Path, end
 
 
 def run(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(project, *arguments), capture_output=True, text=True)
+    return program.run(command(project, *arguments))
 
 
 def test_a_number_that_the_registry_has_with_other_content_is_not_overwritten(

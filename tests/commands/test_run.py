@@ -21,7 +21,7 @@ from builder.definitions.container import LABEL
 from builder.engine import client, containers, images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
-from tests import json_outputs, projects
+from tests import json_outputs, program, projects
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen, free_port
 from tests.conftest import command, remove_all, run_command
@@ -539,7 +539,7 @@ def test_what_another_project_serves_is_meant_by_its_own_name_alone(
 ) -> None:
     other = serving.kitchen(built[0], tmp_path / "other", built[1])
     environ = {**os.environ, **other.environ}
-    subprocess.run(command(other.project, "run", "chat", "--detach"), env=environ, capture_output=True, check=True)
+    program.run(command(other.project, "run", "chat", "--detach"), env=environ, check=True)
     try:
         builder("run", "chat", "--detach")
         assert builder("stop", "chat").stdout.startswith(f"{kitchen.name} stopped")

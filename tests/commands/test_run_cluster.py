@@ -16,7 +16,7 @@ from builder.definitions.cluster import port
 from builder.definitions.container import LABEL
 from builder.engine import client, containers, images
 from builder.engine.client import Endpoint
-from tests import projects, shared
+from tests import program, projects, shared
 from tests.commands import second_engine
 from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import command
@@ -53,7 +53,7 @@ def cluster(kitchen: Kitchen, endpoint: Endpoint, second: Endpoint) -> Iterator[
 def builder(kitchen: Kitchen) -> Builder:
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         environ = {**os.environ, **kitchen.environ}
-        done = subprocess.run(command(kitchen.project, *arguments), capture_output=True, text=True, env=environ)
+        done = program.run(command(kitchen.project, *arguments), env=environ)
         assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 

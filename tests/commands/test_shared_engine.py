@@ -21,7 +21,7 @@ from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.lock.text import dump_lock
 from builder.numbers import claims, images_lock
-from tests import projects
+from tests import program, projects
 from tests.commands.test_reliability import leftovers
 from tests.conftest import Command, command
 from tests.stock import load, record, stock
@@ -47,7 +47,7 @@ def other(small: Project, repository: str, tmp_path_factory: pytest.TempPathFact
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command(project, *arguments), capture_output=True, text=True, timeout=300)
+    done = program.run(command(project, *arguments), timeout=300)
     assert done.returncode == code, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -11,7 +11,7 @@ import pytest
 
 from builder.base.project import Project
 from builder.engine import images
-from tests import hub_server, json_outputs, projects
+from tests import hub_server, json_outputs, program, projects
 from tests.commands.serving import MODEL
 from tests.conftest import command
 
@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 
 
 def up(project: Project, environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command(project, *arguments),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environ},
-    )
+    done = program.run(command(project, *arguments), timeout=120, env={**os.environ, **environ})
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done
 
@@ -68,6 +61,6 @@ def test_from_a_recipe_alone_to_a_server(kitchen: Kitchen, endpoint: Endpoint) -
 @pytest.mark.slow
 def test_what_cannot_be_served_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
-    done = subprocess.run(command(project, "up", "small"), capture_output=True, text=True)
+    done = program.run(command(project, "up", "small"))
     assert done.returncode == 2
     assert "image definition" in done.stderr

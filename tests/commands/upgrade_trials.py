@@ -31,7 +31,7 @@ from builder.lab.upgrade import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims
-from tests import projects, shared
+from tests import program, projects, shared
 from tests.commands import serving
 from tests.commands.serving import MODEL, Kitchen
 from tests.conftest import command, remove_all, run_command
@@ -214,10 +214,10 @@ def _own_kitchen() -> Iterator[tuple[Kitchen, Endpoint]]:
     folder = Path(tempfile.mkdtemp(prefix="builder-trials-"))
     built = serving.make(folder / "built", repository)
     try:
-        subprocess.run(command(built, "build", "chat"), check=True, stdout=subprocess.DEVNULL)
+        program.run(command(built, "build", "chat"), check=True)
         kitchen = serving.kitchen(built, folder / "project", repository)
         environ = {**os.environ, **kitchen.environ}
-        subprocess.run(command(kitchen.project, "run", "chat"), check=True, stdout=subprocess.DEVNULL, env=environ)
+        program.run(command(kitchen.project, "run", "chat"), check=True, env=environ)
         yield kitchen, endpoint
     except AssertionError as error:  # told before what is left is removed, which may fail for the same reason
         sys.stderr.write(f"failed: {error}\n")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from builder.engine.client import Endpoint, environment
 from builder.lock import layout, lock_file
 from builder.lock.model import Lock
 from builder.numbers import claims
-from tests import shared
+from tests import program, shared
 from tests.conftest import command, remove_all
 from tests.crash import supervision
 from tests.crash.places import Place, Places
@@ -71,10 +70,7 @@ class Bench:
 
     def run(self, *arguments: str) -> Ended:
         """Runs the command to its end, as a user would."""
-        done = subprocess.run(
-            command(self.project, *arguments), capture_output=True, text=True, timeout=300, env=self.environ,
-            stdin=subprocess.DEVNULL, cwd=self.root,
-        )  # fmt: skip
+        done = program.run(command(self.project, *arguments), timeout=300, env=self.environ, cwd=self.root)  # fmt: skip
         return Ended(done.returncode, done.stdout, done.stderr)
 
     def must(self, *arguments: str) -> None:

@@ -18,7 +18,7 @@ from builder.engine import images
 from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
 from builder.lock.model import ImageName
-from tests import projects, shared, shipped_files
+from tests import program, projects, shared, shipped_files
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, run_in
 from tests.end_to_end.running import answer
@@ -114,7 +114,7 @@ def test_from_a_recipe_to_a_number_and_back(project: Project, endpoint: Endpoint
 
 def test_a_check_that_does_not_hold_ends_the_build(project: Project) -> None:
     projects.write(project.mods / "template/check.sh", "echo 'no GPU here'; exit 1\n")
-    done = subprocess.run(command(project, "build", "chat"), capture_output=True, text=True)
+    done = program.run(command(project, "build", "chat"))
     assert done.returncode == 6
     assert "check of mod template: check.sh fails" in done.stderr
     assert "no GPU here" in done.stderr

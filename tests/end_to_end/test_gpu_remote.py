@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +11,7 @@ from builder.base.project import Project
 from builder.definitions import image
 from builder.engine.client import Endpoint
 from builder.lock import lock_file
-from tests import buildkits, forward_proxy, locks, registries, shared
+from tests import buildkits, forward_proxy, locks, program, registries, shared
 from tests.conftest import command, remove_all
 from tests.cpu_image import builder
 from tests.end_to_end import kernelless, upstream
@@ -72,7 +71,7 @@ def test_dflash_and_the_kernels_on_it_are_the_same_from_elsewhere(
     instance, environ = elsewhere
     dflash, flashqla = (image.repository_of(project, name) for name in ("dflash", "flashqla"))
     argv = command(project, "build", "dflash", "flashqla", "--builder", instance)
-    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environ)
+    done = program.run(argv, env=environ)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     pins = lock_file.read_lock(project.lock).pins
     below, above = layers(endpoint, f"{dflash}:1"), layers(endpoint, f"{flashqla}:1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ import pytest
 from builder.base.project import Project
 from builder.definitions import recipe
 from builder.engine.client import Endpoint
-from tests import projects, shared
+from tests import program, projects, shared
 from tests.conftest import command, remove_all
 from tests.cpu_image import builder, project
 from tests.end_to_end.test_serving import RECIPE
@@ -45,7 +44,7 @@ def test_every_recipe_with_a_template_of_ours_is_proven(cpu: Project) -> None:
             names.setdefault(shipped.model, name)
     assert len(names) == 6
     argv = command(cpu, "prove", image, *names.values(), "--json")
-    done = subprocess.run(argv, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = program.run(argv)
     proofs = json.loads(done.stdout)["proofs"]
     assert [(proof["model"], proof["verdict"], proof["findings"]) for proof in proofs] == [
         (model, "pass", []) for model in names

@@ -21,7 +21,7 @@ from builder.engine.client import Endpoint, environment
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.serving import readiness
-from tests import projects, shared
+from tests import program, projects, shared
 from tests.commands.serving import free_port
 from tests.conftest import SCRIPTS, command, remove_all
 from tests.cpu_image import builder, project, run_in
@@ -242,9 +242,7 @@ def measured(project: Project, image: str) -> None:
     """Measures the server that runs, by the real llama-benchy, and probes it; both are kept as evidence."""
     profile = {"pp": 64, "tg": 32, "depth": [0, 256], "runs": 2, "coherence": False}
     projects.write(project.root / "builder.yaml", json.dumps({"bench": {"tiny": profile}}))
-    done = subprocess.run(
-        command(project, "bench", MODEL, "--profile", "tiny", "--json"), capture_output=True, text=True
-    )
+    done = program.run(command(project, "bench", MODEL, "--profile", "tiny", "--json"))
     bench = json.loads(done.stdout)
     assert bench["image"] == image
     # Most tokens of a random model are not yet text, a short prompt may take less than the latency varies, and a busy
@@ -267,7 +265,7 @@ def measured(project: Project, image: str) -> None:
     projects.write(project.root / "probes/lists/probe.yaml", json.dumps({"command": ["python3", "-c", check]}))
     assert "4 runs, 0 failed" in builder(project, "probe", MODEL, "lists")
     # 46 tools are more than its context holds, which is no failure of the model.
-    refused = subprocess.run(command(project, "probe", MODEL, "tools-long"), capture_output=True, text=True)
+    refused = program.run(command(project, "probe", MODEL, "tools-long"))
     assert (refused.returncode, "too few for the probe tools-long" in refused.stderr) == (2, True)
     kept = [json.loads(path.read_text(encoding="utf-8")) for path in project.root.glob("evidence/**/*.json")]
     assert sorted((run["kind"], run["name"]) for run in kept if run["kind"] != "prove") == [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from builder.base.events import Message
 from builder.base.project import Project
 from builder.engine.client import Endpoint
 from builder.moving import machines
-from tests import projects
+from tests import program, projects
 from tests.conftest import command
 
 
@@ -57,7 +56,7 @@ def test_nodes_that_do_not_answer_end_the_command_with_1(tmp_path: Path, silent:
     (tmp_path / "dockerfiles").mkdir()
     projects.write(tmp_path / "builder.yaml", json.dumps(settings))
     began = time.monotonic()
-    done = subprocess.run(command(Project(tmp_path), *words), capture_output=True, text=True, check=False)
+    done = program.run(command(Project(tmp_path), *words))
     assert time.monotonic() - began < 30
     assert done.returncode == 1, done.stderr
     assert "waiting for spark1, spark2, for at most 2 s" in done.stderr
