@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import coverage
 import pytest
+
+from tests import program
 
 NOTES = "BUILDER_MUTATION_NOTES"
 TESTS = "BUILDER_MUTATION_TESTS"
@@ -27,6 +31,18 @@ _failed: set[str] = set()
 def context(test: str) -> str:
     """The name of a test in the measured data: its own may be long, and contain anything."""
     return hashlib.sha256(test.encode()).hexdigest()[:16]
+
+
+def pytest_configure() -> None:
+    if coverage.Coverage.current() is not None:
+        # A fork of one process that serves all tests would be measured as part of the first of them.
+        program.run = _run_from_the_start
+
+
+def _run_from_the_start(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    if "input" not in options:
+        options["stdin"] = subprocess.DEVNULL
+    return subprocess.run(argv, capture_output=True, text=True, **options)
 
 
 @pytest.hookimpl(wrapper=True)
