@@ -312,7 +312,9 @@ def _is_no_behaviour(node: ast.stmt) -> bool:
             return True
         case ast.AnnAssign(annotation=ast.Name(id="TypeAlias")):
             return True
-        case ast.Assign(value=ast.Call(func=ast.Name(id="TypeVar" | "NewType"))):
+        case ast.Assign(
+            value=ast.Call(func=ast.Name(id="TypeVar" | "NewType")) | ast.Subscript(value=ast.Name("Literal"))
+        ):
             return True
     return False
 
