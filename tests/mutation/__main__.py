@@ -1,7 +1,8 @@
 """Mutation tests of the heart: ``make test-mutants``, or ``python -m tests.mutation measure|run|table|show``.
 
-``measure STAGE [TESTS]`` notes what the tests of a stage reach, ``run STAGE`` tries the mutants that no stage has
-killed yet, ``table`` tells how many are left, ``show`` which. All of it is kept in ``.builder/mutation``.
+``measure STAGE [TESTS]`` notes what the tests of a stage reach, ``run STAGE`` tries the mutants that this stage has not
+tried and none has killed yet, ``table`` tells how many are left, ``show`` which. All of it is kept in
+``.builder/mutation``.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ STAGES = {
     "fast": "not engine and not image and not full and not slow",
     "rest": "(engine or slow) and not image and not full",
 }
-_BUDGET = {"fast": 200.0, "rest": 600.0}  # seconds of tests for a mutant
 
 
 def main() -> None:
@@ -45,6 +45,8 @@ def main() -> None:
     parser.add_argument("--areas", nargs="+", choices=tuple(AREAS), default=list(AREAS))
     parser.add_argument("--count", type=int, default=300, help="the mutants of all areas together")
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=200, help="of tests for a mutant, at most")
+    parser.add_argument("--again", action="store_true", help="also those that the stage did not kill before")
     parser.add_argument("--only", default="", help="those whose key contains this, killed ones too")
     options = parser.parse_args()
     if options.do == "measure":
@@ -84,8 +86,10 @@ def _equivalent() -> dict[str, str]:
     return dict(yaml_file.load(EQUIVALENT.read_text(encoding="utf-8"), EQUIVALENT.name))
 
 
-def _is_killed(result: dict[str, Any]) -> bool:
-    return any(entry["state"] == "killed" for entry in result.values())
+def _is_wanted(result: dict[str, Any], options: argparse.Namespace) -> bool:
+    if any(entry["state"] == "killed" for entry in result.values()):
+        return False
+    return bool(options.again or options.stage not in result)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -93,7 +97,7 @@ def _run(options: argparse.Namespace) -> None:
     waiting = [
         mutant
         for _, mutant in _sampled(options)
-        if mutant.key not in equivalent and (options.only or not _is_killed(results.get(mutant.key, {})))
+        if mutant.key not in equivalent and (options.only or _is_wanted(results.get(mutant.key, {}), options))
     ]
     measured = reach.Reach(CHECKOUT, STATE / options.stage)
     folders: queue.Queue[Path] = queue.Queue()
@@ -103,7 +107,7 @@ def _run(options: argparse.Namespace) -> None:
     def attempt(mutant: Mutant) -> None:
         folder = folders.get()
         try:
-            result = trial.try_mutant(folder, mutant, measured, _BUDGET[options.stage])
+            result = trial.try_mutant(folder, mutant, measured, options.seconds)
         finally:
             folders.put(folder)
         with (STATE / "results.jsonl").open("a", encoding="utf-8") as file:

@@ -72,6 +72,8 @@ CHANGES: list[tuple[Callable[[Any], object], str]] = [
     (lambda d: d["target"]["image"].update({"cache-to": ["type=local,dest=/tmp/x"]}), "`cache-to` of target image"),
     (lambda d: d["target"]["image"].update(output=["type=local,dest=/tmp/x"]), "`output` of target image"),
     (lambda d: d["target"]["image"].update(labels={"x": "y"}), "`labels` of target image"),
+    (lambda d: d["target"]["image"]["args"].update(SOURCE_DATE_EPOCH="1764000000 "), "`args` of target image"),
+    (lambda d: d["target"]["image"]["args"].update(SOURCE_DATE_EPOCH="1764000000x"), "`args` of target image"),
     (lambda d: d["target"].update(other={"context": "/etc"}), "target other"),
     (lambda d: d["target"].pop("dflash"), "of target dflash"),
     (lambda d: d.update(function={"x": {}}), "`function`"),
