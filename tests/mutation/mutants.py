@@ -27,7 +27,7 @@ _METHODS = {
     "partition": "rpartition", "rpartition": "partition", "fullmatch": "match",
 }  # fmt: skip
 # Calls whose arguments are words for people, and arguments that are.
-_WORDING = re.compile(r"(Error|Message|Fact|Problem|Warning|did_you_mean)$")
+_WORDING = re.compile(r"(Error|Message|Fact|Problem|Warning|did_you_mean|counted)$")
 _WORDING_ARGUMENTS = {"hint", "encoding", "errors", "help"}
 _RESULTS = {"bool": "not ({})", "str": '""', "int": "0", "tuple": "()", "dict": "{{}}", "list": "[]"}
 

