@@ -195,6 +195,24 @@ def test_values_reach_a_run_line_quoted(tmp_path: Path) -> None:
     assert """RUN echo '$(touch /x); '"'"'' > /greeting""" in text.splitlines()
 
 
+def test_a_template_has_what_the_definition_and_its_pins_say(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    lines = (
+        "{{ definition }}: {{ description }}",
+        "{{ platform }} {{ arch }} {{ workspace }}",
+        "{{ versions.vllm }} {{ sources.vllm.kind }} {{ sources.vllm.epoch }} {{ sources.vllm.gib_per_job }}",
+    )
+    template = "FROM {{ base }}\n" + "".join(f"# {line}\n" for line in lines)
+    projects.write(tmp_path / "dockerfiles/small/Dockerfile.j2", template)
+    definition = image.load_image(project, "small", "linux/arm64")
+    plan = make_plan(ImageInputs(definition, replace(MAKE_PINS, python=None), {}, ()))
+    assert [line[2:] for line in plan.files["Dockerfile"].content.decode().splitlines()[1:]] == [
+        "small: a few files on a Debian base",
+        "linux/arm64 arm64 /workspace/vllm",
+        "0.32.0 wheel 0 0",
+    ]
+
+
 @pytest.mark.parametrize(
     ("template", "message"),
     [
