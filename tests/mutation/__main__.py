@@ -51,7 +51,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.do == "measure":
         copy = copies.make(CHECKOUT, STATE / "measured")
-        reach.measure(copy, STATE / options.stage, ["-m", STAGES[options.stage], *options.tests])
+        processes = [f"--numprocesses={options.processes}"] if options.processes > 1 else []
+        reach.measure(copy, STATE / options.stage, ["-m", STAGES[options.stage], *processes, *options.tests])
     elif options.do == "run":
         _run(options)
     else:

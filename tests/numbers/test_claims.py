@@ -139,6 +139,32 @@ def test_others_are_told_which_numbers_a_project_has(
     assert claims.of_repository(endpoint, claimed) == {}
 
 
+def test_the_names_in_an_engine_are_those_of_every_version(
+    endpoint: Endpoint, claimed: str, own: ProjectIdentity, other: ProjectIdentity
+) -> None:
+    """Projects that share an engine may use different versions: what one wrote, the others have to read."""
+    written = {
+        "builder.project": other.id,
+        "builder.project.path": other.path,
+        "builder.project.host": other.host,
+        "builder.project.machine": other.machine,
+        "builder.claim.repository": claimed,
+    }
+    number = {"builder.claim": "number", "builder.claim.number": "4", "builder.claim.fingerprint": "sha256:one"}
+    containers.create_volume(endpoint, f"builder.number.{claimed}.4", {**written, **number})
+    assert claims.next_number(endpoint, claimed) == 5
+    assert claims.numbers_for(endpoint, other, claimed, "sha256:one") == {4}
+    with pytest.raises(ImageStateError, match=r"the project in \S+/other on "):
+        claims.require_number(endpoint, own, ImageName(claimed, 4), "sha256:two")
+    listed = {"builder.claim": "project", "builder.claim.next": "9", "builder.claim.numbers": "2-4 7"}
+    containers.create_volume(endpoint, f"builder.project.{claimed}", {**written, **listed})
+    assert claims.next_number(endpoint, claimed) == 9
+    others = [each for each in claims.of_others(endpoint, own.id) if each.repository == claimed]
+    assert [n for n in range(12) if claims.holder_of(others, ImageName(claimed, n)) == other] == [2, 3, 4, 7]
+    containers.create_volume(endpoint, f"builder.latest.{claimed}", {**written, "builder.claim": "latest"})
+    assert claims.owner_of_latest(endpoint, own.id, claimed) == other
+
+
 def test_labels_of_others_may_hold_anything(endpoint: Endpoint, claimed: str, own: ProjectIdentity) -> None:
     for kind in ("number", "project", "latest", "?"):
         labels = {claims.KIND: kind, claims.REPOSITORY: claimed, claims.NUMBER: "²", claims.NEXT: "9" * 40}
