@@ -79,22 +79,23 @@ class Reach:
         return found
 
     def of(self, mutant: Mutant) -> list[MeasuredTest]:
-        """The tests that reach a mutant, those of its package first, then the fastest first. Outside of functions it
-        is reached by whoever reaches a function that names what it assigns, or else any function of its file."""
+        """The tests to try a mutant with, the fastest first of each kind: those of its package that reach it, the
+        others of its package, which may see it through a fixture that another test reached first, and those elsewhere
+        that reach it. Empty where none does.
+
+        Outside of functions a mutant is reached by whoever reaches a function that names what it assigns, or else any
+        function of its file."""
         if mutant.names:
             contexts = {context for path, lines in self._naming(mutant) for context in self._reaching(path, lines)}
         else:
             contexts = self._reaching(mutant.path, frozenset(mutant.lines))
         if not contexts and not mutant.in_function:
             contexts = self._reaching(mutant.path, _function_lines(self.root / mutant.path))
-        found = [self.tests[context] for context in contexts if context in self.tests]
-        return sorted(found, key=lambda test: (not test.name.startswith(_folder(mutant)), test.seconds))
-
-    def beside(self, mutant: Mutant) -> list[MeasuredTest]:
-        """The other tests of its package. They may see what it does in a fixture that another test reached first."""
-        reaching = {test.name for test in self.of(mutant)}
-        beside = [t for t in self.tests.values() if t.name.startswith(_folder(mutant)) and t.name not in reaching]
-        return sorted(beside, key=lambda test: test.seconds)
+        contexts &= self.tests.keys()
+        folder = f"tests/{Path(mutant.path).parent.name}/"  # tests/plan/ for builder/plan/making.py
+        own = {context for context, test in self.tests.items() if test.name.startswith(folder)}
+        kinds = [contexts & own, own - contexts, contexts - own] if contexts else []
+        return [test for kind in kinds for test in sorted(map(self.tests.__getitem__, kind), key=lambda t: t.seconds)]
 
     def _naming(self, mutant: Mutant) -> Iterator[tuple[str, frozenset[int]]]:
         named = re.compile("|".join(rf"\b{name}\b" for name in mutant.names))
@@ -121,11 +122,6 @@ class Reach:
             for context, numbits in rows:
                 reached[context] = reached.get(context, frozenset()) | frozenset(numbits_to_nums(numbits))
         return reached
-
-
-def _folder(mutant: Mutant) -> str:
-    """The folder of the tests of its package: ``tests/plan/`` for ``builder/plan/making.py``."""
-    return f"tests/{Path(mutant.path).parent.name}/"
 
 
 @cache

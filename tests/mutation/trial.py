@@ -34,8 +34,8 @@ class Trial:
 
 def try_mutant(copy: Path, mutant: Mutant, reach: Reach, budget: float) -> Trial:
     """Tries a mutant in a copy of the checkout, with tests of ``budget`` seconds at most."""
-    chosen, cut = _within(budget, [*reach.of(mutant), *reach.beside(mutant)])
-    if not reach.of(mutant):
+    chosen, cut = _within(budget, reach.of(mutant))
+    if not chosen:
         return Trial("not reached")
     file = copy / mutant.path
     text = file.read_text(encoding="utf-8")
