@@ -17,6 +17,7 @@ from builder.lock.model import (
     NumberedImage,
     Pins,
     PythonPin,
+    Repository,
 )
 from builder.lock.text import comments_of, dump_lock
 from tests import locks as locks_of
@@ -71,6 +72,14 @@ def test_order_does_not_depend_on_who_was_first(full: Lock, golden: str) -> None
     images = {name: replace(r, numbers=reversed_(r.numbers)) for name, r in reversed(full.images.items())}
     turned = Lock({d: reversed_(p) for d, p in reversed(full.pins.items())}, images, reversed_(full.models))
     assert dump_lock(turned) == golden
+
+
+@pytest.mark.parametrize(("numbers", "following"), [((), 1), ((), 8), ((1, 3), 4), ((1, 3), 8)])
+def test_the_next_number_is_read_as_it_was(numbers: tuple[int, ...], following: int) -> None:
+    """Also that of a repository whose numbers somebody has taken out."""
+    repository = Repository(following, numbers={number: locks_of.numbered() for number in numbers})
+    lock = Lock(images={"small": repository})
+    assert locks_of.reread(dump_lock(lock)) == lock
 
 
 def test_packages_are_a_file_that_pip_reads_sorted_by_name() -> None:
