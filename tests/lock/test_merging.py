@@ -247,7 +247,8 @@ def test_another_number_takes_its_pairings_and_pointers_along(full: Lock) -> Non
     assert moved.images[CPU].numbers[11] == full.images[CPU].numbers[2]
     qwen = moved.models["Qwen/Qwen3-0.6B"]
     assert qwen.pairing == replace(full.models["Qwen/Qwen3-0.6B"].pairing, image=ImageName(CPU, 11))
-    assert merging.renamed(full, ImageName(CPU, 10), 30).images[CPU].previous == (30, 1)
+    above = merging.renamed(full, ImageName(CPU, 10), 30).images[CPU]
+    assert (above.previous, above.next) == ((30, 1), 31)
     with pytest.raises(ValueError, match="is given already"):
         merging.renamed(full, ImageName(CPU, 2), 1)
 

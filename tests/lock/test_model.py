@@ -70,3 +70,22 @@ def test_a_step_back_is_undone_by_the_same_step() -> None:
     assert there.stepped_back_to(ImageName(CPU, 3)) == model
     with pytest.raises(ValueError, match="nothing is current"):
         Repository().stepped_back_to(1)
+
+
+def test_a_pairing_that_begins_to_serve_gets_the_time() -> None:
+    now, earlier = "2026-11-24T12:00:00Z", "2026-11-20T12:00:00Z"
+    first, second = Pairing(ImageName(CPU, 1), since=earlier), Pairing(ImageName(CPU, 2))
+    served = Lock().with_pairing("Org/M", first)
+
+    def since(lock: Lock, before: Lock) -> str:
+        return lock.dated(before, now).models["Org/M"].pairing.since
+
+    assert since(served.with_pairing("Org/M", second), served) == now
+    assert since(Lock().with_pairing("Org/M", second), Lock()) == now
+    # It came with the time since when it serves, or serves as it did.
+    assert since(served, Lock()) == earlier
+    assert since(served, served) == earlier
+    assert since(Lock().with_pairing("Org/M", second), Lock().with_pairing("Org/M", second)) == ""
+    # It served before, and does so anew.
+    moved = served.with_pairing("Org/M", Pairing(ImageName(CPU, 2), since=now))
+    assert since(moved.with_pairing("Org/M", first), moved) == now

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builder.base.errors import LockError
 from builder.base.yaml_file import load
 from builder.lock import closures
 from builder.lock.model import (
@@ -72,6 +73,15 @@ def test_order_does_not_depend_on_who_was_first(full: Lock, golden: str) -> None
     images = {name: replace(r, numbers=reversed_(r.numbers)) for name, r in reversed(full.images.items())}
     turned = Lock({d: reversed_(p) for d, p in reversed(full.pins.items())}, images, reversed_(full.models))
     assert dump_lock(turned) == golden
+
+
+@pytest.mark.parametrize("note", ['"fast" and more', '"fast"er', '"fast" # on 8 cores"'])
+def test_a_text_that_goes_on_behind_its_quotes_is_no_other_text(note: str) -> None:
+    lock = Lock(images={"small": Repository(2, numbers={1: replace(locks_of.numbered(), note="good")})})
+    text = dump_lock(lock)
+    assert locks_of.reread(text) == lock
+    with pytest.raises(LockError):
+        locks_of.reread(text.replace("note: good", f"note: {note}"))
 
 
 @pytest.mark.parametrize(("numbers", "following"), [((), 1), ((), 8), ((1, 3), 4), ((1, 3), 8)])

@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="those whose key contains this, killed ones too")
     options = parser.parse_args()
     if options.do == "measure":
-        copy = copies.make(CHECKOUT, STATE / "measured")
+        copy = copies.make(CHECKOUT, STATE / f"measured-{options.stage}")
         processes = [f"--numprocesses={options.processes}"] if options.processes > 1 else []
         reach.measure(copy, STATE / options.stage, ["-m", STAGES[options.stage], *processes, *options.tests])
     elif options.do == "run":
