@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-lowest test-fuzz test-gpu coverage check format setup engine engine-stop bench reference wheel clean
+.PHONY: help quickstart test test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check format setup engine engine-stop bench reference wheel clean
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -15,6 +15,7 @@ help:
 	@echo "make test-full    also what takes long: each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
 	@echo "make test-lowest  those tests with the lowest version of each package that pyproject.toml allows"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
+	@echo "make test-mutants whether tests notice small changes of numbers, lock, plan, rollback and prune: hours"
 	@echo "make coverage     every test, and which lines and branches they reach"
 	@echo "make test-gpu     the shipped mods on this machine's GPU, 10 minutes: IMAGE=NAME:N, or PYTHON=PATH with a vLLM"
 	@echo "make check        linters, types and the import rules"
@@ -72,6 +73,16 @@ test-lowest: $(READY)
 
 test-fuzz: $(READY)
 	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
+
+# Fast tests come first, in the time that they take; what they leave is for slow ones and those on an engine.
+test-mutants: $(READY) engine
+	@rm -rf .builder/mutation
+	@.venv/bin/python -m tests.mutation measure fast
+	@.venv/bin/python -m tests.mutation run fast
+	@eval "$$(scripts/engine env)"; \
+	 .venv/bin/python -m tests.mutation measure rest; \
+	 .venv/bin/python -m tests.mutation run rest
+	@.venv/bin/python -m tests.mutation show
 
 test-gpu: $(READY)
 	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON)) $(if $(PARTS),--parts '$(PARTS)')
