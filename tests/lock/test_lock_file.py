@@ -38,6 +38,9 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
+OTHER = ImageName("small", 1)
+
+
 def build(project: Project, name: str) -> None:
     projects.write(project.builds / name / "bake.json", "{}")
 
@@ -45,6 +48,20 @@ def build(project: Project, name: str) -> None:
 def note(project: Project, repository: str, number: int, engine_id: str) -> None:
     noted = {"repository": repository, "number": number, "engine_id": engine_id}
     projects.write(project.journal / f"{repository.replace('/', '_')}.json", json.dumps(noted))
+
+
+def test_what_is_announced_is_read_back_the_last_of_each_repository(project: Project) -> None:
+    engine_id = f"sha256:{'1' * 64}"
+    assert lock_file.is_empty(project)
+    for name, content in ((ImageName("org/small", 2), ""), (ImageName("org/small", 3), engine_id), (OTHER, "")):
+        lock_file.write_journal(project, name, content)
+    announced = [(entry.name, entry.engine_id) for entry in lock_file.journal_entries(project)]
+    assert announced == [(ImageName("org/small", 3), engine_id), (OTHER, "")]
+    # Another process finishes one meanwhile.
+    entries = lock_file.journal_entries(project)
+    next(entries)
+    (project.journal / "small.json").unlink()
+    assert list(entries) == []
 
 
 def test_a_project_in_which_nothing_was_built_has_none_yet(project: Project) -> None:

@@ -13,6 +13,7 @@ from builder.base.errors import LockError
 from builder.base.yaml_file import load
 from builder.lock import closures
 from builder.lock.model import (
+    BasePin,
     Lock,
     LockedPackage,
     NumberedImage,
@@ -73,6 +74,15 @@ def test_order_does_not_depend_on_who_was_first(full: Lock, golden: str) -> None
     images = {name: replace(r, numbers=reversed_(r.numbers)) for name, r in reversed(full.images.items())}
     turned = Lock({d: reversed_(p) for d, p in reversed(full.pins.items())}, images, reversed_(full.models))
     assert dump_lock(turned) == golden
+
+
+def test_the_packages_of_each_part_are_read_back(full: Lock) -> None:
+    packages = (LockedPackage("torch", "2.13.0", ("1" * 64,)),)
+    base = BasePin("others/vllm:latest", f"sha256:{'a' * 64}", packages=packages)
+    python, build_ = (PythonPin((name,), "", packages) for name in ("torch", "ninja"))
+    for pins in (Pins(base), Pins(python=python), Pins(build=build_), Pins(base, python=python, build=build_)):
+        lock = full.with_pins("node", "linux/arm64", pins)
+        assert locks_of.reread(dump_lock(lock), lock) == lock
 
 
 @pytest.mark.parametrize("note", ['"fast" and more', '"fast"er', '"fast" # on 8 cores"'])

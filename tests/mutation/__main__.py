@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import queue
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -82,9 +83,14 @@ def _results() -> dict[str, dict[str, Any]]:
     return found
 
 
-def _equivalent() -> dict[str, str]:
-    """The mutants that nobody can tell from the program, each with the reason."""
-    return dict(yaml_file.load(EQUIVALENT.read_text(encoding="utf-8"), EQUIVALENT.name))
+def _equivalent() -> set[str]:
+    """The keys of the mutants that nobody can tell from the program; their file has the reasons."""
+    named = yaml_file.load(EQUIVALENT.read_text(encoding="utf-8"), EQUIVALENT.name)
+    return {_plain(entry["mutant"]) for entry in named}
+
+
+def _plain(key: str) -> str:
+    return " ".join(key.split())
 
 
 def _is_wanted(result: dict[str, Any], options: argparse.Namespace) -> bool:
@@ -98,12 +104,10 @@ def _run(options: argparse.Namespace) -> None:
     waiting = [
         mutant
         for _, mutant in _sampled(options)
-        if mutant.key not in equivalent and (options.only or _is_wanted(results.get(mutant.key, {}), options))
+        if _plain(mutant.key) not in equivalent and (options.only or _is_wanted(results.get(mutant.key, {}), options))
     ]
     measured = reach.Reach(CHECKOUT, STATE / options.stage)
     folders: queue.Queue[Path] = queue.Queue()
-    for number in range(options.processes):
-        folders.put(copies.make(CHECKOUT, STATE / f"copy-{number}"))
 
     def attempt(mutant: Mutant) -> None:
         folder = folders.get()
@@ -115,7 +119,9 @@ def _run(options: argparse.Namespace) -> None:
             file.write(json.dumps({"mutant": mutant.key, "stage": options.stage, **asdict(result)}) + "\n")
         print(f"{result.state:12}{mutant.line:4} {mutant.key}  {result.by}", flush=True)  # noqa: T201
 
-    with ThreadPoolExecutor(options.processes) as pool:
+    with tempfile.TemporaryDirectory(dir=STATE) as made, ThreadPoolExecutor(options.processes) as pool:
+        for number in range(options.processes):
+            folders.put(copies.make(CHECKOUT, Path(made, str(number))))
         list(pool.map(attempt, waiting))
     _tell(options)
 
@@ -128,7 +134,7 @@ def _tell(options: argparse.Namespace) -> None:
     for area, mutant in _sampled(options):
         result = results.get(mutant.key, {})
         killed = [stage for stage in STAGES if result.get(stage, {}).get("state") == "killed"]
-        if mutant.key in equivalent:
+        if _plain(mutant.key) in equivalent:
             fate = "equivalent"
         else:
             fate = killed[0] if killed else "survived" if result else "not tried"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
 from typing import TYPE_CHECKING
@@ -51,6 +52,13 @@ def test_what_cannot_be_told_counts_as_there(tmp_path: Path) -> None:
     assert not claims.is_gone(claims.of_labels({}))
     assert not claims.is_gone(ProjectIdentity(own.id, "/no\0where", own.host, own.machine))
     assert claims.is_gone(ProjectIdentity(own.id, "/nowhere", own.host, own.machine))
+
+
+def test_a_machine_is_called_as_in_every_version(tmp_path: Path) -> None:
+    """By a name of another form, projects of other versions on this machine would count as those of another one."""
+    own = claims.project_identity(Project(tmp_path))
+    assert re.fullmatch("[0-9a-f]{16}", own.machine)
+    assert own.machine == claims.project_identity(Project(tmp_path / "other")).machine
 
 
 @pytest.mark.parametrize("content", ["", "[", "[]", "{}", '{"id": 3, "inode": 1}', "[" * 4000, "x" * 9000])
