@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.slow
-
 # Nothing here needs an engine, and none is found.
 NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
 BUILD = ("build x", "build x --dry-run")
