@@ -305,7 +305,7 @@ def node(
 
 
 def take_programs(home: Path) -> None:
-    """Makes the home of a further engine, with the programs of the private one, which are 75 MB to fetch, if it is here."""
+    """Makes the home of a further engine, with the programs of the private one where that is here."""
     home.mkdir(parents=True)
     (home / ".builder-engine").touch()  # by this file scripts/engine knows a folder that it may use and delete
     first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"

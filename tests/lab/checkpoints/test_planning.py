@@ -277,6 +277,7 @@ def test_a_source_has_no_more_tensors_than_any_model(tmp_path: Path, monkeypatch
         planning.read_source_listing(source(tmp_path), ())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_interrupt_ends_it_whatever_the_headers_hold(tmp_path: Path) -> None:
     files(tmp_path, 8, 99_000)
