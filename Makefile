@@ -78,7 +78,7 @@ test-lowest: $(READY)
 	@$(LOWEST)/bin/pytest -q -m "(slow or long) and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/lab/checkpoints
 
 test-fuzz: $(READY)
-	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
+	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 -m "" tests/fuzz
 
 test-gpu: $(READY)
 	@.venv/bin/python -m tests.gpu $(if $(IMAGE),--image $(IMAGE)) $(if $(PYTHON),--python $(PYTHON)) $(if $(PARTS),--parts '$(PARTS)')
