@@ -1,9 +1,12 @@
 # make quickstart   set everything up and build the first image
-# make test         every check and test, on a real engine
+# make test         the checks and the tests, on a real engine
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help quickstart test test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check format setup engine engine-stop bench reference wheel clean
+.PHONY: help quickstart test test-slow test-full test-fast test-lowest test-fuzz test-mutants test-gpu coverage check format setup engine engine-stop bench reference wheel clean
+
+# Python keeps what it compiles, whatever the environment says: the tests import it in many processes.
+export PYTHONDONTWRITEBYTECODE :=
 
 READY := .venv/.ready
 BUILDER := .venv/bin/builder
@@ -11,8 +14,9 @@ BUILDER := .venv/bin/builder
 help:
 	@sed -n 's/^# make /make /p' Makefile
 	@echo "make setup        .venv with the program, from uv.lock: .venv/bin/builder"
-	@echo "make test-fast    within a minute: the tests that need no engine and few processes, those of what changed first"
-	@echo "make test-full    also what takes long: each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
+	@echo "make test-fast    the tests that need no engine and little time, those of what changed first"
+	@echo "make test-slow    the tests that take long: more images with a real vLLM, planted faults, several machines"
+	@echo "make test-full    all, also each command ended at every place, arm64, the CUDA wheels (40 GB of disk)"
 	@echo "make test-lowest  those tests with the lowest version of each package that pyproject.toml allows"
 	@echo "make test-fuzz    10,000 damaged files of each kind that is read"
 	@echo "make test-mutants whether tests notice small changes of numbers, lock, plan, rollback and prune: hours"
@@ -51,12 +55,15 @@ quickstart: $(READY) engine
 test: $(READY) check
 	@scripts/test
 
-test-full: $(READY) check
-	@BUILDER_KILLS=200 scripts/test
-	@scripts/test -m full
+test-slow: $(READY)
+	@scripts/test -m "long and not full"
 
+test-full: $(READY) check
+	@BUILDER_KILLS=200 scripts/test -m ""
+
+FAST := -q -m "not engine and not image and not slow and not long and not full" --numprocesses=auto --maxprocesses=4
 test-fast: $(READY)
-	@.venv/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4
+	@.venv/bin/pytest $(FAST)
 
 # The tools of the tests are their newest versions: only what the program imports has a lowest one. Checkpoints that are
 # computed, with numpy, are slow tests.
@@ -68,11 +75,11 @@ test-lowest: $(READY)
 	   --output-file $(LOWEST)/requirements.txt pyproject.toml; \
 	 .venv/bin/uv pip install --quiet --requirement $(LOWEST)/requirements.txt --group dev; \
 	 .venv/bin/uv pip install --quiet --no-deps --editable .
-	@$(LOWEST)/bin/pytest -q -m "not engine and not image and not full and not slow" --numprocesses=auto --maxprocesses=4
-	@$(LOWEST)/bin/pytest -q -m "slow and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/lab/checkpoints
+	@$(LOWEST)/bin/pytest $(FAST)
+	@$(LOWEST)/bin/pytest -q -m "(slow or long) and not engine and not full" --numprocesses=auto --maxprocesses=4 tests/lab/checkpoints
 
 test-fuzz: $(READY)
-	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 tests/fuzz
+	@BUILDER_FUZZ=10000 .venv/bin/pytest -q --durations=0 -m "" tests/fuzz
 
 # Fast tests come first, in the time that they take; what they leave is for slow ones and those on an engine.
 test-mutants: $(READY) engine
@@ -89,7 +96,7 @@ test-gpu: $(READY)
 
 coverage: $(READY)
 	@rm -f .coverage .coverage.*
-	@scripts/test --coverage
+	@scripts/test --coverage -m "not full"
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report --skip-covered --sort=miss
 

@@ -22,6 +22,7 @@ from tests import interrupts, leftovers, ordering, program, projects, shared, wo
 
 SCRIPTS = projects.REPOSITORY_ROOT / "scripts"
 BASE = "debian:bookworm-slim"
+WITHOUT_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -31,14 +31,15 @@ def distance(test: PurePath, files: Collection[PurePath]) -> int:
     return 1 if any(file.parent in (test.parent, module.parent) for file in files) else 2
 
 
-def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tuple[int, int]]:
-    """The key to sort tests by; those of one file stay together. What needs an engine takes longest, and a large image
-    most of all: it comes early, so that no worker ends long after the others."""
+def key(clone: Path, files: Collection[PurePath]) -> Callable[[pytest.Item], tuple[int, float]]:
+    """The key to sort tests by. What needs an engine takes longest, and a large image most of all: it comes early, so
+    that no worker ends long after the others. Tests that need the engine for themselves come after the others that need
+    it: the other workers then have tests without an engine."""
 
-    def of(item: pytest.Item) -> tuple[int, int]:
+    def of(item: pytest.Item) -> tuple[int, float]:
         marks = {mark.name for mark in item.iter_markers()}
         inside = item.path.relative_to(clone) if item.path.is_relative_to(clone) else item.path
-        return distance(inside, files), -len(marks & {"engine", "image"})
+        return distance(inside, files), len(marks & {"alone"}) / 2 - len(marks & {"engine", "image"})
 
     return of
 

@@ -304,6 +304,15 @@ def node(
         yield from _node(Path(folder), bridge, address, disk, classic, prefix)
 
 
+def take_programs(home: Path) -> None:
+    """Makes the home of a further engine, with the programs of the private one where that is here."""
+    home.mkdir(parents=True)
+    (home / ".builder-engine").touch()  # by this file scripts/engine knows a folder that it may use and delete
+    first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
+    if first.is_dir():
+        shutil.copytree(first, home / "root", symlinks=True, copy_function=os.link)
+
+
 def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool, prefix: tuple[str, ...]) -> Iterator[Node]:
     environ = {
         **os.environ,
@@ -316,11 +325,7 @@ def _node(folder: Path, bridge: str, address: str, disk: str, classic: bool, pre
     }
     environ.pop("DOCKER_HOST", None)
     home = folder / "home"
-    home.mkdir(parents=True)
-    (home / ".builder-engine").touch()
-    first = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
-    if first.is_dir():
-        shutil.copytree(first, home / "root", symlinks=True, copy_function=os.link)
+    take_programs(home)
     instance = Node(environ, f"unix://{folder}/run/docker.sock", prefix)
     if disk:
         (home / "data").mkdir()

@@ -4,6 +4,7 @@ variables say what they hold, and a public function says what it reads, runs or 
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import defaultdict
 from pathlib import Path
@@ -25,10 +26,11 @@ SOMEBODY = re.compile(r"\b(person|people|somebody)\b", re.IGNORECASE)
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
+@functools.cache
+def modules() -> list[tuple[Path, ast.Module]]:
     """Every module of the package, by its path from the repository."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE.parent), ast.parse(path.read_text(encoding="utf-8"))
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return [(path.relative_to(PACKAGE.parent), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
 
 
 def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:

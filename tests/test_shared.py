@@ -43,6 +43,7 @@ def make(folder: Path) -> str:
     return shared.once("thing", slowly)
 
 
+@pytest.mark.slow
 def test_what_is_shared_is_made_once(own: Path) -> None:
     with ProcessPoolExecutor(3, multiprocessing.get_context("spawn")) as pool:
         answers = list(pool.map(make, [own] * 3))

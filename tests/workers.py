@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
 def group(item: pytest.Item) -> str:
     """A file is for one process, since its tests may share what is made for them; so are all tests that need the cpu
-    image, and all that serve the one stand-in. Of a file with a scenario a test, each is for itself."""
+    image, all that serve the one stand-in, and all that need the engine for themselves. Of a file with a scenario a
+    test, each is for itself."""
     if item.get_closest_marker("image"):
         return "cpu image"
+    if item.get_closest_marker("alone"):
+        return "alone"
     if "scenario" in getattr(item, "fixturenames", ()):
         return item.nodeid
     return "served" if "kitchen" in getattr(item, "fixturenames", ()) else str(item.path)

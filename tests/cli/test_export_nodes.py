@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 __all__ = ["project"]
-pytestmark = pytest.mark.slow
 
 NODES = """\
 nodes:

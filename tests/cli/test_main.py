@@ -94,7 +94,6 @@ def test_each_command_stands_in_one_group_of_the_help_and_the_main_three_are_fir
         assert [line.split()[0] for line in lines[start : start + len(names)]] == list(names)
 
 
-@pytest.mark.slow
 def test_each_module_of_a_command_is_in_the_table() -> None:
     """A command that is written and never listed."""
     modules = {module.name for module in pkgutil.iter_modules(cli_package.__path__)}
@@ -211,7 +210,6 @@ def test_a_group_alone_shows_its_help_and_calls_it_no_error(tmp_path: Path, argu
     assert done.stderr == run(*arguments, "--help", cwd=tmp_path).stdout
 
 
-@pytest.mark.slow
 def test_what_other_programs_call_a_command_is_none_of_ours() -> None:
     assert set(ELSEWHERE.values()) <= set(TABLE)
     assert not set(ELSEWHERE) & set(TABLE)

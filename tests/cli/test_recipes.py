@@ -11,16 +11,13 @@ import pytest
 
 from builder.base.project import Project
 from tests import locks, program, projects
-from tests.conftest import command
+from tests.conftest import WITHOUT_ENGINE, command
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-pytestmark = pytest.mark.slow
-
 # Nothing here needs an engine, and none is found.
-NO_ENGINE = {"DOCKER_HOST": "tcp://127.0.0.1:9"}
 BUILD = ("build x", "build x --dry-run")
 EVERY = (*BUILD, "run x", "recipes show x", "export x --format script")
 
@@ -38,7 +35,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def run(project: Project, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = program.run(command(project, *arguments), env={**os.environ, **NO_ENGINE, "HOME": "/home/ann"})
+    done = program.run(command(project, *arguments), env={**os.environ, **WITHOUT_ENGINE, "HOME": "/home/ann"})
     assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests import registries
 from tests.conftest import SCRIPTS
 
 if TYPE_CHECKING:
@@ -26,22 +27,12 @@ def running(folder: Path, bridge: str, address: str) -> Iterator[dict[str, str]]
         "BUILDER_ENGINE_PRIVATE": "1",
     }
     environ.pop("DOCKER_HOST", None)
-    _take_programs(folder / "home")
+    registries.take_programs(folder / "home")
     try:
         engine(environ, "up")
         yield {**environ, "DOCKER_HOST": f"unix://{folder}/run/docker.sock"}
     finally:
         engine(environ, "down", "--purge")
-
-
-def _take_programs(home: Path) -> None:
-    """Copies the programs of the private engine that is here, which are 75 MB to fetch otherwise."""
-    here = Path(os.environ.get("BUILDER_ENGINE_HOME") or "/var/lib/builder-engine") / "root"
-    if here.is_dir():
-        home.mkdir()
-        # By this file `scripts/engine` knows a folder that it may use and delete.
-        (home / ".builder-engine").touch()
-        subprocess.run(["cp", "--archive", here, home / "root"], check=True)
 
 
 def engine(environ: dict[str, str], *arguments: str) -> None:

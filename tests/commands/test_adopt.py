@@ -428,6 +428,7 @@ def test_an_adopted_image_goes_to_another_machine_as_a_file(
     assert adopted.read_adopted(small.builds / repository / "1") == kept
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_older_image_store_too(
     small: Project, endpoint: Endpoint, foreign: Callable[..., str], tmp_path: Path

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from builder.evidence.records import Evidence
 
 
-pytestmark = pytest.mark.slow
 OTHER = "Org/Other-8B"
 FIRST, SECOND = ImageName("small", 1), ImageName("small", 2)
 

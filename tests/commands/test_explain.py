@@ -21,6 +21,7 @@ def test_every_exit_code_is_explained_as_its_page_does(code: explaining.ExitCode
     assert f"| {code.code} | {'; '.join(explanation.lines)} |" in page
 
 
+@pytest.mark.slow
 def test_every_key_is_explained_as_its_page_does() -> None:
     page = (REFERENCE / "files.md").read_text(encoding="utf-8")
     for file in explaining.every_key():
@@ -40,6 +41,7 @@ def test_the_last_part_of_a_key_will_do() -> None:
     assert explanation.subject == "image.yaml: serve.shm_size"
 
 
+@pytest.mark.slow
 def test_a_key_that_a_command_prints_is_explained_as_its_page_does() -> None:
     page = (REFERENCE / "json.md").read_text(encoding="utf-8")
     for name, printed in explaining.outputs().items():

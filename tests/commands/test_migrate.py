@@ -79,7 +79,6 @@ def files(project: Project) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
 def test_a_plan_writes_nothing(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
     done = builder("migrate", str(theirs))
     assert "nothing was written; --yes does it" in done.stdout
@@ -113,7 +112,6 @@ def test_on_agreement_everything_is_there_and_a_second_time_nothing_is_left_to_d
     assert "unchanged" in builder("mods", "update", "template").stdout
 
 
-@pytest.mark.slow
 def test_only_a_recipe_and_the_mods_that_it_names(project: Project, theirs: Path, builder: Callable[..., Any]) -> None:
     document = json.loads(builder("migrate", str(theirs), "chat", "--yes", "--json").stdout)
     assert document["written"] == ["mods/template", "recipes/chat"]

@@ -120,6 +120,7 @@ def test_credentials_are_not_written_down(community: Community) -> None:
     assert "secret" not in community.file("mods/house.source").read_text()
 
 
+@pytest.mark.slow
 def test_several_are_named_and_taken_together(community: Community) -> None:
     with pytest.raises(UsageError, match="has 2 mods there:\n  mods/house\n  mods/other"):
         community.add("")
@@ -138,6 +139,7 @@ def test_it_may_have_another_name_here(community: Community) -> None:
         community.add("//mods/house", "a/b")
 
 
+@pytest.mark.slow
 def test_a_branch_that_moved_is_followed_with_the_difference(community: Community) -> None:
     community.add("//mods/house")
     (same,) = community.plan_update("house")
@@ -160,6 +162,7 @@ def test_a_branch_that_moved_is_followed_with_the_difference(community: Communit
     assert not list(community.project.mods.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_ref_moves_it_elsewhere_and_is_followed_from_then_on(community: Community) -> None:
     old = community.repository.git("rev-parse", MAIN)
     community.add("//mods/house@main")
@@ -211,6 +214,7 @@ def test_a_link_or_a_zip_in_its_place_stays(community: Community) -> None:
         community.add("//mods/other")
 
 
+@pytest.mark.slow
 def test_what_is_no_copy_cannot_be_updated(community: Community) -> None:
     with pytest.raises(NothingToDoError, match="no mod was copied"):
         community.plan_update()
@@ -223,6 +227,7 @@ def test_what_is_no_copy_cannot_be_updated(community: Community) -> None:
         community.plan_update()
 
 
+@pytest.mark.slow
 def test_a_repository_that_is_gone_keeps_no_other_from_being_updated(community: Community) -> None:
     community.add("//mods/house")
     community.add("//mods/other")
@@ -268,6 +273,7 @@ mods.add_mods(project, planned.copies)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("moment", "text"), [("old", "one\n"), ("new", "two\n"), ("record", "two\n")])
 def test_a_kill_leaves_the_old_copy_or_the_new(community: Community, moment: str, text: str) -> None:
     community.add("//mods/house")
@@ -392,7 +398,6 @@ def test_all_that_is_no_version_is_told_at_once(there: ModProject) -> None:
     assert "vllm==7.2" in caught.value.message
 
 
-@pytest.mark.slow
 def test_mistakes_are_told_with_what_to_do(there: ModProject) -> None:
     there.add_mod("fix")
     with pytest.raises(UsageError, match="`fix` is a mod, not a version"):
@@ -521,7 +526,6 @@ def test_what_excludes_another_is_told_where_both_are_asked_for(mods_check_pinne
     assert two.state == "fails"
 
 
-@pytest.mark.slow
 def test_mods_that_wait_for_each_other_are_a_mistake(mods_check_pinned_there: ModProject) -> None:
     mods_check_pinned_there.add_mod("one", "after: [two]")
     mods_check_pinned_there.add_mod("two", "after: [one]")
@@ -543,7 +547,6 @@ def test_what_is_not_pinned_is_said(mods_check_pinned_there: ModProject) -> None
     )
 
 
-@pytest.mark.slow
 def test_one_without_patches_has_nothing_to_try(mods_check_pinned_there: ModProject) -> None:
     projects.add_mod(mods_check_pinned_there.project.root, "bare", "echo\n", {})
     assert said(mods_check_pinned_run(mods_check_pinned_there)) == [("bare", "", "no patches", True)]
@@ -551,7 +554,6 @@ def test_one_without_patches_has_nothing_to_try(mods_check_pinned_there: ModProj
     assert said(mods_check_pinned_run(mods_check_pinned_there)) == [("bare", "wheel, recipe chat", "no patches", True)]
 
 
-@pytest.mark.slow
 def test_a_source_that_does_not_answer_is_no_failure_of_the_mod(mods_check_pinned_there: ModProject) -> None:
     mods_check_pinned_there.add_mod("fix")
     mods_check_pinned_there.withdraw("0.20.0")

@@ -15,8 +15,6 @@ from tests import fake_ssh, program, projects
 from tests.conftest import command
 from tests.moving.nodes import machine
 
-pytestmark = pytest.mark.slow
-
 Builder = Callable[..., subprocess.CompletedProcess[str]]
 
 

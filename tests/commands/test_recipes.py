@@ -283,6 +283,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
         yield Served(server, repository, Project(tmp_path / "project"))
 
 
+@pytest.mark.slow
 def test_the_folders_that_a_recipe_mounts_are_told(served: Served) -> None:
     text = recipe() + 'volumes: ["/:/host", "~/.ssh:/keys:ro"]\n'
     served.repository.commit(MAIN, "Mount", {"recipes/mounts.yaml": text})
@@ -292,6 +293,7 @@ def test_the_folders_that_a_recipe_mounts_are_told(served: Served) -> None:
     assert recipes.add_recipes(served.project, recipes.together(served.plan("//recipes/small"), with_mods=True)) == ()
 
 
+@pytest.mark.slow
 def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None:
     copies = served.plan("//recipes/chat")
     assert [each.name for each in copies.recipes] == ["chat"]
@@ -307,6 +309,7 @@ def test_a_recipe_brings_the_mods_that_the_project_lacks(served: Served) -> None
     assert copied.path == "recipes/chat.yaml"
 
 
+@pytest.mark.slow
 def test_a_mod_that_was_copied_by_one_who_was_killed_before_its_origin_gets_it(served: Served) -> None:
     served.add("//recipes/chat.yaml")
     file = path_of(served.project, "mod", "house")
@@ -321,6 +324,7 @@ def test_a_mod_that_was_copied_by_one_who_was_killed_before_its_origin_gets_it(s
     assert served.plan("//recipes/chat").mods == ()
 
 
+@pytest.mark.slow
 def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
     with pytest.raises(UsageError, match="has 4 recipes there:\n  recipes/4x/chat.yaml\n  recipes/broken.yaml"):
         served.plan("")
@@ -333,6 +337,7 @@ def test_folders_and_other_suffixes_are_kept_apart(served: Served) -> None:
         served.plan("//recipes/chats")
 
 
+@pytest.mark.slow
 def test_a_copy_is_updated_and_edits_are_told(served: Served) -> None:
     served.add("//recipes/chat.yaml", "ours")
     served.repository.commit(MAIN, "Another", {"recipes/chat.yaml": recipe("mods/house")})

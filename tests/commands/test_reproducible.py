@@ -53,7 +53,7 @@ def built_anew(
 
     def build() -> ImageDetails:
         argv = [*endpoint.buildx, "bake", "--no-cache", "-f", bake_run.BAKE_FILE]
-        argv += ["--set", f"image.output=type=image,compression=zstd,name={name}:1"]
+        argv += ["--set", f"image.output=type=image,compression=zstd,compression-level=1,name={name}:1"]
         env = {**os.environ, **environment(endpoint)}
         subprocess.run(argv, cwd=small.builds / repository / "1", env=env, check=True, capture_output=True)
         details = images.inspect_image(endpoint, f"{name}:1")

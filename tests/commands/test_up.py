@@ -58,7 +58,6 @@ def test_from_a_recipe_alone_to_a_server(kitchen: Kitchen, endpoint: Endpoint) -
         assert third["server"]["image"] == image
 
 
-@pytest.mark.slow
 def test_what_cannot_be_served_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     project = projects.make(tmp_path)
     done = program.run(command(project, "up", "small"))

@@ -260,6 +260,7 @@ _NODES = some.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(
     nodes=_NODES,
     values=_WORDS,

@@ -35,6 +35,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> 
     remove_all(endpoint, repository)
 
 
+@pytest.mark.long
 def test_the_mod_of_a_template_is_named(cpu: Project, endpoint: Endpoint) -> None:
     builder(cpu, "build", RECIPE, "--no-prove")
     template = cpu.mods / MOD / TEMPLATE

@@ -32,6 +32,7 @@ def prune(endpoint: Endpoint) -> Callable[..., None]:
     return run
 
 
+@pytest.mark.long
 def test_a_number_comes_back_the_same_without_any_cache(
     tmp_path: Path, endpoint: Endpoint, repository: str, prune: Callable[..., None]
 ) -> None:

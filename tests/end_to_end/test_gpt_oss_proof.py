@@ -42,6 +42,7 @@ def cpu(tmp_path: Path, endpoint: Endpoint) -> Iterator[Project]:
     remove_all(endpoint, repository)
 
 
+@pytest.mark.long
 def test_every_conversation_and_every_output(cpu: Project, endpoint: Endpoint, tmp_path: Path) -> None:
     image = builder(cpu, "build", RECIPE, "--no-prove").split()[1]
     folder = tmp_path / "gpt-oss"

@@ -97,6 +97,7 @@ def compare(cpu: Project, folder: Path) -> None:
     assert shown["services"] == []
 
 
+@pytest.mark.long
 def test_weights_are_served_and_go_back_with_their_pairing(cpu: Project, endpoint: Endpoint, tmp_path: Path) -> None:
     folder = tmp_path / "sources"
     folder.mkdir()

@@ -132,6 +132,7 @@ def baked_template(endpoint: Endpoint, image: str) -> str:
         return container.run(["cat", f"/workspace/vllm/{TEMPLATE}"], timeout=60).output
 
 
+@pytest.mark.long
 def test_the_parser_reads_back_every_call_that_the_template_renders(endpoint: Endpoint, first: ImageName) -> None:
     argv = ["python3", "/here/in_image.py", f"/workspace/vllm/{TEMPLATE}"]
     said = run_in(endpoint, str(first), argv, {MOD_TESTS: "/here"})
@@ -139,6 +140,7 @@ def test_the_parser_reads_back_every_call_that_the_template_renders(endpoint: En
     assert summary
 
 
+@pytest.mark.long
 def test_every_planted_fault_is_found_and_none_where_there_is_none(endpoint: Endpoint, first: ImageName) -> None:
     judged = planted.judgements(endpoint, str(first), {"builder.test": "1"})
     alone, compared = judged.pop(planted.UNCHANGED)

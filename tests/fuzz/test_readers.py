@@ -209,6 +209,7 @@ def test_seeds_are_good(name: str, project: Project) -> None:
         KINDS[name].read(project)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", KINDS)
 def test_whatever_is_wrong_is_said_with_its_place(name: str, project: Project) -> None:
     kind = KINDS[name]

@@ -128,6 +128,7 @@ def test_what_a_part_has_told_is_taken(scripts: Scripts) -> None:
     assert (scripts.folder / "cleaned up").exists()
 
 
+@pytest.mark.slow
 def test_a_part_that_does_not_end_keeps_what_it_told_and_says_where_it_stood(scripts: Scripts) -> None:
     began = time.monotonic()
     stands = f"""

@@ -33,8 +33,8 @@ AREAS = {
     "prune": "builder/commands/keeping.py",
 }
 STAGES = {
-    "fast": "not engine and not image and not full and not slow",
-    "rest": "(engine or slow) and not image and not full",
+    "fast": "not engine and not image and not slow and not long and not full",
+    "rest": "(engine or slow) and not image and not long and not full",
 }
 
 

@@ -75,7 +75,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def _note(item: pytest.Item) -> None:
-    marks = sorted({mark.name for mark in item.iter_markers()} & {"engine", "alone", "slow", "image", "full"})
+    marks = sorted({mark.name for mark in item.iter_markers()} & {"engine", "alone", "slow", "image", "long", "full"})
     entry = {
         "test": item.nodeid,
         "seconds": round(_seconds.get(item.nodeid, 0.0), 4),

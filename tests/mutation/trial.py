@@ -17,7 +17,7 @@ from tests.mutation.reach import MeasuredTest, Reach
 
 _BATCHES = (30, 200)  # most mutants die in the first tests: the files of the others need not be imported
 _MEMORY = 6 << 30  # bytes of a process: a mutant may fill a list without end
-_START = 60.0  # seconds in which pytest imports and ends, on a busy machine
+_START = 120.0  # seconds in which pytest imports and ends, on a busy machine
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ def _run(copy: Path, tests: list[MeasuredTest]) -> str:
         files = sorted({test.name.partition("::")[0] for test in tests})
         argv = [".venv/bin/python", "-m", "pytest", "-p", "tests.mutation.plugin", "-p", "no:cacheprovider"]
         argv += ["-x", "-q", "--no-header", "--tb=line", f"--timeout={each}", *files]
-        environ = {**os.environ, plugin.NOTES: str(notes), plugin.TESTS: str(names)}
+        # Python keeps what it compiles, whatever the environment says: each trial imports all of it.
+        kept = {"PYTHONDONTWRITEBYTECODE": ""}
+        environ = {**os.environ, **kept, plugin.NOTES: str(notes), plugin.TESTS: str(names)}
         process = subprocess.Popen(
             argv,
             cwd=copy,

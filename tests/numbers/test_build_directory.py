@@ -87,6 +87,7 @@ def test_what_no_plan_has_is_refused(numbers: Kept, change: Callable[[Any], obje
     assert message in refused(numbers, change)
 
 
+@pytest.mark.slow
 def test_not_more_is_told_than_can_be_read(numbers: Kept) -> None:
     message = refused(numbers, lambda d: d["target"].update({f"{n}{'x' * 10_000}": {} for n in range(1000)}))
     assert len(message) < 5000

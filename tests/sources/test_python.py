@@ -256,10 +256,12 @@ def stub_wheels_resolve(
     return {package.name: package.version for package in closure.packages if there.get(package.name) != package.version}
 
 
+@pytest.mark.slow
 def test_only_what_the_base_lacks_is_added_and_nothing_of_it_moves(stub_wheels_settings: UserSettings) -> None:
     assert stub_wheels_resolve(stub_wheels_settings, "extra") == {"extra": "1.0"}
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_itself_stays_where_it_fits_and_moves_where_it_does_not(
     stub_wheels_settings: UserSettings,
 ) -> None:
@@ -270,6 +272,7 @@ def test_what_is_asked_for_itself_stays_where_it_fits_and_moves_where_it_does_no
     assert stub_wheels_resolve(stub_wheels_settings, "transformers>=5", previous=before) == {"transformers": "5.3.0"}
 
 
+@pytest.mark.slow
 def test_what_does_not_go_with_the_base_is_an_error(stub_wheels_settings: UserSettings, tmp_path: Path) -> None:
     make_wheel(tmp_path / "files", "wants-newer", "1.0", requires=("torch>=2.14",))
     make_index(tmp_path / "simple", sorted((tmp_path / "files").glob("*.whl")))

@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING
 
 from builder.commands import init
 from tests import projects, spark_proc
+from tests.conftest import WITHOUT_ENGINE
 from tests.moving.migration import checkouts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-NO_ENGINE = {"DOCKER_HOST": "unix:///nowhere/docker.sock"}
-
-
 def test_a_spark_tells_its_chip_memory_and_checkouts(tmp_path: Path) -> None:
     checkouts.make(tmp_path / "home/spark-vllm-docker")
     programs = spark_proc.nvidia_smi(tmp_path / "programs")
-    environ = {**NO_ENGINE, "HOME": str(tmp_path / "home"), "PATH": f"{programs}:{os.environ['PATH']}"}
+    environ = {**WITHOUT_ENGINE, "HOME": str(tmp_path / "home"), "PATH": f"{programs}:{os.environ['PATH']}"}
     project = projects.make(tmp_path / "project")
     proc = spark_proc.write_whole(tmp_path / "proc")
     findings = {each.subject: each for each in init.machine_findings(project, environ, proc)}
@@ -35,7 +33,7 @@ def test_another_machine_says_that_it_is_none(tmp_path: Path) -> None:
     proc = tmp_path / "proc"
     proc.mkdir()
     (proc / "meminfo").write_text("MemTotal:  16000000 kB\n", encoding="utf-8")
-    findings = [*init.machine_findings(project, {**NO_ENGINE, "HOME": str(tmp_path)}, proc)]
+    findings = [*init.machine_findings(project, {**WITHOUT_ENGINE, "HOME": str(tmp_path)}, proc)]
     assert [each.subject for each in findings] == ["machine", "engine"]
     assert findings[0].message.startswith("no DGX Spark: ")
     assert findings[0].message.endswith(", 16.4 GB of memory")

@@ -521,7 +521,6 @@ def path_with(folder: Path, *programs: str) -> str:
     return str(folder)
 
 
-@pytest.mark.slow
 def test_the_server_is_the_main_process_and_its_end_that_of_the_container(tmp_path: Path) -> None:
     argv = container.earlyoom_beside(SERVER)
     with subprocess.Popen(
@@ -536,7 +535,6 @@ def test_the_server_is_the_main_process_and_its_end_that_of_the_container(tmp_pa
     assert (tmp_path / "arguments").read_text(encoding="utf-8") == "-M 524288,102400 -s 100 -r 60\n"
 
 
-@pytest.mark.slow
 def test_without_earlyoom_the_server_is_not_started(tmp_path: Path) -> None:
     environ = {"PATH": path_with(tmp_path)}
     done = subprocess.run(container.earlyoom_beside(SERVER), capture_output=True, text=True, env=environ, timeout=30)

@@ -312,6 +312,7 @@ def test_what_fails_only_together_is_found_together(units: set[str]) -> None:
     assert set(names(found)) == units
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 1021), st.integers(0, 10_000), st.floats(0.5, 0.9), st.floats(0.0, 0.05))
 def test_a_noisy_probe_does_not_lead_astray(place: int, seed: int, failing: float, passing: float) -> None:
@@ -332,6 +333,7 @@ def test_a_noisy_probe_does_not_lead_astray(place: int, seed: int, failing: floa
     assert found.ending in {"found", "alike", "bad end passes", "good end fails"}
 
 
+@pytest.mark.slow
 def test_of_noisy_histories_nearly_all_are_right() -> None:
     right = 0
     for seed in range(100):

@@ -186,6 +186,7 @@ def test_the_same_pins_give_the_same_bytes(making_kitchen: Kitchen, tmp_path: Pa
     assert making_kitchen.project.checkpoints_lock.read_bytes() == lock
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("listed", [safetensors_files.INT4_FILES, (*safetensors_files.INT4_FILES, "extra")])
 def test_the_shipped_definition_is_killed_in_the_middle_and_gives_the_same_bytes(
     tmp_path: Path, listed: tuple[str, ...]
@@ -287,6 +288,7 @@ Kitchen(Project(Path({project!r})), Path({folder!r})).build()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "function",
     ["conversion.BuildJournal.add", "conversion._read_into", "Path.replace", "Path.rename"],

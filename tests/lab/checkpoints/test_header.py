@@ -148,6 +148,7 @@ def test_no_damage_brings_anything_but_a_reason_or_the_same_tensors() -> None:
     assert refused > COUNT * 0.5
 
 
+@pytest.mark.slow
 def test_a_name_that_is_there_twice_among_many_is_found_in_one_pass() -> None:
     """In time that grows with the square of the names this would take hours."""
     names = [f"t{number}" for number in range(MOST_TENSORS - 1)]
@@ -157,6 +158,7 @@ def test_a_name_that_is_there_twice_among_many_is_found_in_one_pass() -> None:
     assert "has `t99998` twice" in refusal(len(content).to_bytes(8, "little") + content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("piece", "said"),
     [

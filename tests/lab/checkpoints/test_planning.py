@@ -79,6 +79,7 @@ def refusal(project: Project, folder: Path) -> str:
     return refused.value.message
 
 
+@pytest.mark.slow
 def test_a_plan_reads_headers_of_the_hub_alone(project: Project, tmp_path: Path) -> None:
     with hub_server.serve() as hub:
         big = safetensors_files.fp8(Dimensions(width=2048))
@@ -112,6 +113,7 @@ def test_a_plan_of_folders_says_what_each_step_does(project: Project, folders: P
     assert outlook.plan.size == outlook.needed
 
 
+@pytest.mark.slow
 def test_it_comes_out_the_same_whatever_the_index_lists(project: Project, folders: Path) -> None:
     """The weights under ``mtp.`` are in a file that the index leaves out, in one that it lists, or among the others."""
     unlisted = plan(project, folders).plan.content
@@ -146,6 +148,7 @@ def test_weights_that_an_index_lists_in_part_are_not_whole(project: Project, fol
     assert "0 have a name like mtp.layers.0.mlp.experts.*_proj.weight, and not 768" in message
 
 
+@pytest.mark.slow
 def test_a_wrong_count_is_a_problem_at_its_step(project: Project, folders: Path) -> None:
     shards = safetensors_files.fp8()
     for tensors in shards.values():
@@ -182,6 +185,7 @@ def test_the_stand_ins_have_the_counts_that_others_published() -> None:
     assert (len(replaced), len(without)) == (144, 408)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_cut_off_is_named(project: Project, folders: Path) -> None:
     path = folders / "int4/model-00002-of-00002.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -228,6 +232,7 @@ def test_a_folder_that_is_not_there(project: Project, folders: Path) -> None:
     assert refusal(project, folders) == "/nowhere/at/all: No such file or directory"
 
 
+@pytest.mark.slow
 def test_a_pipe_is_no_file_of_weights(project: Project, folders: Path) -> None:
     (folders / "int4/model.safetensors.index.json").unlink()
     os.mkfifo(folders / "int4/model-00003-of-00003.safetensors")
@@ -272,6 +277,7 @@ def test_a_source_has_no_more_tensors_than_any_model(tmp_path: Path, monkeypatch
         planning.read_source_listing(source(tmp_path), ())
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_interrupt_ends_it_whatever_the_headers_hold(tmp_path: Path) -> None:
     files(tmp_path, 8, 99_000)

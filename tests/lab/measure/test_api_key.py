@@ -79,6 +79,7 @@ def test_a_script_gets_the_key_and_may_print_it(tmp_path: Path) -> None:
     assert b"***" in raw
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_llama_benchy_measures_a_server_with_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors: list[str] = []

@@ -83,6 +83,7 @@ def test_throughput_at_depth_and_acceptance(environ: dict[str, str]) -> None:
         assert body["chat_template_kwargs"] == {"enable_thinking": False}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_server_that_fails_meanwhile_and_a_model_that_talks_nonsense(environ: dict[str, str]) -> None:
@@ -154,6 +155,7 @@ def test_an_answer_that_came_at_once_has_no_speed_and_is_told() -> None:
     assert note.text.startswith("1 of 2 values left out")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("concurrency", [1, 2])
@@ -171,6 +173,7 @@ def test_tokens_that_are_not_yet_text_count(environ: dict[str, str], concurrency
     assert f"counted {20 * concurrency} tokens of {128 * concurrency} that the server generated" in note.text
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_beside_which_the_server_worked_for_others_has_no_figures(environ: dict[str, str]) -> None:

@@ -57,6 +57,7 @@ def figures(outcome: Any) -> dict[str, float]:
     return {figure.name: figure.mean for figure in outcome.figures}
 
 
+@pytest.mark.slow
 def test_the_same_weights_lose_nothing() -> None:
     outcome = judge(rater())
     assert outcome.verdict == "pass"
@@ -68,6 +69,7 @@ def test_the_same_weights_lose_nothing() -> None:
     assert outcome.sampling == {"source": "Org/Model@main", "most_loss": 0.02}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("loss", "noise", "most_loss", "verdict"),
     [

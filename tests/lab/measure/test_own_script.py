@@ -39,7 +39,6 @@ def is_gone(folder: Path) -> bool:
     return bool(pids) and not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("text", "code"), [("exit 0", 0), ("exit 125", 125), ("kill -9 $$", -9), ("kill $$", -15)])
 def test_it_ends_as_the_program_did(tmp_path: Path, text: str, code: int) -> None:
     ended = run(tmp_path, f"echo out; echo err >&2; {text}")
@@ -110,6 +109,7 @@ def reasons(outcome: Outcome) -> set[str]:
     return {finding.text for finding in outcome.findings}
 
 
+@pytest.mark.slow
 def test_a_script_gets_the_address_and_no_token_and_passes(project: Project) -> None:
     script = """\
 import os, sys
@@ -121,12 +121,14 @@ assert "HF_TOKEN" not in os.environ
     assert (done.verdict, done.counts) == ("pass", {"runs": 4, "failed": 0})
 
 
+@pytest.mark.slow
 def test_figures_that_agree_are_measured_a_few_times(project: Project) -> None:
     done = probed(project, 'print("busy"); print(\'{"score": 0.93, "other": 1}\')', figures=SCORE)
     (figure,) = done.figures
     assert (figure.name, figure.unit, figure.better, figure.values) == ("score", "ratio", "higher", (0.93,) * 4)
 
 
+@pytest.mark.slow
 def test_figures_that_spread_are_measured_more_often(project: Project) -> None:
     script = """\
 import json, pathlib
@@ -140,6 +142,7 @@ print(json.dumps({"score": 1 + count % 2}))
     assert len(done.figures[0].values) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "reason"),
     [
@@ -182,6 +185,7 @@ def test_100_megabytes_are_cut_short(project: Project) -> None:
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.slow
 def test_a_script_that_hangs_is_ended_with_all_that_it_started(project: Project) -> None:
     script = """\
 import os, signal, subprocess, sys, time
@@ -207,6 +211,7 @@ def _runs(pid: str) -> bool:
     return state not in {"Z", "X"}
 
 
+@pytest.mark.slow
 def test_what_a_script_leaves_in_the_background_holds_nothing_up(project: Project) -> None:
     script = 'import subprocess, sys\nsubprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])'
     began = time.monotonic()

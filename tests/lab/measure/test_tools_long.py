@@ -21,6 +21,7 @@ def probed(model: Model, **more: object) -> Outcome:
         return tools_long.run_tools_long(served, events.ignore, tools=4, steps=12, **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_model_that_does_the_job_passes_at_every_depth() -> None:
     done = probed(agent.obedient)
     assert done.findings == ()

@@ -190,6 +190,7 @@ def test_nothing_is_found_in_a_template_without_fault(family: str) -> None:
     assert judged(family, TEMPLATES[family]).findings == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "old", "new"), FAULTS)
 def test_a_first_proof_finds_a_fault(family: str, old: str, new: str) -> None:
     assert judged(family, changed(family, old, new)).verdict == "fail"

@@ -63,6 +63,7 @@ def config() -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("listed", [safetensors_files.INT4_FILES, (*safetensors_files.INT4_FILES, "extra")])
 def test_vllm_loads_every_weight_of_it(
     endpoint: Endpoint, cpu: CpuImages, tmp_path: Path, listed: tuple[str, ...]

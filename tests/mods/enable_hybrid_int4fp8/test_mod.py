@@ -34,6 +34,7 @@ def baked(site: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(released: Releases, tmp_path: Path) -> None:
     wanted = releases.held(releases.shipped(NAME), "vllm", VLLM)
     assert wanted == list(VLLM[VLLM.index("0.20.0") :])
@@ -79,6 +80,7 @@ def answer(endpoint: Endpoint, image: str) -> Any:
     return cpu_image.answer(endpoint, image, ["python3", "/here/in_image.py"], {HERE: "/here"})
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_with_the_mod_exactly_the_fp8_layers_get_the_fp8_method(endpoint: Endpoint, cpu: CpuImages) -> None:
@@ -109,6 +111,7 @@ def test_with_the_mod_exactly_the_fp8_layers_get_the_fp8_method(endpoint: Endpoi
     }
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_without_the_mod_none_does_and_the_scales_are_lost(endpoint: Endpoint, cpu: CpuImages) -> None:

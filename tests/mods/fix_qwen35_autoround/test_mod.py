@@ -52,6 +52,7 @@ def load(site: Path, *configs: Path) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 def test_a_list_breaks_the_configs_and_the_mod_mends_them(site: Path, released: Releases, tmp_path: Path) -> None:
     """A list is what vLLM 0.17 and 0.18 pass, whatever the checkpoint says, and what a saved config holds."""
     configs = {

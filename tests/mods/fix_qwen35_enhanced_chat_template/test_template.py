@@ -33,6 +33,7 @@ def test_renders(case: Case) -> None:
     assert render(case.messages, case.tools, **case.options) == case.expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_does_not_depend_on_whitespace_settings(case: Case) -> None:
     bare = compile_template()

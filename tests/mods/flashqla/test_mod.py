@@ -70,6 +70,7 @@ def baked(released: Releases, tilelang: Path, folder: Path, version: str) -> Pat
     return site
 
 
+@pytest.mark.long
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(
     released: Releases, tilelang: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +206,7 @@ def test_the_op_that_vllm_registers_is_the_one_that_is_hooked(answer: Any) -> No
     assert answer["registered"] is True
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 @pytest.mark.parametrize("gpu", ["GB10", "Hopper"])
@@ -225,6 +227,7 @@ def test_flash_qla_serves_what_vllm_passes_in_its_own_layout(answer: Any, gpu: s
     assert set(answer[f"{gpu} call"]) == PASSED
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_what_flash_qla_cannot_serve_goes_to_vllms_own_kernel(answer: Any) -> None:
@@ -233,6 +236,7 @@ def test_what_flash_qla_cannot_serve_goes_to_vllms_own_kernel(answer: Any) -> No
     assert answer["Hopper float16"] == answer["GB10 batch without lengths"] == "FlashQLA"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_the_first_call_goes_through_the_batches_that_serving_can_have(answer: Any) -> None:
@@ -243,6 +247,7 @@ def test_the_first_call_goes_through_the_batches_that_serving_can_have(answer: A
     assert {count for count, _ in warming} == {1, 2, 4, 8, 16, 32}
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_a_kernel_of_vllm_serves_where_it_was_measured_to_be_faster(answer: Any) -> None:
@@ -251,6 +256,7 @@ def test_a_kernel_of_vllm_serves_where_it_was_measured_to_be_faster(answer: Any)
     assert answer["FlashInfer on GB10"] == "FlashQLA"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_output_and_state_are_what_the_op_returns(answer: Any) -> None:
@@ -258,6 +264,7 @@ def test_output_and_state_are_what_the_op_returns(answer: Any) -> None:
     assert answer["place for the output"] == [1.0, 0.0]
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_a_first_call_that_fails_is_the_last_and_a_later_failure_is_not_hidden(answer: Any) -> None:
@@ -265,6 +272,7 @@ def test_a_first_call_that_fails_is_the_last_and_a_later_failure_is_not_hidden(a
     assert answer["fails later"] == "RuntimeError: illegal memory access"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_require_makes_an_error_of_every_way_back(answer: Any) -> None:

@@ -33,6 +33,7 @@ def baked(released: Releases, tilelang: Path, folder: Path, version: str) -> Pat
     return site
 
 
+@pytest.mark.long
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(
     released: Releases, tilelang: Path, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def look_up(site: Path, *steps: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.long
 def test_without_the_mod_flashinfer_dies_of_the_stand_in_of_0_1_9(site: Path) -> None:
     done = look_up(site, "tilelang", "look")
     wanted = "cudaDeviceReset" if named_like_the_runtime(site) else "libcudart is not loaded in the current process"
@@ -49,6 +50,7 @@ def test_the_stand_in_is_in_no_process_under_its_own_name(site: Path) -> None:
     assert done.stderr.splitlines()[-1] == "AssertionError: libcudart is not loaded in the current process"
 
 
+@pytest.mark.long
 def test_it_holds_for_a_tilelang_that_a_later_mod_installs(site: Path) -> None:
     for version in tilelang_sites.TVM_FFI:
         tilelang_sites.install_tilelang(site, version)
@@ -56,6 +58,7 @@ def test_it_holds_for_a_tilelang_that_a_later_mod_installs(site: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), version
 
 
+@pytest.mark.long
 def test_a_link_to_the_real_one_is_left_alone(site: Path) -> None:
     """A second CUDA runtime in the process would have a state of its own."""
     tilelang_sites.install_tilelang(site, "0.1.9")

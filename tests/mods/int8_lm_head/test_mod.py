@@ -39,6 +39,7 @@ def baked(site: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_it_is_baked_into_and_proven_in_every_release_that_it_is_for(released: Releases, tmp_path: Path) -> None:
     wanted = releases.held(releases.shipped(NAME), "vllm", VLLM)
     assert wanted == list(VLLM[VLLM.index("0.20.0") :])
@@ -101,6 +102,7 @@ def answer(endpoint: Endpoint, cpu: CpuImages, triton: Path) -> Any:
     return cpu_image.answer(endpoint, cpu.plain, ["bash", "-c", BAKE_AND_ASK], folders)
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_the_kernel_and_its_reference_are_right(answer: Any) -> None:
@@ -126,6 +128,7 @@ def test_each_tile_fits_into_the_shared_memory_of_gb10(answer: Any) -> None:
     assert [batch for batch, _ in answer["tiles"]] == [16, 32, 64]
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_a_model_that_vllm_loads_is_served_in_int8_up_to_batches_of_64(answer: Any) -> None:
@@ -134,6 +137,7 @@ def test_a_model_that_vllm_loads_is_served_in_int8_up_to_batches_of_64(answer: A
     assert answer["arguments by name"] == "INT8"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_a_drafter_that_shares_the_head_has_the_models_own(answer: Any) -> None:
@@ -141,6 +145,7 @@ def test_a_drafter_that_shares_the_head_has_the_models_own(answer: Any) -> None:
     assert answer["weight"] == "as it was"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_it_is_off_where_it_cannot_serve(answer: Any) -> None:
@@ -156,6 +161,7 @@ def test_it_is_off_where_it_cannot_serve(answer: Any) -> None:
     assert answer["logits in float32"] == "own"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_require_makes_an_error_of_it(answer: Any) -> None:
@@ -163,6 +169,7 @@ def test_require_makes_an_error_of_it(answer: Any) -> None:
     assert answer["maybe"] == "ValueError: INT8_LM_HEAD=maybe: it is one of auto, off, require"
 
 
+@pytest.mark.long
 @pytest.mark.engine
 @pytest.mark.image
 def test_weights_that_are_loaded_later_are_taken(answer: Any) -> None:

@@ -151,6 +151,7 @@ def test_what_is_written_is_read(tmp_path: Path, attested: bool) -> None:
     assert entry["annotations"]["io.containerd.image.name"] == "docker.io/library/builder-work:x"
 
 
+@pytest.mark.slow
 def test_a_cut_or_a_flipped_bit_is_found_wherever_it_is(tmp_path: Path) -> None:
     path, chance = tmp_path / "a.tar", random.Random(7)  # noqa: S311
     write(path)

@@ -62,6 +62,7 @@ def test_a_folder_is_read_as_it_is(served: Served) -> None:
     assert foreign_files.find_commit(served.mirrors, served.url, commit) == (commit, tuple(sorted(files)))
 
 
+@pytest.mark.slow
 def test_a_ref_is_what_it_is_now(served: Served) -> None:
     first = served.commit({"a": "1"})
 

@@ -1,0 +1,20 @@
+"""Marks without an engine; what they change elsewhere is tested with the pairings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from builder.lock import lock_file
+from tests import locks, projects
+from tests.conftest import WITHOUT_ENGINE, run_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_mark_is_recorded(tmp_path: Path) -> None:
+    project = projects.make(tmp_path)
+    locks.write(project, (1, 2), current=2, paired=2)
+    run_command(project, "mark", "small:2", "bad", "--note", "loops", environ=WITHOUT_ENGINE)
+    assert lock_file.read_lock(project.lock).images["small"].numbers[2].status == "bad"
+    assert "no number 9" in run_command(project, "mark", "small:9", "bad", code=2, environ=WITHOUT_ENGINE).stderr
