@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from builder.commands.rollback import RollbackSubject, planned_moves
 from builder.lock.model import ImageName, Lock, Model, NumberedImage, Pairing, Repository, Status, Version
 from builder.lock.text import dump_lock
 from builder.numbers.pointers import apply_moves
+from tests import locks, projects
+from tests.conftest import WITHOUT_ENGINE, run_command
 
 REPO = "vllm-node-tf5"
 STATUSES: tuple[Status, ...] = ("good", "bad", "untested")
@@ -171,3 +174,27 @@ def test_an_image_without_a_vllm_is_passed_over_by_one_that_has_it() -> None:
 def test_images_none_of_which_has_a_vllm_are_gone_back_to_as_ever() -> None:
     start = with_vllm(lock("untested", "untested", "untested"), 1)
     assert [move.to.number for move in planned_moves(start, TAG, None)] == [2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["small:1"], 2, "`builder rollback small --to 1`"),
+        (["nothing"], 2, "`nothing` is no model, image definition, repository or recipe"),
+        (["chat", "--to", "7"], 2, "images.lock has no image small:7"),
+        (["small"], 1, "small has no image to go back to"),
+        (["small", "--to", "2"], 1, "small is at number 2 already"),
+        (["chat"], 1, "chat has no image to go back to"),
+        (["Org/Model-1B", "--to", "2"], 1, "Org/Model-1B is at number 2 already"),
+    ],
+)
+def test_what_cannot_go_back_is_said_before_an_engine_is_asked(
+    tmp_path: Path, arguments: list[str], code: int, message: str
+) -> None:
+    project = projects.make(tmp_path)
+    locks.write(project, (1, 2), current=2, paired=2)
+    before = project.lock.read_bytes()
+    for dry in ((), ("--dry-run",)):
+        said = run_command(project, "rollback", *arguments, *dry, code=code, environ=WITHOUT_ENGINE).stderr
+        assert message in said
+    assert project.lock.read_bytes() == before
