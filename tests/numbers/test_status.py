@@ -1,0 +1,61 @@
+"""The image that a name stands for, and the numbers as they are told where no engine answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from builder.base.errors import UsageError
+from builder.base.project import Project
+from builder.lock import lock_file
+from builder.lock.model import ImageName
+from builder.numbers import status
+from tests import locks, projects
+from tests.conftest import WITHOUT_ENGINE, run_command
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Numbers 1 and 2 of ``small``, the second one current, and the model of ``chat`` on the first."""
+    project = projects.make(tmp_path)
+    locks.write(project, (1, 2), current=2, paired=1)
+    projects.add_recipe(tmp_path, "other", "small", "Org/Other", [])
+    projects.add_recipe(tmp_path, "first", "small:1", "Org/Other", [])
+    projects.add_recipe(tmp_path, "elsewhere", "none", "Org/Other", [])
+    return project
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("small", 2), ("small:latest", 2), ("small:1", 1), (locks.MODEL, 1), ("chat", 1), ("other", 2), ("first", 1)],
+)
+def test_what_a_name_stands_for(project: Project, text: str, number: int) -> None:
+    name, record = status.named_number(project, lock_file.read_lock(project.lock), text)
+    assert (name, record) == (ImageName("small", number), locks.numbered())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("small:3", "small has no number 3"),
+        ("small:x", "small has no number x"),
+        ("elsewhere", "no image `elsewhere`"),
+        ("Org/Other", "no image `Org/Other`"),
+        ("nothing:1", "no image `nothing:1`"),
+    ],
+)
+def test_what_stands_for_no_image_is_refused(project: Project, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        status.named_number(project, lock_file.read_lock(project.lock), text)
+
+
+def test_without_an_engine_the_numbers_are_listed_and_their_states_unknown(project: Project) -> None:
+    done = run_command(project, "list", "--json", environ=WITHOUT_ENGINE)
+    rows = json.loads(done.stdout)["images"]
+    assert [(row["image"], row["state"], row["current"], row["models"]) for row in rows] == [
+        ("small:2", "unknown", True, []),
+        ("small:1", "unknown", False, [locks.MODEL]),
+    ]
+    assert "no engine answers" in run_command(project, "list", environ=WITHOUT_ENGINE).stderr
