@@ -27,7 +27,6 @@ _CONFIGURATION = f"""\
 source_pkgs = builder
 data_file = {{folder}}/data/lines
 parallel = true
-patch = _exit
 context = ${{{{{plugin.CONTEXT}-}}}}
 disable_warnings = no-data-collected,module-not-imported,module-not-measured,dynamic-conflict
 """
