@@ -126,27 +126,35 @@ def _run(options: argparse.Namespace) -> None:
     _tell(options)
 
 
+_COLUMNS = ("mutants", *STAGES, "survived", "not reached", "not tried", "equivalent")
+
+
+def _fate(mutant: Mutant, result: dict[str, Any], equivalent: set[str]) -> str:
+    """The column of a mutant: the stage that killed it, or what became of it in the last stage."""
+    states = {stage: entry["state"] for stage, entry in result.items()}
+    if _plain(mutant.key) in equivalent:
+        return "equivalent"
+    if killed := [stage for stage in STAGES if states.get(stage) == "killed"]:
+        return killed[0]
+    if states.keys() != STAGES.keys():
+        return "not tried"
+    return "survived" if "survived" in states.values() else "not reached"
+
+
 def _tell(options: argparse.Namespace) -> None:
     results, equivalent = _results(), _equivalent()
-    rows = {
-        area: dict.fromkeys(("mutants", "fast", "rest", "survived", "not tried", "equivalent"), 0) for area in AREAS
-    }
+    rows = {area: dict.fromkeys(_COLUMNS, 0) for area in AREAS}
     for area, mutant in _sampled(options):
-        result = results.get(mutant.key, {})
-        killed = [stage for stage in STAGES if result.get(stage, {}).get("state") == "killed"]
-        if _plain(mutant.key) in equivalent:
-            fate = "equivalent"
-        else:
-            fate = killed[0] if killed else "survived" if result else "not tried"
+        fate = _fate(mutant, results.get(mutant.key, {}), equivalent)
         rows[area]["mutants"] += 1
         rows[area][fate] += 1
-        if options.do == "show" and fate == "survived":
-            print(f"{mutant.path}:{mutant.line} {mutant.key}  {result}")  # noqa: T201
-    rows["all"] = {column: sum(row[column] for row in rows.values()) for column in next(iter(rows.values()))}
-    print(f"{'area':10}" + "".join(f"{column:>12}" for column in rows["all"]) + f"{'killed':>10}")  # noqa: T201
+        if options.do == "show" and fate not in (*STAGES, "equivalent"):
+            print(f"{fate:12} {mutant.path}:{mutant.line}  {mutant.key}")  # noqa: T201
+    rows["all"] = {column: sum(row[column] for row in rows.values()) for column in _COLUMNS}
+    print(f"{'area':10}" + "".join(f"{column:>12}" for column in _COLUMNS) + f"{'killed':>10}")  # noqa: T201
     for area, row in rows.items():
         counted = row["mutants"] - row["equivalent"]
-        share = f"{100 * (row['fast'] + row['rest']) / counted:.0f} %" if counted else ""
+        share = f"{100 * sum(row[stage] for stage in STAGES) / counted:.0f} %" if counted else ""
         print(f"{area:10}" + "".join(f"{value:12}" for value in row.values()) + f"{share:>10}")  # noqa: T201
 
 
