@@ -105,6 +105,17 @@ def test_what_still_points_at_a_bad_image_is_said(stocked: Project, builder: Com
     assert said(builder, "mark", MODEL, "bad")["pointed_at_by"] == [MODEL]
 
 
+def test_an_image_that_the_engine_lacks_becomes_neither_current_nor_paired(
+    stocked: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    images.remove_image(endpoint, f"{repository}:1")
+    before = stocked.lock.read_bytes()
+    for arguments in (["promote", "small:1"], ["pair", NEW, "small:1"], ["promote", "small:1", "--force"]):
+        assert f"{repository}:1 is missing from this engine" in builder(*arguments, code=7).stderr
+    assert stocked.lock.read_bytes() == before
+    assert latest(endpoint, repository) == ["3"]
+
+
 def test_a_bad_image_becomes_current_or_paired_only_by_force(
     stocked: Project, builder: Command, endpoint: Endpoint, repository: str
 ) -> None:
