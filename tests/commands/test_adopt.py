@@ -108,6 +108,7 @@ def test_an_image_of_others_gets_the_next_number_as_it_is(
     assert done.stdout.splitlines()[0].startswith(f"adopted {repository} as {repository}:1: ")
     assert f"vllm 0.24.0 ({COMMIT[:9]}), flashinfer 0.7.2, 3 Python packages" in " ".join(done.stdout.split())
     assert f"  paired with {MODEL}" in done.stdout
+    assert "current is" not in done.stdout, "it is current itself"
     record = lock_file.read_lock(small.lock).images[repository].numbers[1]
     details = images.inspect_image(endpoint, name)
     assert details
@@ -609,7 +610,8 @@ def test_an_image_without_a_name_moves_nothing_that_has_a_number(
     adopts = f"builder adopt {yesterday} --as {repository} --no-promote"
     assert finding["remedy"] == f"`{adopts}` gives it a number; `--model MODEL` pairs it with a model"
     before = lock_file.read_lock(small.lock)
-    builder(*adopts.split()[1:])
+    done = builder(*adopts.split()[1:])
+    assert f"  current is {repository}:1; `builder promote {repository}:2` makes" in done.stdout
     after = lock_file.read_lock(small.lock)
     assert after.images[repository].current == before.images[repository].current == 1
     assert after.models == before.models
