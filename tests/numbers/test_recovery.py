@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from builder.base.project import Project
 from builder.engine.images import ImageDetails
-from builder.lock import text
-from builder.lock.model import ImageName, Lock
+from builder.lock import closures, text
+from builder.lock.model import ImageName, Lock, LockedPackage, Pins, PythonPin
 from builder.numbers import recovery
 from tests import locks, projects
 from tests.commands import kept
@@ -101,3 +102,30 @@ def test_a_directory_tells_of_its_own_number_alone(tmp_path: Path) -> None:
     (project.builds / "small/3").mkdir()
     (project.builds / "small/3/images.lock").symlink_to("../1/images.lock")
     assert [found for found, _ in recovery.in_builds(project)] == [name]
+
+
+# An unfinished merge: git's index has each side, with the packages that its images.lock has the digests of.
+
+
+def git(folder: Path, *arguments: str, text: str = "") -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, input=text, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    git(tmp_path, "init", "--quiet")
+    assert recovery.staged_locks(project) is None
+    sides = [
+        Lock().with_pins(
+            "small", "linux/arm64", Pins(python=PythonPin(("torch",), "", (LockedPackage("torch", v, ()),)))
+        )
+        for v in ("2.11", "2.12", "2.13")
+    ]
+    for stage, lock in enumerate(sides, start=1):
+        files = {"images.lock": text.dump_lock(lock)}
+        files |= {closures.path_of(*each[:3]): closures.file_of(*each)[1].decode() for each in closures.of_lock(lock)}
+        for path, content in files.items():
+            blob = git(tmp_path, "hash-object", "-w", "--stdin", text=content)
+            git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} {stage}\t{path}\n")
+    assert recovery.staged_locks(project) == tuple(sides)
