@@ -17,7 +17,7 @@ from builder.lock.text import dump_lock
 from tests import locks, projects
 from tests.conftest import Command
 from tests.evidence import runs
-from tests.stock import number
+from tests.stock import labels, load, number
 
 pytestmark = pytest.mark.engine
 
@@ -106,6 +106,20 @@ def _seconds(stamp: str) -> float:
     from datetime import datetime
 
     return datetime.fromisoformat(stamp).timestamp()
+
+
+def test_of_several_models_the_first_has_the_revision_that_the_labels_tell(
+    small: Project, builder: Command, endpoint: Endpoint, repository: str
+) -> None:
+    """A recipe names the revision of its own model; others that its image serves come after that one."""
+    told = {"builder.models": '["Org/First", "Org/Second"]', "builder.revision": "c1" * 20}
+    load(endpoint, f"{repository}:2", [{"own": b"two"}], {**labels(repository, 2), **told})
+    builder("lock", "--recover")
+    models = lock_file.read_lock(small.lock).models
+    assert {name: model.pairing.image for name, model in models.items()} == dict.fromkeys(
+        ("Org/First", "Org/Second"), ImageName(repository, 2)
+    )
+    assert [models[name].pairing.revision for name in ("Org/First", "Org/Second")] == ["c1" * 20, None]
 
 
 def test_a_definition_that_cannot_be_read_keeps_nothing_from_being_recovered(
