@@ -207,10 +207,11 @@ def test_what_cannot_be_done_with_one_says_why(
     assert f"{repository}:1 was adopted from {name}: it was built elsewhere" in " ".join(refused.split())
     builder("adopt", foreign("0.23.0", "old"), "--as", repository)
     images.remove_image(endpoint, f"{repository}:1")
-    missing = " ".join(builder("rollback", repository, code=7).stderr.split())
-    assert f"{repository}:1 is missing from this engine" in missing
-    assert "builder adopt" in missing
-    assert "builder rebuild" not in missing
+    for arguments in (["rollback", repository], ["promote", f"{repository}:1"]):
+        missing = " ".join(builder(*arguments, code=7).stderr.split())
+        assert f"{repository}:1 is missing from this engine" in missing
+        assert "builder adopt" in missing
+        assert "builder rebuild" not in missing
 
 
 @pytest.mark.alone

@@ -129,3 +129,15 @@ def test_each_side_of_a_merge_is_read_with_its_packages(tmp_path: Path) -> None:
             blob = git(tmp_path, "hash-object", "-w", "--stdin", text=content)
             git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} {stage}\t{path}\n")
     assert recovery.staged_locks(project) == tuple(sides)
+
+
+def test_packages_that_git_does_not_know_yet_are_those_of_the_folder(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    packages = (LockedPackage("torch", "2.13", ()),)
+    asked: tuple[tuple[str, ...], ...] = ((), ("torch",), ("torch>2",))
+    sides = [Lock().with_pins("small", "linux/arm64", Pins(python=PythonPin(each, "", packages))) for each in asked]
+    for stage, lock in enumerate(sides, start=1):
+        locks.write_lock(tmp_path, lock)
+        blob = git(tmp_path, "hash-object", "-w", "images.lock")
+        git(tmp_path, "update-index", "--index-info", text=f"100644 {blob} {stage}\timages.lock\n")
+    assert recovery.staged_locks(Project(tmp_path)) == tuple(sides)
