@@ -6,6 +6,7 @@ A number is never used twice, and pruned images stay on record. A pin never move
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -188,6 +189,21 @@ class NumberedImage:
     transformers: str = ""
 
 
+def commit_in(version: str) -> str | None:
+    """The digits of a commit that setuptools-scm put into a version (``+g8c98d396d``), None where there are none."""
+    match = re.search(r"\+g([0-9a-f]{7,40})\b", version)
+    return match[1] if match else None
+
+
+def shown_versions(versions: Mapping[str, Version]) -> dict[str, Version]:
+    """Versions as a number records them: with the digits of the commit that are in the version, or the first 12.
+    builds/ has all of them."""
+    return {
+        name: Version(each.version, commit_in(each.version) or (each.commit and each.commit[:12]))
+        for name, each in versions.items()
+    }
+
+
 def shown_base(pin: BasePin | None) -> str:
     """A base image as a number records it, with the first digits of its digest; empty where there is none."""
     return f"{pin.requested}@{words.short_digest(pin.resolved)}" if pin else ""
@@ -231,6 +247,11 @@ class Repository:
 
     def broken_rules(self, name: str) -> Iterator[str]:
         """One line for each rule that the repository, called ``name``, breaks."""
+        for number, image in self.numbers.items():
+            given = {"platform": image.platform}
+            if not image.adopted:
+                given |= {"definition": image.definition, "inputs": image.input_hash}
+            yield from (f"{name}:{number} lacks `{key}`" for key, value in given.items() if not value)
         if self.next <= max(self.numbers, default=0):
             yield f"`next` of {name} is {self.next}, which is given already"
         order = (*([self.current] if self.current is not None else []), *self.previous)

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = f"""\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: `image` serves the model, `since` its last start. Images that served before follow, the last one first.
-# images: the newest number first. The tag `latest` means `latest`. `prune` keeps what is `pinned`; `pruned` is gone.
+# models: the first image serves the model, `since` its last start. Those that served it before follow, the last first.
+# images: the newest number first. `latest` is the number in use; `each` holds for numbers that say nothing else.
 # builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
-# builder writes this file. You may edit status, note, pinned, image and latest; comments stay. It ends with `{END}`.
+# builder writes this. Edit status, note, pinned, `now` or a model's first image; comments stay. The last line is `{END}`.
 """
 
 
@@ -87,9 +87,12 @@ def _unescape(match: re.Match[str]) -> str:
 # lines that are indented by six.
 
 _LINE = re.compile(rf"((?:  ){{0,2}})({_PLAIN_TEXT}|{_QUOTED_TEXT}):(?: (.+))?")
-_COMMENT_LINE = re.compile(" *#[ -~]*")  # others may hold what YAML takes for a line break
+_COMMENT_LINE = re.compile("(?: *#[ -~]*)?")  # others may hold what YAML takes for a line break
 _PIECES = re.compile(rf"{_PLAIN_TEXT}|{_QUOTED_TEXT}|[{{}}\[\]]|: |, ")
+_ENDS = {"{": "}", "[": "]"}
 _MARKS = frozenset(("{", "}", "[", "]", ": ", ", "))
+_NOTHING = frozenset(("null", "Null", "NULL"))
+_DEEPEST = 8
 
 
 class _OtherLayoutError(Exception):
@@ -99,12 +102,12 @@ class _OtherLayoutError(Exception):
 def read_layout(text: str) -> Data:
     """The data of ``text``, every scalar as text; None where the layout is another one."""
     try:
-        return _read(text.rstrip().removesuffix(END)) or None
-    except _OtherLayoutError:
+        return _blocks(text.rstrip().removesuffix(END)) or None
+    except (_OtherLayoutError, IndexError):  # the latter of a collection that does not end
         return None
 
 
-def _read(text: str) -> dict[str, Data]:
+def _blocks(text: str) -> dict[str, Data]:
     root: dict[str, Any] = {}
     around: list[dict[str, Any]] = [root]
     opened = False
@@ -114,19 +117,19 @@ def _read(text: str) -> dict[str, Data]:
             raise _OtherLayoutError
         indent, key, value = match.groups()
         depth = len(indent) // 2
-        if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]):
+        if depth > len(around) - 1 or (depth < len(around) - 1 and not around[-1]) or not (value or depth < 2):
             raise _OtherLayoutError
         del around[depth + 1 :]
-        name = unquote(key) if key[0] == '"' else key
-        if name in around[depth] or len(key) > _LONGEST_KEY:
-            raise _OtherLayoutError
+        name = _name(key, around[depth])
         if value:
-            around[depth][name] = _value(value)
-        elif depth < 2:
+            pieces: list[str] = _PIECES.findall(value)[::-1]
+            is_whole = sum(map(len, pieces)) == len(value)
+            around[depth][name] = _value(pieces, 0)
+            if pieces or not is_whole:
+                raise _OtherLayoutError
+        else:
             around[depth][name] = {}
             around.append(around[depth][name])
-        else:
-            raise _OtherLayoutError
         opened = not value
     if opened:
         raise _OtherLayoutError
@@ -141,80 +144,43 @@ def _joined(text: str) -> list[str]:
             if not lines or not lines[-1].endswith(","):
                 raise _OtherLayoutError
             lines[-1] += line[5:]
-        elif not line or _COMMENT_LINE.fullmatch(line):
-            lines.append("")
         else:
-            lines.append(line)
+            lines.append("" if _COMMENT_LINE.fullmatch(line) else line)
     return [line for line in lines if line]
 
 
-def _value(text: str) -> Data:
-    if text[0] in "{[":
-        return _flow(text)
-    if _PLAIN.fullmatch(text) or _QUOTED.fullmatch(text):
-        return _scalar(text)
-    raise _OtherLayoutError
-
-
-def _scalar(text: str) -> str:
-    if text[0] == '"':
-        return unquote(text)
-    if text in _NOTHING:
+def _name(key: str, block: dict[str, Data]) -> str:
+    """A key that is new in its block."""
+    name = unquote(key) if key[0] == '"' else key
+    if name in block or key in _MARKS or len(key) > _LONGEST_KEY:
         raise _OtherLayoutError
-    return text
+    return name
 
 
-_NOTHING = frozenset(("null", "Null", "NULL"))
-_DEEPEST = 8
-
-
-def _flow(text: str) -> Data:
-    """Reads a flow collection, in which a value follows each key."""
-    pieces: list[str] = _PIECES.findall(text)
-    if len("".join(pieces)) != len(text):
+def _value(pieces: list[str], depth: int) -> Data:
+    """Takes a value off the end of the ``pieces``, which are in reverse order: a scalar, or a flow collection."""
+    start = pieces.pop()
+    if start not in _MARKS:
+        if start in _NOTHING:
+            raise _OtherLayoutError
+        return unquote(start) if start[0] == '"' else start
+    if start not in _ENDS or depth > _DEEPEST:
         raise _OtherLayoutError
-    pieces.reverse()
-    try:
-        value = _flow_value(pieces, 0)
-    except IndexError:  # a collection that does not end
-        raise _OtherLayoutError from None
-    if pieces:
-        raise _OtherLayoutError
-    return value
-
-
-def _flow_value(pieces: list[str], depth: int) -> Data:
-    """Takes a value off the end of the ``pieces``, which are in reverse order."""
-    piece = pieces.pop()
-    if piece not in _MARKS:
-        return _scalar(piece)
-    if depth > _DEEPEST or piece not in ("{", "["):
-        raise _OtherLayoutError
-    is_list = piece == "["
     items: list[Data] = []
     block: dict[str, Data] = {}
-    goes_on = pieces[-1] not in ("]", "}") or _goes_on(pieces, "]" if is_list else "}")
-    while goes_on:
-        if is_list:
-            items.append(_flow_value(pieces, depth + 1))
+    follows = pieces.pop() if pieces[-1] == _ENDS[start] else ", "
+    while follows == ", ":
+        if start == "[":
+            items.append(_value(pieces, depth + 1))
         else:
-            name = pieces.pop()
-            if name in _MARKS or pieces.pop() != ": " or len(name) > _LONGEST_KEY:
+            name = _name(pieces.pop(), block)
+            if pieces.pop() != ": ":
                 raise _OtherLayoutError
-            name = unquote(name) if name[0] == '"' else name
-            if name in block:
-                raise _OtherLayoutError
-            block[name] = _flow_value(pieces, depth + 1)
-        goes_on = _goes_on(pieces, "]" if is_list else "}")
-    return items if is_list else block
-
-
-def _goes_on(pieces: list[str], end: str) -> bool:
-    """True if a comma follows in a collection, False if its ``end`` does."""
-    piece = pieces.pop()
-    if piece not in (end, ", "):
+            block[name] = _value(pieces, depth + 1)
+        follows = pieces.pop()
+    if follows != _ENDS[start]:
         raise _OtherLayoutError
-    return piece != end
+    return items if start == "[" else block
 
 
 # Comments, which stay with the key that they stand above or beside, in one of the three block levels.
@@ -288,15 +254,16 @@ def _key(name: str, indent: str) -> str:
     return f"{indent}{quoted}:" if len(quoted) <= _LONGEST_KEY else f"{indent}? {quoted}\n{indent}:"
 
 
-# The keys of a number that begin a line, so that a mark moves nothing that follows it.
-_LINE_STARTS = frozenset(("note", "holds", "recipe", "content"))
+# The keys of a source from git and of a number that begin a line: an update of a pin leaves the line before it as it
+# was, and a mark the lines after it.
+_LINE_STARTS = {"git": ("version",), "content": ("size", "content")}
 _BREAK = "\n"
 
 
 def _atoms(value: Any) -> list[str]:
     """The parts of a value between which a line may end; it ends before one that begins with a line break."""
     if isinstance(value, dict):
-        breaks = _LINE_STARTS if "content" in value else ()
+        breaks = [name for key, names in _LINE_STARTS.items() if key in value for name in names]
         members = []
         for name, item in value.items():
             first, *more = _atoms(item)
@@ -304,9 +271,7 @@ def _atoms(value: Any) -> list[str]:
         return _collection("{", members, "}")
     if isinstance(value, list):
         return _collection("[", [_atoms(item) for item in value], "]")
-    if isinstance(value, str):
-        return [quote(value)]
-    return [str(value).lower()]  # a whole number, or a truth value
+    return [quote(value) if isinstance(value, str) else str(value).lower()]  # a number, or a truth value
 
 
 def _collection(start: str, members: list[list[str]], end: str) -> list[str]:

@@ -92,11 +92,11 @@ def test_a_line_is_at_most_120_columns_wide(golden: str) -> None:
 
 COMMENTED = [
     ("  Qwen/Qwen3-0.6B:\n", "  # ask Ann before it moves\n  Qwen/Qwen3-0.6B:\n"),
-    ("    image: vllm-node-cpu:2\n", "    image: vllm-node-cpu:2 # since the fair\n"),
+    ("    latest: {now: 1}\n", "    latest: {now: 1} # since the fair\n"),
     ("\nimages:\n", "\n# our images\nimages:\n"),
     ("    1: {status: good", "    # the one of the demo\n    1: {status: good"),
     ("version: 2\n", "# two of us work here\nversion: 2\n"),
-    ("      pinned: true,\n", "      # inside\n      pinned: true,\n"),
+    ("      size: 4990000000, vllm", "      # inside\n      size: 4990000000, vllm"),
 ]
 
 
