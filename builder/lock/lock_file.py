@@ -15,10 +15,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from builder.base import files, words
-from builder.base.errors import Location, LockBusyError, LockError, Problem
-from builder.lock import closures, text
-from builder.lock.kinds import MERGE, REPOSITORY, TAKE_BACK, WrongError, conflict_marks, lock_error
-from builder.lock.model import ImageName, Lock
+from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
+from builder.lock import closures, layout, text
+from builder.lock.kinds import (
+    CORRECT,
+    MERGE,
+    REPOSITORY,
+    TAKE_BACK,
+    WrongError,
+    conflict_marks,
+    lock_error,
+    refuse_cut_off,
+)
+from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
 if TYPE_CHECKING:
@@ -213,7 +222,25 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     if marks := conflict_marks(content):
         problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
         raise lock_error(problems, MERGE)
-    return text.parse_lock(content, file, load)
+    refuse_cut_off(content, file)
+    if (data := text.read_layout(content)) is not None:
+        with contextlib.suppress(WrongError):  # read again below, with the place of each problem
+            return layout.lock_of(data, load)
+    from builder.lock.yaml_tree import read_tree
+
+    tree = read_tree(content, file)
+    version = tree.data.get("version") if isinstance(tree.data, dict) else None
+    if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
+        problem = Problem(tree.place(("version",)), f"{file} is version {version[:20]}; this builder reads {VERSION}")
+        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
+    wrong: list[Problem] = []
+    try:
+        lock = layout.lock_of(tree.data, load)
+    except WrongError as error:
+        wrong = [Problem(tree.place(path), message) for path, message in error.problems]
+    if tree.problems or wrong:
+        raise lock_error([*tree.problems, *wrong], CORRECT)
+    return lock
 
 
 # The only writer of images.lock. A process that is killed at any moment leaves the old file or the new one: the text

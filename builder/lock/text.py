@@ -1,6 +1,6 @@
 """The text of images.lock: how it is written, and how it is read.
 
-Scalars come first, then the quick reader, then comments, the writer, and the reader for any YAML.
+Scalars come first, then the quick reader, then comments and the writer.
 Nearly every file that is read was written by this program, and a YAML parser takes several times as long to import and
 run as all the rest. Any other layout is left to ``builder.lock.yaml_tree``; what both can read, they read the same.
 """
@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from builder.base.errors import NewerLockError, Problem, UsageError
+from builder.base.errors import UsageError
 from builder.lock import layout
-from builder.lock.kinds import CORRECT, END, WrongError, lock_error, refuse_cut_off
-from builder.lock.model import VERSION, Lock
+from builder.lock.kinds import END
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from builder.lock.closures import Load
     from builder.lock.kinds import Data
-    from builder.lock.yaml_tree import Tree
+    from builder.lock.model import Lock
 
 WIDTH = 120
 HEADER = f"""\
@@ -28,7 +26,7 @@ HEADER = f"""\
 # models: the first image serves the model, `since` its last start. Those that served it before follow, the last first.
 # images: the newest number first. `latest` is the number in use; `each` holds for numbers that say nothing else.
 # builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
-# builder writes this. Edit status, note, pinned, `now` or a model's first image; comments stay. The last line is `{END}`.
+# builder writes this. Edit status, note, pinned, `now` or a model's first image; comments stay. It ends with `{END}`.
 """
 
 
@@ -292,42 +290,3 @@ def _folded(start: str, atoms: list[str]) -> Iterator[str]:
         else:
             line += f" {atom}"
     yield line
-
-
-# Parsing the text, without conflict markers in it: by the quick reader, or as any YAML.
-
-
-def parse_lock(content: str, file: str, load: Load) -> Lock:
-    """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
-    Raises LockError, with every problem, as `lock_file.parse_and_explain` does."""
-    refuse_cut_off(content, file)
-    data = read_layout(content)
-    if data is not None:
-        try:
-            return layout.lock_of(data, load)
-        except WrongError:
-            pass  # parsed again below, with the place of each problem
-    return _parse_yaml(content, file, load)
-
-
-def _parse_yaml(content: str, file: str, load: Load) -> Lock:
-    from builder.lock.yaml_tree import read_tree
-
-    tree = read_tree(content, file)
-    _refuse_other_version(tree)
-    try:
-        lock = layout.lock_of(tree.data, load)
-    except WrongError as error:
-        wrong = [Problem(tree.place(path), message) for path, message in error.problems]
-        raise lock_error([*tree.problems, *wrong], CORRECT) from None
-    if tree.problems:
-        raise lock_error(tree.problems, CORRECT)
-    return lock
-
-
-def _refuse_other_version(tree: Tree) -> None:
-    version = tree.data.get("version") if isinstance(tree.data, dict) else None
-    if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
-        message = f"{tree.file} is version {version[:20]}; this builder reads {VERSION}"
-        problem = Problem(tree.place(("version",)), message)
-        raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
