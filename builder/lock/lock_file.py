@@ -288,21 +288,22 @@ class LockWriter:
             written = parse_and_explain(text, self._path.name, self._load)
         except LockError as error:
             raise ValueError(f"this would make images.lock unreadable: {error}") from error
-        for path, packages in new.items():
-            self._write_beside(self._root / path, packages)
-        _replace(self._path, self._content, content)
+        try:
+            # The old packages stay in their place until images.lock has the new digest.
+            for path, packages in new.items():
+                files.make_folder((self._root / path).parent)
+                files.write_alone(self._root / (path + _NEW), packages)
+            files.write_alone(self._path, content, check=self._refuse_changed)
+        except OSError as error:
+            raise _cannot_write(self._path, error) from None
         self._content, self.lock = content, written
         _settle(self._root, written)
         return True
 
-    def _write_beside(self, path: Path, content: bytes) -> None:
-        """Writes a file with packages beside its place, where the old one stays until images.lock has the new
-        digest."""
-        try:
-            files.make_folder(path.parent)
-            files.write_alone(path.with_name(path.name + _NEW), content)
-        except OSError as error:
-            raise _cannot_write(self._path, error) from None
+    def _refuse_changed(self) -> None:
+        if read_bytes(self._path) != self._content:
+            message = f"{self._path.name} changed while it was being updated, by git or an editor"
+            raise LockError(message, hint="nothing was written: run this again")
 
 
 def _comments(content: bytes) -> Comments:
@@ -353,15 +354,10 @@ def writing(
             f"{path} cannot be followed: {error}",
             hint="replace the link by the file, which git has, or link to where that is",
         ) from None
-    with _writer(real.with_name(f".{real.name}.writer"), wait_seconds, on_wait) as writer:
-        yield LockWriter(real, root or path.parent, writer, read)
-
-
-@contextlib.contextmanager
-def _writer(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None) -> Iterator[FileLock]:
+    file = real.with_name(f".{real.name}.writer")
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(files.locked(path, wait_seconds=wait_seconds, on_wait=on_wait))
+            writer = stack.enter_context(files.locked(file, wait_seconds=wait_seconds, on_wait=on_wait))
         except files.LockHeldError as error:
             who = "another process" if error.holder is None else f"process {error.holder}"
             raise LockBusyError(
@@ -369,25 +365,12 @@ def _writer(path: Path, wait_seconds: float, on_wait: Callable[[], None] | None)
                 hint="wait for it, or end it if it hangs, and run this again; no file needs to be deleted",
             ) from None
         except files.NoFileLocksError as error:
-            message = f"{path} cannot be locked: {error.strerror}"
+            message = f"{file} cannot be locked: {error.strerror}"
             raise LockError(message, hint="keep the project on a file system that has locks") from None
         except files.LockFileError as error:
-            message = f"{path} cannot be opened: {error.strerror}"
-            raise LockError(message, hint=f"images.lock needs a folder that can be written: {path.parent}") from None
-        yield lock
-
-
-def _replace(path: Path, before: bytes | None, content: bytes) -> None:
-    try:
-        files.write_alone(path, content, check=lambda: _refuse_changed(path, before))
-    except OSError as error:
-        raise _cannot_write(path, error) from None
-
-
-def _refuse_changed(path: Path, before: bytes | None) -> None:
-    if read_bytes(path) != before:
-        message = f"{path.name} changed while it was being updated, by git or an editor"
-        raise LockError(message, hint="nothing was written: run this again")
+            message = f"{file} cannot be opened: {error.strerror}"
+            raise LockError(message, hint=f"images.lock needs a folder that can be written: {file.parent}") from None
+        yield LockWriter(real, root or path.parent, writer, read)
 
 
 def _cannot_write(path: Path, error: OSError) -> LockError:

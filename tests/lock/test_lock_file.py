@@ -811,7 +811,7 @@ def test_what_a_killed_writer_left_beside_is_used_or_goes(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), writing(path) as transaction:
-        patch.setattr(lock_file, "_settle" if placed else "_replace", killed)
+        patch.setattr(*((lock_file, "_settle") if placed else (LockWriter, "_refuse_changed")), killed)
         transaction.commit(grown)
     beside = path.parent / f"{PACKAGES}.new"
     assert beside.exists()

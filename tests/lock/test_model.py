@@ -68,5 +68,5 @@ def test_a_step_back_is_undone_by_the_same_step() -> None:
     there = model.stepped_back_to(ImageName(CPU, 1))
     assert there == Model(pairings[2], (pairings[1], pairings[0]))
     assert there.stepped_back_to(ImageName(CPU, 3)) == model
-    with pytest.raises(ValueError, match="nothing is current"):
+    with pytest.raises(ValueError, match="1 was not current before"):
         Repository().stepped_back_to(1)
