@@ -243,7 +243,7 @@ def dump_lock(lock: Lock, comments: Comments | None = None) -> str:
             write((section, name), [start if block else f"{start} {{}}"])
             for key, value in block.items():
                 start = f"    {key}:" if section == "images" else _key(key, "    ")
-                write((section, name, key), list(_folded(start, _atoms(value))))
+                write((section, name, key), list(_folded(start, _flow(value))))
     return "\n".join([*out, "", END, ""])
 
 
@@ -256,37 +256,26 @@ def _key(name: str, indent: str) -> str:
 # was, and a mark the lines after it.
 _LINE_STARTS = {"git": ("version",), "content": ("size", "content")}
 _BREAK = "\n"
+_MEMBER = re.compile(r'(?:"(?:\\.|[^"\\])*+"|[^",])++,?')
 
 
-def _atoms(value: Any) -> list[str]:
-    """The parts of a value between which a line may end; it ends before one that begins with a line break."""
+def _flow(value: Any) -> str:
+    """A value on one line, without the spaces after its commas. A line must end before a line break in it."""
     if isinstance(value, dict):
         breaks = [name for key, names in _LINE_STARTS.items() if key in value for name in names]
-        members = []
-        for name, item in value.items():
-            first, *more = _atoms(item)
-            members.append([f"{_BREAK if name in breaks else ''}{quote(name)}: {first}", *more])
-        return _collection("{", members, "}")
+        members = (f"{_BREAK * (name in breaks)}{quote(name)}: {_flow(item)}" for name, item in value.items())
+        return "{" + ",".join(members) + "}"
     if isinstance(value, list):
-        return _collection("[", [_atoms(item) for item in value], "]")
-    return [quote(value) if isinstance(value, str) else str(value).lower()]  # a number, or a truth value
+        return f"[{','.join(map(_flow, value))}]"
+    return quote(value) if isinstance(value, str) else str(value).lower()  # a number, or a truth value
 
 
-def _collection(start: str, members: list[list[str]], end: str) -> list[str]:
-    if not members:
-        return [start + end]
-    atoms = [atom for member in members[:-1] for atom in [*member[:-1], f"{member[-1]},"]] + members[-1]
-    atoms[0] = start + atoms[0]
-    atoms[-1] += end
-    return atoms
-
-
-def _folded(start: str, atoms: list[str]) -> Iterator[str]:
+def _folded(start: str, flow: str) -> Iterator[str]:
     line = start
-    for position, atom in enumerate(atoms):
-        if position and (atom[0] == _BREAK or len(line) + 1 + len(atom) > WIDTH):
+    for member in _MEMBER.findall(flow):
+        if line != start and (member[0] == _BREAK or len(line) + 1 + len(member) > WIDTH):
             yield line
-            line = f"      {atom.removeprefix(_BREAK)}"
+            line = f"      {member.removeprefix(_BREAK)}"
         else:
-            line += f" {atom}"
+            line += f" {member}"
     yield line

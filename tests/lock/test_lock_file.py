@@ -810,8 +810,9 @@ def test_what_a_killed_writer_left_beside_is_used_or_goes(
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
+    place, name = ((lock_file, "_settle"), (LockWriter, "_refuse_changed"))[not placed]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), writing(path) as transaction:
-        patch.setattr(*((lock_file, "_settle") if placed else (LockWriter, "_refuse_changed")), killed)
+        patch.setattr(place, name, killed)
         transaction.commit(grown)
     beside = path.parent / f"{PACKAGES}.new"
     assert beside.exists()
