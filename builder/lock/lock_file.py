@@ -231,13 +231,13 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     tree = read_tree(content, file)
     version = tree.data.get("version") if isinstance(tree.data, dict) else None
     if isinstance(version, str) and version.isdecimal() and version != str(VERSION):
-        problem = Problem(tree.place(("version",)), f"{file} is version {version[:20]}; this builder reads {VERSION}")
+        problem = Problem(tree.places["version",], f"{file} is version {version[:20]}; this builder reads {VERSION}")
         raise NewerLockError(str(problem), hint="update builder, or take back with git a lock that this one wrote")
     wrong: list[Problem] = []
     try:
         lock = layout.lock_of(tree.data, load)
     except WrongError as error:
-        wrong = [Problem(tree.place(path), message) for path, message in error.problems]
+        wrong = [Problem(tree.places.get(path, Location(file)), message) for path, message in error.problems]
     if tree.problems or wrong:
         raise lock_error([*tree.problems, *wrong], CORRECT)
     return lock

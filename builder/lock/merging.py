@@ -52,9 +52,7 @@ def _same_build(our: NumberedImage, their: NumberedImage) -> bool:
 
 def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
     """``lock`` with another number for an image: in its record, in the pointers to it and in the pairings with it.
-
-    Raises ValueError where the number is taken.
-    """
+    Raises ValueError where the number is taken."""
     repository = lock.images[name.repository]
     if number in repository.numbers:
         raise ValueError(f"{name.repository}:{number} is given already")
@@ -69,12 +67,11 @@ def renamed(lock: Lock, name: ImageName, number: int) -> Lock:
         previous=tuple(moved(old) for old in repository.previous),
         numbers={moved(old): image for old, image in repository.numbers.items()},
     )
-    to = ImageName(name.repository, number)
-    models = {}
-    for model, paired in lock.models.items():
-        pairings = (replace(p, image=to) if p.image == name else p for p in (paired.pairing, *paired.previous))
-        first, *rest = pairings
-        models[model] = Model(first, tuple(rest))
+
+    def paired(pairing: Pairing) -> Pairing:
+        return replace(pairing, image=ImageName(name.repository, number)) if pairing.image == name else pairing
+
+    models = {m: Model(paired(each.pairing), tuple(map(paired, each.previous))) for m, each in lock.models.items()}
     return replace(lock.with_repository(name.repository, renumbered), models=models)
 
 

@@ -151,16 +151,10 @@ class Adoption:
 
 @dataclass(frozen=True)
 class NumberedImage:
-    """One build, or an image that was ``adopted``: such a one has neither definition nor input hash, and ``built`` is
-    when it got its number. ``fingerprint`` is the identity of its content (see ``builder.engine.images``), ``size``
-    is in bytes as the engine reports it, ``mods`` maps each baked mod to its content hash, ``pruned`` is when it
-    was removed from the engine on purpose, ``digest`` the manifest's in the registry, None where it was never
-    pushed. ``rebuilt`` tells when an equivalent image that was built again took its place, and what differed.
-    ``base`` is the base image with the first digits of its digest, ``transformers`` the version of that package; both
-    are for a reader, and empty where they are not known.
-    ``builder`` names the buildx instance, None for the engine's own; ``gpu`` is the card on which it passed its
-    checks, None where it was built without one. ``unchecked`` are the checks that the user left out, each with the
-    reason."""
+    """One build, or an image that was ``adopted``: such a one has neither definition nor input hash. The page
+    `builder.lock.layout` says what each field is. ``fingerprint`` is the identity of the content (see
+    ``builder.engine.images``), ``digest`` the manifest's in the registry. ``mods`` maps each baked mod to the first
+    digits of its content hash. ``base`` and ``transformers`` are for a reader."""
 
     built: str
     definition: str
@@ -289,13 +283,10 @@ class Model:
 
     def broken_rules(self, name: str, lock: Lock) -> Iterator[str]:
         """One line for each rule that the model, called ``name``, breaks in ``lock``."""
-        seen: set[ImageName] = set()
-        for pairing in (self.pairing, *self.previous):
-            if lock.image(pairing.image) is None:
-                yield f"{name} is paired with {pairing.image}, which is not among the images"
-            if pairing.image in seen:
-                yield f"{name} is paired with {pairing.image} twice"
-            seen.add(pairing.image)
+        images = [pairing.image for pairing in (self.pairing, *self.previous)]
+        missing = (image for image in images if lock.image(image) is None)
+        yield from (f"{name} is paired with {image}, which is not among the images" for image in missing)
+        yield from (f"{name} is paired with {image} twice" for image in set(images) if images.count(image) > 1)
 
 
 @dataclass(frozen=True)
