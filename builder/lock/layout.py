@@ -41,7 +41,7 @@ def _unless_untested(marked: NumberedImage | Pairing) -> str:
 
 _PAIRING = record(
     {
-        "status": (_STATUS, "how the model does on this image, once somebody has looked"),
+        "status": (_STATUS, "how the model does on this image; untested unless it says so"),
         "since": (_TIME, "when the image began to serve the model, for the last time"),
         "recipe": (
             scalar(f"{_NO_RECIPE}|(?:{kinds.RECIPE.pattern})", "the path of a recipe or `-`", types=kinds.ANY),
@@ -112,7 +112,7 @@ _COMMON = {
 _SOURCES = ("vllm", "flashinfer")
 _NUMBER = record(
     {
-        "status": (_STATUS, "how the image does, once somebody has looked"),
+        "status": (_STATUS, "how the image does; untested unless it says so"),
         "built": (_TIME, "when it was built, or got its number as it was"),
         "adopted": (_ADOPTION, "the image of others that got this number as it was"),
         "recipe": (kinds.RECIPE, "the recipe that it was built from"),
