@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from builder.base import words
-from builder.base.errors import Location, LockError, Problem
+from builder.base.errors import LockError, Problem
 from builder.base.words import did_you_mean
 from builder.lock.model import ImageName
 
@@ -46,17 +46,6 @@ def conflict_marks(text: str) -> list[tuple[int, str]]:
     if not any(marker in text for marker in _MARKERS):
         return []
     return [(text.count("\n", 0, match.start()) + 1, match[0].strip()) for match in _MARKER_LINE.finditer(text)]
-
-
-def refuse_cut_off(text: str, file: str) -> None:
-    """Raises LockError for an empty file, and for one without its last line: a part of a lock that happens to be valid
-    YAML would pass for a lock with fewer images."""
-    written = text.rstrip()
-    if not written:
-        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
-    if written.rpartition("\n")[2] != END:
-        place = Location(file, written.count("\n") + 1)
-        raise lock_error([Problem(place, f"cut off here: the last line must be `{END}`")], TAKE_BACK)
 
 
 # The kinds of values. Each reads data (dicts, lists, strings), writes it, and has a JSON Schema. Reading returns the

@@ -16,17 +16,8 @@ from typing import TYPE_CHECKING
 
 from builder.base import files, words
 from builder.base.errors import Location, LockBusyError, LockError, NewerLockError, Problem
-from builder.lock import closures, layout, text
-from builder.lock.kinds import (
-    CORRECT,
-    MERGE,
-    REPOSITORY,
-    TAKE_BACK,
-    WrongError,
-    conflict_marks,
-    lock_error,
-    refuse_cut_off,
-)
+from builder.lock import closures, kinds, layout, text
+from builder.lock.kinds import TAKE_BACK, WrongError, lock_error
 from builder.lock.model import VERSION, ImageName, Lock
 from builder.lock.text import comments_of, dump_lock
 
@@ -96,7 +87,7 @@ def _entry(path: Path) -> Entry:
     number, engine_id = announced["number"], announced["engine_id"]
     if type(number) is not int or not 0 <= number < _NO_NUMBER or not _ENGINE_ID.fullmatch(engine_id):
         raise ValueError(f"number {number} of {engine_id}")
-    return Entry(ImageName(REPOSITORY.read(announced["repository"]), number), engine_id, path)
+    return Entry(ImageName(kinds.REPOSITORY.read(announced["repository"]), number), engine_id, path)
 
 
 def remove_unwritten(project: Project) -> None:
@@ -219,10 +210,15 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     """Returns the lock that a text holds; errors call it ``file``. ``load`` gives the content of a file with packages.
     Raises LockError, with every problem, for a conflict marker, a file cut off, invalid YAML, another version, an
     unknown key, a wrong value, and a key or number that stands twice."""
-    if marks := conflict_marks(content):
+    if marks := kinds.conflict_marks(content):
         problems = (Problem(Location(file, line), f"git conflict marker `{mark}`") for line, mark in marks)
-        raise lock_error(problems, MERGE)
-    refuse_cut_off(content, file)
+        raise lock_error(problems, kinds.MERGE)
+    written = content.rstrip()
+    if not written:
+        raise lock_error([Problem(Location(file), "the file is empty")], TAKE_BACK)
+    if written.rpartition("\n")[2] != kinds.END:  # a part of a lock that is valid YAML has fewer images
+        place = Location(file, written.count("\n") + 1)
+        raise lock_error([Problem(place, f"cut off here: the last line must be `{kinds.END}`")], TAKE_BACK)
     if (data := text.read_layout(content)) is not None:
         with contextlib.suppress(WrongError):  # read again below, with the place of each problem
             return layout.lock_of(data, load)
@@ -239,7 +235,7 @@ def parse_and_explain(content: str, file: str = "images.lock", load: Load = lamb
     except WrongError as error:
         wrong = [Problem(tree.places.get(path, Location(file)), message) for path, message in error.problems]
     if tree.problems or wrong:
-        raise lock_error([*tree.problems, *wrong], CORRECT)
+        raise lock_error([*tree.problems, *wrong], kinds.CORRECT)
     return lock
 
 
