@@ -110,7 +110,11 @@ def is_lost(project: Project) -> bool:
         return False
     # In this order: another process creates the directory first and removes its journal entry last.
     built = [path.parent for file in _OF_IMAGES for path in project.builds.glob(f"**/[0-9]*/{file}")]
-    begun = set(_begun(project))
+    begun = {
+        project.build_directory(entry.name.repository, entry.name.number)
+        for entry in journal_entries(project)
+        if entry.engine_id
+    }
     return any(begun.isdisjoint((path, *path.parents)) for path in built) and not project.lock.exists()
 
 
@@ -118,13 +122,6 @@ def refuse_lost_lock(project: Project) -> None:
     """Raises LockError where images.lock is lost."""
     if is_lost(project):
         raise LockError(f"images.lock is {MESSAGE}", hint=TAKE_BACK)
-
-
-def _begun(project: Project) -> Iterator[Path]:
-    """The build directories of numbers that are being given."""
-    for entry in journal_entries(project):
-        if entry.engine_id:
-            yield project.build_directory(entry.name.repository, entry.name.number)
 
 
 # Reading images.lock. A file with anything wrong in it is refused as a whole, and each problem named with its place.
