@@ -37,10 +37,7 @@ _PLAIN_TEXT = r"[A-Za-z0-9_/](?:[A-Za-z0-9_./+=<>~!@;()*%$^&'-]++|:(?![ ,\]}]|\Z
 _NOT_AS_IT_IS = r"\x00-\x1f\"\\\x7f-\xa0\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff"
 _QUOTED_TEXT = rf'"(?:[^{_NOT_AS_IT_IS}]++|\\u(?!d[89a-f])[0-9a-f]{{4}}|\\["\\nt])*+"'
 
-_LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
-
 _PLAIN = re.compile(_PLAIN_TEXT)
-_QUOTED = re.compile(_QUOTED_TEXT)
 # What YAML 1.1 (PyYAML) or 1.2 (yq, Go) takes for a number, a date, a truth value or nothing. Times stay plain: they
 # are times to those readers and text to this one.
 _OTHER_TYPE = re.compile(
@@ -48,6 +45,7 @@ _OTHER_TYPE = re.compile(
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|null|true|false|yes|no|on|off|y|n",
     re.IGNORECASE,
 )
+_LONGEST_KEY = 1000  # in characters; YAML wants the colon within 1024 after the start of a key
 _ESCAPED = re.compile(f"[{_NOT_AS_IT_IS}]")
 _ESCAPE = re.compile(r"\\(?:u(....)|(.))")
 _SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
@@ -62,23 +60,14 @@ def quote(text: str) -> str:
         return text
     if _SURROGATE.search(text):
         raise UsageError(f"{text!r} is not UTF-8 text, so images.lock cannot hold it", hint="write it in UTF-8")
-    return f'"{_ESCAPED.sub(_escape, text)}"'
+    escaped = _ESCAPED.sub(lambda match: _SHORT.get(match[0]) or f"\\u{ord(match[0]):04x}", text)
+    return f'"{escaped}"'
 
 
 def unquote(quoted: str) -> str:
     """The string that a scalar in double quotes stands for, as ``quote`` writes it."""
     inner = quoted[1:-1]
-    return _ESCAPE.sub(_unescape, inner) if "\\" in inner else inner
-
-
-def _escape(match: re.Match[str]) -> str:
-    character = match[0]
-    return _SHORT.get(character) or f"\\u{ord(character):04x}"
-
-
-def _unescape(match: re.Match[str]) -> str:
-    code, short = match.groups()
-    return chr(int(code, 16)) if code else _LONG.get(short, short)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else _LONG.get(match[2], match[2]), inner)
 
 
 # The quick reader. Three levels are blocks, indented by two; everything below is a flow collection, which goes on in
