@@ -80,8 +80,8 @@ def _recipe_of(lock: Lock, name: ImageName) -> str | None:
     return image.recipe if image else None
 
 
-# The numbered images of a repository. A value that all of them have stands once, as it is in the lowest number; each
-# of the others is written only where it differs.
+# The numbered images of a repository. A value that all built ones have stands once, as it is in the lowest of them; the
+# others have it only where it differs.
 
 _PINNED_VERSION = scalar(
     f"(?:{kinds.VERSION.pattern})(?: (?:{kinds.COMMIT_START.pattern}))?",
@@ -150,7 +150,7 @@ _LATEST = record(
 
 def _repository(rest: dict[int, Any], latest: Any = None, next: int = 1, each: Any = None) -> Repository:  # noqa: A002
     latest = {"now": None, "before": (), **(latest or {})}
-    numbers = {number: _image(each or {}, **rest[number]) for number in sorted(rest)}
+    numbers = {n: _image({} if "adopted" in rest[n] else each or {}, **rest[n]) for n in sorted(rest)}
     return Repository(max(next, max(numbers, default=0) + 1), latest["now"], latest["before"], numbers)
 
 
@@ -160,13 +160,12 @@ def _image(common: dict[str, Any], **fields: Any) -> NumberedImage:
 
 
 def _repository_parts(repository: Repository) -> dict[str, Any]:
-    numbers = {number: vars(image) for number, image in sorted(repository.numbers.items(), reverse=True)}
-    common = {
-        key: numbers[min(numbers)][key] for key in _COMMON if numbers and all(each[key] for each in numbers.values())
-    }
-    for number, image in repository.numbers.items():
-        same = {key: "" for key, value in common.items() if numbers[number][key] == value}
-        numbers[number] = numbers[number] | image.versions | same | {"status": _unless_untested(image)}
+    built = [image for _, image in sorted(repository.numbers.items()) if not image.adopted]
+    common = {key: getattr(built[0], key) for key in _COMMON if built and all(getattr(each, key) for each in built)}
+    numbers = {}
+    for number, image in sorted(repository.numbers.items(), reverse=True):
+        same = {key: "" for key, value in common.items() if getattr(image, key) == value and not image.adopted}
+        numbers[number] = {**vars(image), **image.versions, **same, "status": _unless_untested(image)}
     return {
         "latest": repository.current and {"now": repository.current, "before": repository.previous},
         "next": repository.next if repository.next > max(numbers, default=0) + 1 else None,
@@ -179,10 +178,7 @@ _REPOSITORY = record(
     {
         "latest": (_LATEST, "the number in use, and those before it"),
         "next": (whole(1), "the number of the next build, where it is not the one after the highest"),
-        "each": (
-            record(_COMMON),
-            "what holds for each number that says nothing else",
-        ),
+        "each": (record(_COMMON), "what holds for each number that was built here and says nothing else"),
     },
     make=_repository,
     parts=_repository_parts,

@@ -26,7 +26,7 @@ HEADER = f"""\
 # models: the first image serves the model, `since` its last start. Those that served it before follow, the last first.
 # images: the newest number first. `latest` is the number in use; `each` holds for numbers that say nothing else.
 # builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
-# builder writes this. Edit status, note, pinned, `now` or a model's first image; comments stay. It ends with `{END}`.
+# builder writes this. You may edit status, note, pinned, `now` and a model's order; comments stay. It ends with `{END}`.
 """
 
 
