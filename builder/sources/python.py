@@ -88,7 +88,7 @@ def requested_packages(
     wheels = sorted(source.requirement for source in definition.wheel_sources.values())
     files = []
     for name, source in definition.git_sources.items():
-        commit = sources[name].commit if name in sources else None
+        commit = str(sources[name].commit)[:12] if name in sources else None
         files += [f"{file} of {name} {commit}" for file in source.requirements]
     return _recorded(wants, (*base, *wheels, *wants.packages, *files))
 

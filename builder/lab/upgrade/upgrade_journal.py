@@ -146,7 +146,8 @@ def _upgrade(data: dict[str, Any]) -> Upgrade:
         kinds.MODEL.read(model)
     for source, ref in data["update"].items():
         kinds.PART.read(source)
-        kinds.or_nothing(kinds.LINE).read(ref)
+        if ref is not None:
+            kinds.LINE.read(ref)
     for image in filter(None, (data["before"], data["candidate"])):
         kinds.REPOSITORY.read(_image(image).repository)
     return Upgrade(**data)
