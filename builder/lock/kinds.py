@@ -132,12 +132,12 @@ def list_of(kind: ValueKind) -> ValueKind:
     )
 
 
-def mapping(kind: ValueKind, names: ValueKind, order: Callable[[Any], Iterable[Any]] = sorted) -> ValueKind:
-    """A block whose keys are ``names``, as a dict; ``order`` puts its items into the order of the file."""
+def mapping(kind: ValueKind, names: ValueKind) -> ValueKind:
+    """A block whose keys are ``names``, as a dict; in the file they are in their own order."""
     return ValueKind(
         lambda data: _each(_block(data).items(), kind.read, names.read),
         {"type": "object", "propertyNames": names.schema, "additionalProperties": kind.schema},
-        lambda values: {str(name): kind.write(value) for name, value in order(values.items())},
+        lambda values: {str(name): kind.write(value) for name, value in sorted(values.items())},
     )
 
 

@@ -37,7 +37,7 @@ def _unless_untested(marked: NumberedImage | Pairing) -> str:
     return marked.status if marked.status != "untested" else ""
 
 
-# The models. The first image of a model serves it; those that served it before follow, the latest first.
+# The models: `image` serves the model. It and those that served the model before have a line each, the latest first.
 
 _PAIRING = record(
     {
@@ -53,10 +53,17 @@ _PAIRING = record(
 )
 
 
-def _model(lock: Lock, name: str, images: dict[ImageName, dict[str, Any]]) -> Model:
-    """The model of these images. Raises WrongError where there is none."""
-    if not images:
-        raise WrongError([(("models", name), f"{name} is paired with no image")])
+_MODEL = record(
+    {"image": (kinds.IMAGE_NAME, "the image that serves the model now")},
+    required="image",
+    make=lambda image, rest: {image: rest.get(image, {}), **rest},
+    parts=lambda images: {"image": next(iter(images)), "rest": images},
+    rest=(kinds.IMAGE_NAME, _PAIRING),
+)
+
+
+def _model(lock: Lock, images: dict[ImageName, dict[str, Any]]) -> Model:
+    """The model of these images, of which the first serves it."""
     pairings = []
     for image, fields in images.items():
         recipe = fields.pop("recipe", None) or _recipe_of(lock, image)
@@ -313,7 +320,7 @@ FILE = record(
             "the format of the file; another one is refused",
         ),
         "models": (
-            mapping(mapping(_PAIRING, kinds.IMAGE_NAME, order=list), kinds.MODEL),
+            mapping(_MODEL, kinds.MODEL),
             "the image that serves each model, by Hugging Face id, and those that served it before, the latest first",
         ),
         "images": (mapping(_REPOSITORY, kinds.REPOSITORY), "the numbered images, by repository"),
@@ -340,7 +347,7 @@ def lock_of(data: Data, load: Load) -> Lock:
     for. Raises WrongError with the path to all that is wrong."""
     file = FILE.read(data)
     lock = Lock(images=file.get("images", {}))
-    lock = replace(lock, models={name: _model(lock, name, each) for name, each in file.get("models", {}).items()})
+    lock = replace(lock, models={name: _model(lock, each) for name, each in file.get("models", {}).items()})
     if problems := list(lock.broken_rules()):
         raise WrongError(problems)
     for name, pins in file.get("builds", {}).items():

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 WIDTH = 120
 HEADER = """\
 # images.lock: which image serves each model, what every numbered image is, and what the next builds are made from.
-# models: the first image serves the model, `since` its last start. Those that served it before follow, the last first.
+# models: `image` serves the model, `since` its last start. Images that served it before follow, the last one first.
 # images: the newest number first. `latest` is the number in use; `each` holds for numbers that say nothing else.
 # builds: `asked` is what the definition wants. The exact packages are in dockerfiles/NAME/packages.PLATFORM.txt.
-# builder writes this. You may edit status, note, pinned, `now` and a model's order; comments stay. It ends with `...`.
+# builder writes this. You may edit status, note, pinned, `image` and `now`; comments stay. It ends with `...`.
 """
 
 

@@ -166,11 +166,10 @@ def test_other_spellings_mean_the_same(full: Lock, golden: str, old: str, new: s
 
 
 def test_a_pointer_may_be_moved_by_hand(full: Lock, golden: str) -> None:
-    first, line = "    vllm-node-cpu:2: ", '    vllm-node-cpu:1: {status: good, recipe: "-"}\n'
-    text = changed(changed(golden, line, ""), first, line + first)
+    text = changed(golden, "    image: vllm-node-cpu:2", "    image: vllm-node-cpu:1")
     model = locks.reread(text, full).models["Qwen/Qwen3-0.6B"]
     assert [pairing.image.number for pairing in (model.pairing, *model.previous)] == [1, 2, 10]
-    text = changed(golden, first, f"    vllm-node:1: {{}}\n{first}")
+    text = changed(golden, "    image: vllm-node-cpu:2", "    image: vllm-node:1")
     assert locks.reread(text, full).models["Qwen/Qwen3-0.6B"].pairing == Pairing(ImageName("vllm-node", 1))
 
 
@@ -210,14 +209,14 @@ WRONG = [
     ("    base: {asked: vllm-node-base,\n      ", "    ▶base: {", "`base`: lacks `asked`"),
     ('{status: bad, note: "null"', '{▶imagine: bad, note: "null"', "unknown key `imagine`"),
     (
-        "    vllm-node-cpu:10: {",
-        "    ▶vllm-node-cpu: {",
-        "`vllm-node-cpu`: expected a numbered image such as `vllm-node-tf5:7`, found `vllm-node-cpu`",
+        "    image: vllm-node-cpu:2\n",
+        "    ▶image: vllm-node-cpu\n",
+        "`image`: expected a numbered image such as `vllm-node-tf5:7`, found `vllm-node-cpu`",
     ),
     (
-        '  "1.0":\n    localhost:5000/vllm-node-tf5:1: {since: 2026-11-20T22:00:00Z}\n',
-        '  ▶"1.0": {}\n',
-        "1.0 is paired with no image",
+        '  "1.0":\n    image: localhost:5000/vllm-node-tf5:1\n',
+        '  ▶"1.0":\n',
+        "`1.0`: lacks `image`",
     ),
     (
         "  localhost:5000/vllm-node-tf5:\n    each: {definition: tf5, platform: linux/amd64}\n",
@@ -225,8 +224,8 @@ WRONG = [
         "localhost:5000/vllm-node-tf5:1 lacks `platform`",
     ),
     (
-        '  "1.0":\n    localhost:5000/vllm-node-tf5:1:',
-        '  ▶"1.0":\n    localhost:5000/vllm-node-tf5:2:',
+        '  "1.0":\n    image: localhost:5000/vllm-node-tf5:1\n',
+        '  ▶"1.0":\n    image: localhost:5000/vllm-node-tf5:2\n',
         "1.0 is paired with localhost:5000/vllm-node-tf5:2, which is not among the images",
     ),
     (

@@ -126,11 +126,11 @@ def built(lock: Lock, number: int, make_image: MakeImage) -> Lock:
     return lock.with_pairing("Org/Model", Pairing(name, recipe, since=f"2026-11-20T22:00:0{number}Z"))
 
 
-def test_a_build_changes_a_line_of_the_model_one_of_latest_and_three_of_the_number(
+def test_a_build_moves_two_pointers_and_adds_a_line_of_the_model_and_three_of_the_number(
     paired: Lock, make_image: MakeImage
 ) -> None:
     changed = changed_lines(paired, built(paired, 4, make_image))
-    assert [line[:2] for line in changed] == ["+ ", "- ", "+ ", "+ ", "+ ", "+ "]
+    assert [line[:2] for line in changed] == ["- ", "+ ", "+ ", "- ", "+ ", "+ ", "+ ", "+ "]
     moved = replace(GIT, commit="1" * 40, version="0.31.0")
     pins = paired.with_pins("tf5", "linux/arm64", Pins(sources={"vllm": moved}))
     assert [line[:10] for line in changed_lines(paired, pins)] == ["-       ve", "+       ve"]
