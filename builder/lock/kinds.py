@@ -356,8 +356,3 @@ def is_a(kind: ValueKind, text: str) -> bool:
     except WrongError:
         return False
     return True
-
-
-def or_nothing(kind: ValueKind) -> ValueKind:
-    """The same kind, or nothing as None."""
-    return replace(kind, read=lambda data: None if data is None else kind.read(data))

@@ -174,8 +174,8 @@ def test_whatever_ends_it_the_model_is_served_as_before(
         raise end
 
     monkeypatch.setattr(upgrade, "measure", measure)
-    with pytest.raises(type(end)), upgrade_journal.locked_upgrade(project, runs.MODEL):
-        upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
+    with pytest.raises(type(end)), upgrade_journal.journal_of(project, runs.MODEL).held():
+        upgrade_journal.journal_of(project, runs.MODEL).write(UPGRADE)
         upgrade._finished(workspace(project, NO_ENGINE), UPGRADE)
     assert machine.log[-1] == "as before"
     assert [each.subject for each in upgrade_journal.interrupted_upgrades(project, Lock())] == [runs.MODEL]
@@ -194,8 +194,8 @@ def test_what_a_killed_one_left_makes_room_for_the_models_own_server(
         return ended
 
     assert look("recipes/chat.yaml") == []
-    with upgrade_journal.locked_upgrade(project, runs.MODEL):
-        upgrade_journal.write_upgrade(project, runs.MODEL, UPGRADE)
+    with upgrade_journal.journal_of(project, runs.MODEL).held():
+        upgrade_journal.journal_of(project, runs.MODEL).write(UPGRADE)
         assert look("recipes/chat.yaml") == []
     assert look("recipes/other.yaml") == []
     assert look("recipes/chat.yaml") == ["a candidate by recipes/chat.yaml"]

@@ -156,7 +156,7 @@ def regression(kitchen: Kitchen, endpoint: Endpoint, name: str, mark: str, *, in
     verdict = 0.0
     with upgrade(kitchen, in_its_place=in_its_place) as process:
         while process.poll() is None:
-            state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
+            state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
             verdict = verdict or (time.monotonic() if state and state.result else 0.0)
             time.sleep(0.05)
     ended = time.monotonic()
@@ -185,7 +185,7 @@ def kill(
         if process.poll() is not None:
             assert process.returncode == 0, process.returncode
             return None
-        state = upgrade_journal.read_upgrade(kitchen.project, MODEL)
+        state = upgrade_journal.journal_of(kitchen.project, MODEL).read()
         killed = time.monotonic()
         if number != signal.SIGKILL:
             process.send_signal(number)
