@@ -34,7 +34,7 @@ class Journal(Generic[T]):
         return self.path.with_suffix(".lock")
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Holds the journal. Raises ConflictError where another process does."""
         files.make_folder(self.path.parent)
         try:

@@ -36,7 +36,7 @@ from builder.definitions import image
 from builder.definitions import recipe as recipes
 from builder.definitions.container import STOPPING_SECONDS
 from builder.engine import images
-from builder.evidence.records import Subject
+from builder.evidence.run_record import Subject
 from builder.lab.bisect import points, search, session
 from builder.lab.bisect.search import BisectSubject, Conclusion, ListPoints, Trial, TryCandidate
 from builder.lab.measure import own_script, probes, served_model

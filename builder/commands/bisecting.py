@@ -110,7 +110,7 @@ def bisect_images(workspace: Workspace, request: BisectRequest) -> BisectReport:
         hint = f"`chmod +x {judge.name}`, and begin it with a line such as `#!/bin/sh`"
         raise UsageError(f"{judge.name} cannot be run as a program", hint=hint)
     work_folder.recover(workspace)
-    with session.journal_of(project).held():
+    with session.journal_of(project).hold():
         bisection = session.journal_of(project).read()
         if bisection is None:
             bisection = preview_bisect(workspace, request)
@@ -153,7 +153,7 @@ def _go_on(workspace: Workspace, bisection: Bisection) -> BisectReport:
 def mark_bisection(workspace: Workspace, word: Literal["good", "bad", "skip"], note: str = "") -> BisectReport:
     """Notes the user's verdict on the candidate and goes on. Raises NothingToDoError where no candidate waits."""
     project = workspace.project
-    with session.journal_of(project).held():
+    with session.journal_of(project).hold():
         bisection = session.journal_of(project).read()
         if bisection is None or bisection.waiting is None or bisection.judge.kind != "user":
             raise NothingToDoError(
@@ -202,7 +202,7 @@ def stop_bisection(workspace: Workspace) -> int:
     server that is no longer known by the name of the bisection is left, and reported.
     Raises NothingToDoError where no bisection is under way."""
     project = workspace.project
-    with session.journal_of(project).held():
+    with session.journal_of(project).hold():
         bisection = session.journal_of(project).read()
         if bisection is None:
             raise NothingToDoError("no bisection is under way")

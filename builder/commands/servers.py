@@ -13,7 +13,7 @@ from builder.definitions import container
 from builder.definitions.container import LABEL, STOPPING_SECONDS
 from builder.engine import containers
 from builder.evidence import requirements
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import Lock
 from builder.numbers import images_lock

@@ -19,10 +19,9 @@ from builder.commands import build, measuring, proving, servers
 from builder.definitions import build_target, configuration, image
 from builder.engine import versions
 from builder.evidence import requirements, standing, store
-from builder.lab.compare import changes
+from builder.lab import changes, upgrade_journal
 from builder.lab.measure import probes, served_model
-from builder.lab.upgrade import upgrade_journal
-from builder.lab.upgrade.upgrade_journal import Upgrade
+from builder.lab.upgrade_journal import Upgrade
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import images_lock, pointers
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from builder.building.resolve import PlannedImage
     from builder.definitions.configuration import BenchProfile, RequiredFigure
     from builder.definitions.recipe import Recipe
-    from builder.evidence.records import Evidence
     from builder.evidence.requirements import MissingEvidence
+    from builder.evidence.run_record import Evidence
     from builder.lab.measure.served_model import MeasuredServer
     from builder.lock.model import Lock
     from builder.numbers.workspace import Workspace
@@ -301,7 +300,7 @@ def upgrade_image(
     """
     project = workspace.project
     fresh = _begun(workspace, text, update, older=older)
-    with upgrade_journal.journal_of(project, fresh.subject).held():
+    with upgrade_journal.journal_of(project, fresh.subject).hold():
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
             upgrade_journal.journal_of(project, fresh.subject).write(fresh)
@@ -321,7 +320,7 @@ def abort_upgrade(workspace: Workspace, text: str) -> UpgradeReport:
     """Gives up an interrupted upgrade: the model is served as before, and the candidate stays, with its evidence."""
     project = workspace.project
     fresh = _begun(workspace, text, {})
-    with upgrade_journal.journal_of(project, fresh.subject).held():
+    with upgrade_journal.journal_of(project, fresh.subject).hold():
         upgrade = _interrupted(project, fresh)
         if upgrade is None:
             raise NothingToDoError(f"no upgrade of {fresh.subject} was interrupted")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from builder.base.project import Project
-    from builder.evidence.records import Evidence, Figure, Kind
+    from builder.evidence.run_record import Evidence, Figure, Kind
     from builder.evidence.standing import ImageEvidence, JudgedRun
     from builder.lock.model import ImageName, Lock
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from builder.base import http_client, records
 from builder.base.errors import EngineError, SourceError, UsageError
 from builder.base.http_client import NoAnswerError
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import PACKAGES_BUILT_FROM, GitSource, PythonRequirements, WheelSource
 from builder.lock.model import GitPin, IncludedPin, LockedPackage

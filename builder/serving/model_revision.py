@@ -85,7 +85,7 @@ def record_answered(project: Project, model: str, fingerprint: str, outcome: Out
 
 
 def _starts(project: Project) -> dict[str, dict[str, RecordedStart]]:
-    """What is recorded, by model and fingerprint; nothing where the file is missing or damaged."""
+    """The recorded starts, by model and fingerprint; none where the file is missing or damaged."""
     try:
         return records.read_file(project.answered, dict[str, dict[str, RecordedStart]])
     except (OSError, records.RecordError):

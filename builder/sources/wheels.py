@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, TypeAlias
 from builder.base import files, http_client, records, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
-from builder.base.python_versions import parse_requirement
+from builder.base.words import parse_requirement
 from builder.definitions.fields import canonical
 from builder.definitions.image import Index, PythonRequirements
 from builder.sources import python

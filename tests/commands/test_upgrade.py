@@ -16,7 +16,7 @@ import pytest
 from builder.engine import client, containers
 from builder.engine.client import Endpoint
 from builder.evidence import store
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from tests import projects

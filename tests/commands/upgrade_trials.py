@@ -27,7 +27,7 @@ from builder.base.errors import INTERRUPTED
 from builder.engine import client as endpoints
 from builder.engine import containers
 from builder.engine.client import Endpoint
-from builder.lab.upgrade import upgrade_journal
+from builder.lab import upgrade_journal
 from builder.lock import lock_file
 from builder.lock.model import ImageName
 from builder.numbers import claims

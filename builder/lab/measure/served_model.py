@@ -20,7 +20,7 @@ from builder.definitions import command
 from builder.definitions.container import LABEL
 from builder.engine import containers
 from builder.evidence import store, subjects
-from builder.evidence.records import Machine
+from builder.evidence.run_record import Machine
 from builder.lock import kinds, lock_file
 from builder.lock.model import ImageName
 from builder.serving import memory
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from builder.engine.client import Endpoint
-    from builder.evidence.records import Kind, Subject
+    from builder.evidence.run_record import Kind, Subject
     from builder.lab.measure.outcome import Outcome
     from builder.numbers.workspace import Workspace
     from builder.serving.running import RunningServer

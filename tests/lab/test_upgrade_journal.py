@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from builder.base import records
 from builder.base.errors import ConflictError
 from builder.base.project import Project
-from builder.lab.upgrade import upgrade_journal
-from builder.lab.upgrade.upgrade_journal import Upgrade, after
+from builder.lab import upgrade_journal
+from builder.lab.upgrade_journal import Upgrade, after
 from builder.lock import text
 from builder.lock.model import ImageName, Lock, NumberedImage, Pairing
 from tests import json_outputs, projects
@@ -86,14 +86,14 @@ def test_the_journal_gives_back_what_was_written(history: list[tuple[list[str], 
 def test_the_journal_in_its_folder(tmp_path: Path) -> None:
     project = Project(tmp_path)
     subject = "Org/M ü"
-    with upgrade_journal.journal_of(project, subject).held():
+    with upgrade_journal.journal_of(project, subject).hold():
         assert upgrade_journal.journal_of(project, subject).read() is None
         upgrade_journal.journal_of(project, subject).write(START)
         assert upgrade_journal.journal_of(project, subject).read() == START
         assert upgrade_journal.journal_of(project, "Org_M").read() is None
         with (
             pytest.raises(ConflictError, match="is under way, process"),
-            upgrade_journal.journal_of(project, subject).held(),
+            upgrade_journal.journal_of(project, subject).hold(),
         ):
             pass
         upgrade_journal.journal_of(project, subject).remove()
@@ -162,7 +162,7 @@ def test_where_it_was_and_what_goes_on_with_it(project: Project) -> None:
 
 
 def test_one_that_is_under_way_is_none(project: Project) -> None:
-    with upgrade_journal.journal_of(project, MODEL).held():
+    with upgrade_journal.journal_of(project, MODEL).hold():
         upgrade_journal.journal_of(project, MODEL).write(START)
         assert not list(upgrade_journal.interrupted_upgrades(project, LOCK))
     assert list(upgrade_journal.interrupted_upgrades(project, LOCK))
