@@ -167,7 +167,6 @@ def _distribution(package: str) -> str:
 
 # The cache of files read from wheels to try patches on (``.builder/wheels``).
 
-_LARGEST_ANSWER = 16 << 20
 _WHEEL = re.compile("[0-9a-f]{64}")
 
 
