@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from builder.base import http_client, words
 from builder.base.errors import SourceError
 from builder.base.http_client import NoAnswerError
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.definitions.fields import canonical
 from builder.definitions.image import AS_OF_SOURCE
 from builder.lock.model import LockedPackage, PythonPin

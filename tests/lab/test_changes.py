@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from builder.lab.compare.changes import ComparedImage, contents_of
+from builder.lab.changes import ComparedImage, contents_of
+
 from builder.lock.model import GitPin, ImageName, Lock, Pins, Version
 from tests import locks
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from builder.base import files
 from builder.base.errors import FileProblemsError, SourceError
 from builder.base.events import Message, Report, ignore
-from builder.base.python_versions import parse_version
+from builder.base.words import parse_version
 from builder.building import resolve
 from builder.building.request import BuildRequest
 from builder.definitions.build_target import definition_of, find_target
