@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builder.lab.changes import ComparedImage, contents_of
-
 from builder.lock.model import GitPin, ImageName, Lock, Pins, Version
 from tests import locks
 
